@@ -1,0 +1,1 @@
+"""Privacy accounting: composition bounds, the accountant, calibration and the ledger."""

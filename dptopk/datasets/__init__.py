@@ -1,0 +1,1 @@
+"""Loaders, shipped counts, generators and contribution bounding; no privacy logic."""

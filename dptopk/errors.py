@@ -1,0 +1,48 @@
+"""The errors that dptopk raises. Messages name parameters and their values, never data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dptopk.costs import Charge
+
+__all__ = ["BudgetExceeded", "DptopkError", "IncompatibleCosts", "InvalidParameter", "LedgerError", "NotCertified"]
+
+
+class DptopkError(Exception):
+    """Base class of every error of this package."""
+
+
+class InvalidParameter(DptopkError, ValueError):
+    """An argument is outside its range; the message names the argument. No budget was spent."""
+
+
+class IncompatibleCosts(DptopkError, TypeError):
+    """The costs given cannot be combined, or the bound asked for does not take them."""
+
+
+class NotCertified(DptopkError, ArithmeticError):
+    """A numerical bound could not be proven to the digits asked for; nothing is reported in its place."""
+
+
+class LedgerError(DptopkError, RuntimeError):
+    """The ledger is unreadable, was tampered with, or refuses the operation. Nothing was released."""
+
+
+class BudgetExceeded(DptopkError):
+    """A spend was refused because the budget does not cover it. Nothing was charged or released.
+
+    Attributes:
+        requested: the charge that was asked for.
+        remaining: what is left: the charge still registered, or a text for a filter's remaining budget.
+    """
+
+    def __init__(self, requested: Charge, remaining: Charge | str, reason: str = "") -> None:
+        self.requested = requested
+        self.remaining = remaining
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"budget exceeded{why}: requested {requested}; remaining {remaining}")
+
+    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[Charge, Charge | str]]:
+        return type(self), (self.requested, self.remaining)

@@ -1,0 +1,1 @@
+"""The figures of the papers and our own, one figure a file."""

@@ -1,0 +1,1 @@
+"""Private mechanisms; each states its charge before it sees any data."""

@@ -1,0 +1,98 @@
+"""Release: what came out of a mechanism, and what it cost; never the raw counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk.costs import Charge
+from dptopk.histogram import Sensitivity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Release"]
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One answer: ranked labels, noisy counts where they were released, and the charge.
+
+    Attributes:
+        labels: the released labels, in the order of selection or of the released values.
+        counts: their released counts (integers, or real numbers after least squares), or None.
+        charge: what the answer has cost.
+        mechanism: the mechanism that ran, with its parameters.
+        sensitivity: the sensitivity the charge is stated for.
+        seeded: True when the noise came from a generator that the caller gave: not for production.
+        phases: the charge of each phase, by name, where there was more than one.
+        note: what a reader of the answer should know, such as "stopped at the threshold"; never a data value.
+    """
+
+    labels: tuple[Any, ...]
+    counts: np.ndarray[Any, Any] | None
+    charge: Charge
+    mechanism: Any
+    sensitivity: Sensitivity
+    seeded: bool = False
+    phases: Mapping[str, Charge] = field(default_factory=dict)
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A data frame with the columns rank (from 1), label and, where counts were released, count."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"rank": np.arange(1, len(self) + 1), "label": pd.Series(self.labels, dtype=object)}
+        if self.counts is not None:
+            columns["count"] = self.counts
+        return pd.DataFrame(columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded, note."""
+        rows: list[dict[str, Any]] = [
+            {"rank": rank, "label": _plain(label)} for rank, label in enumerate(self.labels, start=1)
+        ]
+        if self.counts is not None:
+            for row, count in zip(rows, self.counts, strict=True):
+                row["count"] = count.item()
+        return {
+            "rows": rows,
+            "charge": str(self.charge),
+            "phases": {name: str(charge) for name, charge in self.phases.items()},
+            "mechanism": _plain(self.mechanism),
+            "sensitivity": _plain(self.sensitivity),
+            "seeded": self.seeded,
+            "note": self.note,
+        }
+
+    def to_arrow(self) -> Any:
+        """The table as a pyarrow.Table; its schema metadata carries the charge."""
+        import pyarrow as pa
+
+        table = pa.Table.from_pandas(self.table, preserve_index=False)
+        metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    def to_polars(self) -> Any:
+        """The table as a polars.DataFrame."""
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it; a dataclass becomes a dictionary that starts with its name."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"name": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
