@@ -1,8 +1,8 @@
 """Primitive privacy costs, and Charge: the multiset of costs that a release carries.
 
 A cost is a statement about one mechanism for neighbouring data sets (docs/theorems.md lists the statements and the
-worst-case pairs). Costs are plain values: all reasoning about them lives in
-``dptopk.accounting``. There is no ``+`` on costs, because two bounded-range costs are not a bounded-range cost: costs are gathered in a Charge.
+worst-case pairs). Costs are plain values: all reasoning about them lives in ``dptopk.accounting``. There is no ``+``
+on costs, because two bounded-range costs are not a bounded-range cost: costs are gathered in a Charge.
 """
 
 from __future__ import annotations

@@ -1,0 +1,379 @@
+"""The registry of composition bounds, and ``compose``: the smallest valid answer for a charge.
+
+A bound is a registered function from a charge to a Curve, with its name, its source, the costs it takes and the
+interaction models it is valid in. ``compose`` knows no theorem: it asks the registry. To add a theorem, add a module
+that registers it and list the module in ``_MODULES``.
+
+Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an (ε, δ)-DP cost is,
+independently of everything else, ruined with probability δ and ε-DP otherwise (KOV's four-outcome pair), so
+
+    δ_total(x) = δ_charge + p + (1 - p) δ_rest(x),     p = 1 - ∏(1 - δ_i),
+
+holds for every bound and every interaction, because the failures can be drawn before the first answer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.accounting.curves import Answer, Curve, Query
+from dptopk.costs import ApproxDP, Charge, Cost, MultiDP, PureDP, sum_up
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["INTERACTIONS", "Bound", "NotApplicable", "bound", "compose", "names", "split_failure", "table"]
+
+# From the weakest to the strongest analyst: a bound that is valid in one is valid in all before it.
+INTERACTIONS = ("batch", "ordered", "setwise", "filter")
+
+# Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
+_MODULES = ("pure_dp", "gaussian", "bounded_range", "mixed", "concentrated", "regions", "setwise")
+
+
+class NotApplicable(Exception):
+    """Raised by a bound's function to say why it does not apply to a charge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The answer of a composition bound.
+
+    Attributes:
+        epsilon, delta: the guarantee: the composition is (epsilon, delta)-DP. The one that was asked for is an upper
+            bound, rounded outward; it may be inf (epsilon) or 1 (delta) when the bound gives nothing.
+        lower: a proven lower bound on the one asked for (the optimum over all mechanisms with these costs), or None.
+        name, source: the bound used and where it is proven.
+        valid_in: the interaction models in which the guarantee holds.
+        note: what the reader should know, e.g. that time ran out.
+    """
+
+    epsilon: float
+    delta: float
+    lower: float | None
+    name: str
+    source: str
+    valid_in: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSpec:
+    """A registered bound: ``build`` gives the curve of a charge or raises NotApplicable."""
+
+    name: str
+    source: str
+    takes: tuple[type[Cost], ...]
+    valid_through: str | Callable[[Charge], str]
+    build: Callable[[Charge], Curve]
+
+    def valid_in(self, charge: Charge) -> tuple[str, ...]:
+        """The interaction models in which this bound holds for the charge."""
+        last = self.valid_through if isinstance(self.valid_through, str) else self.valid_through(charge)
+        return INTERACTIONS[: INTERACTIONS.index(last) + 1]
+
+    def curve(self, charge: Charge) -> Curve:
+        """The curve of a charge without failure mass.
+
+        Raises:
+            NotApplicable: with the reason.
+        """
+        foreign = sorted({type(cost).__name__ for cost in charge.costs if not isinstance(cost, self.takes)})
+        if foreign:
+            raise NotApplicable(f"does not take {', '.join(foreign)}")
+        return self.build(charge)
+
+
+_REGISTRY: dict[str, BoundSpec] = {}
+
+
+def bound(
+    name: str,
+    *,
+    source: str,
+    takes: Iterable[type[Cost]],
+    valid_through: str | Callable[[Charge], str] = "setwise",
+) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
+    """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
+
+    Args:
+        name: the name that ``compose(bound=...)`` takes.
+        source: paper and theorem.
+        takes: the cost types that may occur in the charge.
+        valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
+    """
+
+    def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
+        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, build)
+        return build
+
+    return register
+
+
+@cache
+def _registry() -> dict[str, BoundSpec]:
+    for module in _MODULES:
+        import_module(f"dptopk.accounting.{module}")
+    return _REGISTRY
+
+
+def names() -> tuple[str, ...]:
+    """The names of all bounds, in the order in which they are tried."""
+    return tuple(_registry())
+
+
+def split_failure(charge: Charge) -> tuple[Charge, float]:
+    """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the module docstring.
+
+    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at its largest ε,
+    taken out of each: δ_i = a + (1 - a) δ_i'. The charge's own ``delta`` is not part of p: it stays outside.
+    """
+    costs: dict[Cost, int] = {}
+    failures: dict[float, int] = {}
+    for cost, times in charge:
+        rest, atom = _without_atom(cost)
+        if atom:
+            failures[atom] = failures.get(atom, 0) + times
+        if rest is not None:
+            costs[rest] = costs.get(rest, 0) + times
+    log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
+    # Whichever upper bound is smaller; the plain sum is exact for a single failure.
+    p = min(sum_up(failures), -math.expm1(log_survival) * (1 + 1e-14), 1.0)
+    return Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours), p
+
+
+def _without_atom(cost: Cost) -> tuple[Cost | None, float]:
+    """One cost without its atom at infinity (None when nothing is left), and that atom."""
+    if isinstance(cost, ApproxDP):
+        return (PureDP(cost.epsilon) if cost.epsilon > 0 else None), cost.delta
+    if isinstance(cost, MultiDP):
+        atom = min(delta for _, delta in cost.constraints)
+        # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
+        reduced = [
+            (epsilon, min((delta - atom) / (1 - atom) * (1 + 4e-16), delta) if delta > atom else 0.0)
+            for epsilon, delta in cost.constraints
+        ]
+        if (0.0, 0.0) in reduced:
+            return None, atom
+        return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom
+    return cost, 0.0
+
+
+def compose(
+    charge: Charge,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    interaction: str = "setwise",
+    bound: str = "best",
+    rtol: float = 1e-3,
+    max_seconds: float = 10.0,
+) -> Bound:
+    """The privacy guarantee of everything in a charge together: an upper bound, rounded outward.
+
+    Args:
+        charge: what was, or will be, spent.
+        delta: in [0, 1): then the answer is ε. Exactly one of delta and epsilon is given.
+        epsilon: >= 0: then the answer is δ.
+        interaction: "batch", "ordered", "setwise" or "filter": who chooses, and when (docs/theorems.md). A charge that
+            is adaptive inside is treated as "ordered" even in a batch.
+        bound: a name of the registry, or "best" for the smallest valid answer.
+        rtol: relative width of the certified bracket at which refinement may stop.
+        max_seconds: time after which refinement stops; the answer stays an upper bound and the note says so.
+
+    Returns:
+        Bound: its ``epsilon`` (or ``delta``) is an upper bound; inf (or 1) with a note when there is none.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges or an unknown bound.
+        IncompatibleCosts: when the named bound does not take the costs or is not valid for the interaction.
+
+    >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
+    2.07906
+    """
+    plan = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
+    if bound != "best":
+        spec = _registry().get(bound)
+        if spec is None:
+            raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
+        reason = plan.why_not(spec)
+        if reason:
+            raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
+        return plan.ask(spec)
+    if plan.settled is not None:
+        return plan.settled
+    best: Bound | None = None
+    for spec in _registry().values():
+        if plan.why_not(spec):
+            continue
+        found = plan.ask(spec)
+        lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
+        if best is None or plan.value(found) < plan.value(best):
+            best = found
+        best = _with_lower(best, lower, plan.value(best))
+        if lower is not None and plan.value(best) - lower <= rtol * plan.value(best):
+            break  # provably within rtol of the optimum: no other bound can help
+    return best if best is not None else plan.nothing("no registered bound takes these costs in this interaction")
+
+
+def _with_lower(best: Bound, lower: float | None, value: float) -> Bound:
+    lower = None if lower is None else min(lower, value)
+    return Bound(best.epsilon, best.delta, lower, best.name, best.source, best.valid_in, best.note)
+
+
+def table(
+    charge: Charge,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    interaction: str = "setwise",
+    rtol: float = 1e-3,
+    max_seconds: float = 10.0,
+) -> pd.DataFrame:
+    """All bounds side by side for one charge: a row a bound, in registry order.
+
+    Arguments as for ``compose``; ``max_seconds`` is for each bound.
+
+    Returns:
+        A data frame with the columns name, source, epsilon, delta, lower, batch, ordered, setwise, filter, applies,
+        why not. ``applies`` says whether the bound may be used for the interaction asked; a bound that takes the costs
+        but is not valid in that interaction still shows its value, and the reason.
+    """
+    import pandas as pd
+
+    plan = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
+    rows = []
+    for spec in _registry().values():
+        row: dict[str, object] = {"name": spec.name, "source": spec.source, "epsilon": np.nan, "delta": np.nan}
+        row["lower"] = np.nan
+        reason = plan.why_not(spec)
+        if plan.takes(spec):
+            found = plan.fresh(max_seconds).ask(spec)
+            row |= {"epsilon": found.epsilon, "delta": found.delta}
+            row["lower"] = np.nan if found.lower is None else found.lower
+        valid = spec.valid_in(plan.rest) if plan.takes(spec) else ()
+        row |= {model: model in valid for model in INTERACTIONS}
+        rows.append(row | {"applies": not reason, "why not": reason})
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One call of compose: the charge split from its failures, and the query on the rest."""
+
+    charge: Charge
+    rest: Charge
+    failure: float
+    query: Query
+    interaction: str
+    delta: float | None
+    epsilon: float | None
+
+    @classmethod
+    def of(
+        cls,
+        charge: Charge,
+        delta: float | None,
+        epsilon: float | None,
+        interaction: str,
+        rtol: float,
+        max_seconds: float,
+    ) -> _Question:
+        if not isinstance(charge, Charge):
+            raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+        if (delta is None) == (epsilon is None):
+            raise InvalidParameter("give exactly one of delta and epsilon")
+        validate.member(INTERACTIONS, interaction=interaction)
+        if interaction == "batch" and charge.adaptive:
+            interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
+        rtol = validate.positive(rtol=rtol)
+        deadline = time.monotonic() + validate.positive(max_seconds=max_seconds)
+        rest, failure = split_failure(charge)
+        if delta is not None:
+            delta = validate.probability(delta=delta)
+            query = Query(delta=_rest_delta(delta, charge.delta, failure), rtol=rtol, deadline=deadline)
+        else:
+            epsilon = validate.nonnegative(epsilon=epsilon)
+            query = Query(epsilon=epsilon, rtol=rtol, deadline=deadline)
+        return cls(charge, rest, failure, query, interaction, delta, epsilon)
+
+    def fresh(self, max_seconds: float) -> _Question:
+        """The same question with a new deadline."""
+        return _Question.of(self.charge, self.delta, self.epsilon, self.interaction, self.query.rtol, max_seconds)
+
+    @property
+    def settled(self) -> Bound | None:
+        """The answer where no theorem is needed: a charge of failures only, or a δ below the failure mass."""
+        if self.query.delta < 0:
+            return self.nothing("delta is below the charge's own mass of bad events")
+        if not self.rest.costs:
+            answer = Answer(0.0, 0.0)
+            return self._bound(answer, "basic", "the charge holds failure mass only", INTERACTIONS)
+        return None
+
+    def takes(self, spec: BoundSpec) -> bool:
+        return self._refusal(spec) == ""
+
+    def _refusal(self, spec: BoundSpec) -> str:
+        if not self.rest.costs:
+            return "" if spec.name == "basic" else "nothing to compose"
+        try:
+            spec.curve(self.rest)
+        except NotApplicable as reason:
+            return str(reason)
+        return ""
+
+    def why_not(self, spec: BoundSpec) -> str:
+        """Why the bound may not be used for this question; '' when it may."""
+        refusal = self._refusal(spec)
+        if refusal:
+            return refusal
+        valid = spec.valid_in(self.rest)
+        if self.interaction not in valid:
+            inside = " (the charge is adaptive inside)" if self.rest.adaptive else ""
+            return f"valid only in {' and '.join(valid)}, asked for {self.interaction}{inside}"
+        return ""
+
+    def ask(self, spec: BoundSpec) -> Bound:
+        """The bound's answer for the whole charge."""
+        if self.settled is not None:
+            return self.settled
+        answer = spec.curve(self.rest).answer(self.query)
+        return self._bound(answer, spec.name, spec.source, spec.valid_in(self.rest))
+
+    def value(self, found: Bound) -> float:
+        return found.epsilon if self.delta is not None else found.delta
+
+    def nothing(self, note: str) -> Bound:
+        if self.delta is not None:
+            return Bound(math.inf, self.delta, None, "none", "", (), note)
+        return Bound(self.epsilon or 0.0, 1.0, None, "none", "", (), note)
+
+    def _bound(self, answer: Answer, name: str, source: str, valid: tuple[str, ...]) -> Bound:
+        value = math.inf if math.isnan(answer.value) else answer.value
+        lower = answer.lower
+        if self.delta is not None:
+            return Bound(value, self.delta, lower, name, source, valid, answer.note)
+        total = min(sum_up([self.charge.delta, self.failure, min(value, 1.0) * (1 - self.failure)]) * (1 + 4e-16), 1.0)
+        total = total if value or self.failure else self.charge.delta
+        if lower is not None:
+            lower = max(0.0, (self.charge.delta + self.failure + lower * (1 - self.failure)) * (1 - 1e-13))
+        return Bound(self.epsilon or 0.0, total, lower, name, source, valid, answer.note)
+
+
+def _rest_delta(delta: float, bad: float, failure: float) -> float:
+    """What is left of δ for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative when nothing is."""
+    left = -sum_up([-delta, bad, failure])  # the negated sum is rounded up, so this is rounded down
+    if left <= 0 or failure == 0:
+        return left
+    return min(left / (1 - failure) * (1 - 4e-16), delta)

@@ -1,0 +1,204 @@
+"""Privacy curves: δ as a function of ε and back, as upper bounds, with a root finder that ends on the safe side.
+
+A bound (see ``bounds.py``) turns a charge into a Curve. Most curves know one direction as a formula and find the
+other by ``smallest_where``; curves that come from a lattice or a recursion override ``answer`` and add a lower bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Answer", "Curve", "DeltaCurve", "EpsilonCurve", "Query", "outward", "smallest_where"]
+
+Floats = NDArray[np.float64]
+
+# Formulas of this package are evaluated to a relative error far below this; answers are moved up by it.
+SLACK = 1e-13
+# How far inward the lower bound of an exact curve is moved.
+EXACT_SLACK = 1e-10
+
+
+def outward(value: Any, slack: float = SLACK) -> Any:
+    """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail closed)."""
+    moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
+    moved = np.where(np.asarray(value) == 0, 0.0, moved)
+    return np.where(np.isnan(moved), np.inf, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked of a bound: δ at ``epsilon`` if that is given, else ε at ``delta``.
+
+    ``rtol`` is the width of the bracket at which a refining bound may stop; ``deadline`` is a reading of
+    time.monotonic() after which it must stop, still sound.
+    """
+
+    delta: float = 0.0
+    epsilon: float | None = None
+    rtol: float = 1e-3
+    deadline: float = field(default_factory=lambda: time.monotonic() + 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``value`` is an upper bound on what was asked; ``lower`` a proven lower bound on the optimum, if known."""
+
+    value: float
+    lower: float | None = None
+    note: str = ""
+
+
+class Curve:
+    """An upper bound on the privacy profile δ(ε) of a composition, vectorised, non-increasing in ε."""
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bound on δ for every ε >= 0 of an array of any shape."""
+        raise NotImplementedError
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on the smallest ε for every δ in [0, 1) of an array of any shape; inf where there is none."""
+        raise NotImplementedError
+
+    def answer(self, query: Query) -> Answer:
+        """The answer to one query; curves with a lower bound or a refinement override this."""
+        if query.epsilon is not None:
+            return Answer(float(self.delta(query.epsilon)))
+        return Answer(float(self.epsilon(query.delta)))
+
+
+@dataclass(frozen=True)
+class DeltaCurve(Curve):
+    """A curve known as log δ(ε).
+
+    Args:
+        log_delta: upper bound on ln δ, already rounded outward, for a one-dimensional array of ε >= 0;
+            non-increasing up to rounding.
+        epsilon_max: an ε from which on δ = 0 (inf when there is none): the answer for δ = 0.
+        exact: True when log_delta is the optimum over all mechanisms with these costs to an absolute error far below
+            ``EXACT_SLACK``; then a lower bound is reported too.
+    """
+
+    log_delta: Callable[[Floats], Floats]
+    epsilon_max: float = np.inf
+    exact: bool = False
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bound on δ: the formula itself; a positive δ never underflows to 0."""
+        x = np.asarray(epsilon, dtype=float)
+        log_values = np.where(x.ravel() >= self.epsilon_max, -np.inf, self.log_delta(x.ravel()))
+        with np.errstate(under="ignore"):
+            values = np.exp(np.where(np.isnan(log_values), 0.0, np.minimum(log_values, 0.0)))
+        values = np.where((values == 0) & (log_values > -np.inf), np.nextafter(0, 1), values)
+        bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
+        return bounded
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on ε, by ``smallest_where``."""
+        d = np.asarray(delta, dtype=float)
+        with np.errstate(divide="ignore"):
+            log_target = np.log(d.ravel())
+        log_target = np.where(log_target > -np.inf, log_target - SLACK * (1 + np.abs(log_target)), log_target)
+        found = smallest_where(self.log_delta, log_target, self.epsilon_max)
+        return found.reshape(d.shape)
+
+    def answer(self, query: Query) -> Answer:
+        """The answer, with a lower bound from the same formula moved inward when the curve is exact."""
+        upper = Curve.answer(self, query)
+        if not self.exact:
+            return upper
+        if query.epsilon is not None:
+            return Answer(upper.value, upper.value * (1 - 2 * EXACT_SLACK))
+        inner = float(self.epsilon(min(query.delta * (1 + EXACT_SLACK), 1.0)))
+        return Answer(upper.value, min(inner * (1 - EXACT_SLACK), upper.value))
+
+
+@dataclass(frozen=True)
+class EpsilonCurve(Curve):
+    """A curve known as ε(δ), by a formula in ln(1/δ).
+
+    Args:
+        epsilon_at: upper bound on ε, already rounded outward, for a one-dimensional array of ln(1/δ) > 0;
+            non-decreasing up to rounding.
+        epsilon_max: the answer for δ = 0 (inf when there is none).
+    """
+
+    epsilon_at: Callable[[Floats], Floats]
+    epsilon_max: float = np.inf
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on ε: the formula itself."""
+        d = np.asarray(delta, dtype=float)
+        flat = d.ravel()
+        answers = np.full(flat.shape, self.epsilon_max)
+        positive = flat > 0
+        answers[positive] = np.minimum(self._epsilon_at(-np.log(flat[positive]) * (1 + SLACK)), self.epsilon_max)
+        return answers.reshape(d.shape)
+
+    def _epsilon_at(self, log_inverse_delta: Floats) -> Floats:
+        values = self.epsilon_at(log_inverse_delta)
+        return np.where(np.isnan(values), np.inf, np.maximum(values, 0.0))
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Largest ln(1/δ) whose ε is at most the one asked for, found by bisection and kept on the safe side."""
+        x = np.asarray(epsilon, dtype=float)
+        flat = x.ravel()
+        low, high = np.zeros(flat.shape), np.full(flat.shape, 745.0)  # e^-745 is the smallest float
+        for _ in range(80):
+            middle = (low + high) / 2
+            fits = self._epsilon_at(middle) <= flat
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        values = np.where(flat >= self.epsilon_max, 0.0, np.exp(-low * (1 - SLACK)))
+        bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
+        return bounded
+
+
+def smallest_where(log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float) -> Floats:
+    """Smallest ε found with log_delta(ε) <= log_target, for each target, to a relative 1e-13.
+
+    Secant steps alternate with bisection inside a bracket [low, high] in which ``high`` has always been evaluated and
+    found to satisfy the inequality: what is returned is checked, not extrapolated. inf where none exists below 1e300.
+    """
+    target = np.asarray(log_target, dtype=float)
+
+    def excess(x: Floats) -> Floats:
+        values = log_delta(x) - np.where(target > -np.inf, target, 0.0)
+        values = np.where((target == -np.inf) & (values > -np.inf), np.inf, values)
+        values = np.where(x >= epsilon_max, -np.inf, values)
+        return np.where(np.isnan(values), np.inf, values)
+
+    low = np.zeros(target.shape)
+    at_low = excess(low)
+    high = np.full(target.shape, min(1.0, epsilon_max))
+    at_high = excess(high)
+    while ((at_high > 0) & (high < 1e300)).any():
+        grow = (at_high > 0) & (high < 1e300)
+        low, at_low = np.where(grow, high, low), np.where(grow, at_high, at_low)
+        high = np.where(grow, np.minimum(high * 4, max(epsilon_max, 1.0)), high)
+        at_high = excess(high)
+    solved = at_low <= 0  # already satisfied at ε = 0
+    impossible = at_high > 0
+    for step in range(200):
+        width = high - low
+        open_ = ~solved & ~impossible & (width > 1e-13 * high)
+        if not open_.any():
+            break
+        middle = low + width / 2
+        if step % 3 != 2:  # two secant steps, then one bisection
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                secant = low + width * (at_low / (at_low - at_high))
+            inside = np.isfinite(secant) & (secant > low) & (secant < high)
+            # Nudge past the root, alternating sides, so that both ends close in.
+            nudge = width * 1e-3 * (1 if step % 3 == 0 else -1)
+            middle = np.where(inside, np.clip(secant + nudge, low + width * 1e-6, high - width * 1e-6), middle)
+        at_middle = excess(middle)
+        fits = at_middle <= 0
+        move_high, move_low = open_ & fits, open_ & ~fits
+        high, at_high = np.where(move_high, middle, high), np.where(move_high, at_middle, at_high)
+        low, at_low = np.where(move_low, middle, low), np.where(move_low, at_middle, at_low)
+    return np.where(impossible, np.inf, np.where(solved, 0.0, high))
