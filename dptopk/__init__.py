@@ -24,7 +24,8 @@ _HOMES = {
     ),
     "dptopk.accounting": ("Accountant", "Bound", "Ledger", "calibrate", "compose"),
     "dptopk.planning": ("Plan", "plan_topk"),
-    "dptopk.session": ("Budget", "Session"),
+    "dptopk.accounting.budget": ("Budget",),
+    "dptopk.session": ("Session",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -9,12 +9,13 @@ from typing import Any
 _HOME_OF = {
     "Accountant": "accountant",
     "Bound": "bounds",
+    "Budget": "budget",
     "Ledger": "ledger",
     "calibrate": "calibrate",
     "compose": "bounds",
 }
 
-__all__ = ["Accountant", "Bound", "Ledger", "calibrate", "compose"]
+__all__ = ["Accountant", "Bound", "Budget", "Ledger", "calibrate", "compose"]
 
 
 def __getattr__(name: str) -> Any:
