@@ -228,11 +228,12 @@ def _distinct_labels(labels: Any, n: int) -> np.ndarray[Any, Any]:
         raise InvalidParameter("labels and counts must have the same length")
     if index.hasnans:
         raise InvalidParameter("labels must not be missing")
-    try:
-        unique = index.is_unique
-    except TypeError:
-        raise InvalidParameter("labels must be hashable") from None
-    if not unique:
+    if index.dtype == object and index.inferred_type != "string":
+        try:
+            set(index)
+        except TypeError:
+            raise InvalidParameter("labels must be hashable") from None
+    if not index.is_unique:
         raise InvalidParameter("labels must be distinct: a label is repeated")
     array: np.ndarray[Any, Any] = index.to_numpy()
     return array if array.dtype.kind in "iu" else array.astype(object)

@@ -1,0 +1,82 @@
+"""Count files: every format reads the same rows; what cannot be read is named, never quoted."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dptopk.datasets import read_counts, read_labels
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram
+
+FRAME = pd.DataFrame({"word": ["the", "007", "naïve, “quoted”"], "n": [3, 2, 1], "other": [0, 0, 0]})
+
+
+def write(path, frame):
+    writers = {
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
+        ".parquet": lambda: frame.to_parquet(path),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
+    }
+    writers[path.suffix]()
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_formats_agree(tmp_path, ending):
+    found = read_counts(write(tmp_path / f"counts{ending}", FRAME), label="word", count="n")
+    assert found["label"].tolist() == FRAME["word"].tolist()
+    assert found["count"].tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("missing", ["label", "count"])
+def test_a_missing_column_is_named(tmp_path, ending, missing):
+    columns = {"label": "word", "count": "n"} | {missing: "nowhere"}
+    with pytest.raises(InvalidParameter, match=f"{missing}.*'nowhere'"):
+        read_counts(write(tmp_path / f"counts{ending}", FRAME), **columns)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_binary_rubbish_and_missing_files_are_refused(tmp_path, ending):
+    path = tmp_path / f"counts{ending}"
+    with pytest.raises(InvalidParameter, match="source"):
+        read_counts(path, label="word", count="n")
+    path.write_bytes(bytes(range(128, 256)) * 10)
+    with pytest.raises(InvalidParameter, match=r"source|label"):
+        read_counts(path, label="word", count="n")
+    path.write_bytes(b"")
+    with pytest.raises(InvalidParameter, match=r"source|label"):
+        read_counts(path, label="word", count="n")
+    with pytest.raises(InvalidParameter, match="source"):
+        read_counts(tmp_path, label="word", count="n")
+
+
+@pytest.mark.parametrize("row", ["secret4711,x4711", ",1", "a,", "a,1.5", "a,-1", "the,2"])
+def test_bad_rows_are_refused_without_quoting_them(tmp_path, row):
+    path = tmp_path / "counts.csv"
+    path.write_text(f"word,n\nthe,3\n{row}\n", encoding="utf-8")
+    frame = read_counts(path, label="word", count="n")
+    with pytest.raises(InvalidParameter) as refusal:
+        Histogram.from_pandas(frame, label="label", count="count")
+    assert "4711" not in str(refusal.value)
+
+
+def test_equal_columns_are_refused(tmp_path):
+    with pytest.raises(InvalidParameter, match="different"):
+        read_counts(write(tmp_path / "counts.csv", FRAME), label="n", count="n")
+
+
+def test_labels_file(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_text("the\n\nand\n", encoding="utf-8")
+    assert read_labels(path) == ["the", "and"]
+    path.write_text("the\nthe\n", encoding="utf-8")
+    with pytest.raises(InvalidParameter, match="twice"):
+        read_labels(path)
+    path.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(InvalidParameter, match="UTF-8"):
+        read_labels(path)
+    with pytest.raises(InvalidParameter, match="cannot open"):
+        read_labels(tmp_path / "none.txt")

@@ -1,0 +1,132 @@
+"""Histogram and Sensitivity: what is refused, and that refusals never quote data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+
+SECRET = "secret-label-4711"  # noqa: S105 - a label
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts", "name"),
+    [
+        (["a", "b"], [1, -4711], "counts"),
+        (["a", "b"], [1, 4711.5], "counts"),
+        (["a", "b"], [1, math.nan], "counts"),
+        (["a", "b"], [1, math.inf], "counts"),
+        (["a", "b"], [1, None], "counts"),
+        (["a", "b"], ["1", "4711"], "counts"),
+        (["a", "b"], [True, False], "counts"),
+        (["a", "b"], [1, 2**62], "counts"),
+        (["a", "b"], [1, 2**80], "counts"),
+        (["a", "b"], [[1, 2]], "counts"),
+        ([SECRET, SECRET], [1, 2], "labels"),
+        ([SECRET, None], [1, 2], "labels"),
+        ([SECRET, math.nan], [1, 2], "labels"),
+        ([SECRET], [1, 2], "labels"),
+        ([[SECRET], ["b"]], [1, 2], "labels"),
+        (SECRET, [1, 2], "labels"),
+    ],
+)
+def test_bad_rows_are_refused_without_quoting_them(labels, counts, name):
+    with pytest.raises(InvalidParameter, match=name) as refusal:
+        Histogram(labels, counts)
+    assert SECRET not in str(refusal.value)
+    assert "4711" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "counts", [[3, 1, 2], np.array([3, 1, 2], dtype=np.uint8), [3.0, 1.0, 2.0], pd.Series([3, 1, 2], dtype="Int64")]
+)
+def test_whole_numbers_of_any_type_are_taken(counts):
+    histogram = Histogram(["a", "b", "c"], counts)
+    assert histogram.counts.dtype == np.int64
+    assert histogram.counts.tolist() == [3, 1, 2]
+    assert histogram.labels.tolist() == ["a", "b", "c"]
+
+
+def test_no_labels_means_a_public_domain_of_integers():
+    histogram = Histogram(None, [5, 6], domain_size=10**12)
+    assert histogram.domain == "public"
+    assert histogram.absent == 10**12 - 2
+    assert histogram.label_at(1) == 1
+    assert histogram.label_at(10**12 - 1) == 10**12 - 1
+    assert histogram.positions([1, 7, 0]).tolist() == [1, -1, 0]
+
+
+def test_absent_labels_have_names():
+    named = Histogram(["a"], [1], domain="public", domain_size=3, absent_label=lambda i: f"label {i}")
+    assert [named.label_at(i) for i in range(3)] == ["a", "label 0", "label 1"]
+    assert Histogram(["a"], [1], domain="public", domain_size=2).label_at(1) == "absent[0]"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"domain": "secret"}, "domain"),
+        ({"domain_size": 5}, "domain_size"),
+        ({"domain": "public", "domain_size": 1}, "domain_size"),
+        ({"domain": "public", "domain_size": 2.5}, "domain_size"),
+        ({"domain": "public", "absent_label": "x"}, "absent_label"),
+        ({"sensitivity": 1}, "sensitivity"),
+    ],
+)
+def test_bad_options_are_named(options, name):
+    with pytest.raises(InvalidParameter, match=name):
+        Histogram(["a", "b"], [1, 2], **options)
+
+
+@pytest.mark.parametrize("options", [{"linf": 0}, {"linf": 1.5}, {"l0": 0}, {"neighbours": "swap"}, {"linf": True}])
+def test_bad_sensitivity_is_named(options):
+    with pytest.raises(InvalidParameter, match=next(iter(options))):
+        Sensitivity(**options)
+
+
+def test_touched_labels():
+    assert Sensitivity(l0=3).touched(2) == 2
+    assert Sensitivity(l0=3).touched() == 3
+    assert Sensitivity().touched(7) == 7
+    assert Sensitivity().touched() is None
+
+
+def test_from_pandas_names_the_missing_column():
+    frame = pd.DataFrame({"word": ["a"], "n": [1]})
+    assert len(Histogram.from_pandas(frame, label="word", count="n")) == 1
+    with pytest.raises(InvalidParameter, match=r"count.*'m'"):
+        Histogram.from_pandas(frame, label="word", count="m")
+
+
+@pytest.mark.parametrize(
+    ("labels", "ordered"),
+    [
+        (["b", "a", "c"], ["a", "b", "c"]),
+        ([10, 9, 2], [2, 9, 10]),
+        (["1", 1, ("x", 2)], None),
+    ],
+)
+def test_tie_rank_follows_labels_and_never_the_rows(labels, ordered):
+    rank = dict(zip(labels, Histogram(labels, [0] * 3).tie_rank.tolist(), strict=True))
+    again = dict(zip(labels[::-1], Histogram(labels[::-1], [0] * 3).tie_rank.tolist(), strict=True))
+    assert rank == again
+    assert sorted(rank.values()) == [0, 1, 2]
+    if ordered is not None:
+        assert sorted(labels, key=rank.get) == ordered
+
+
+def test_positions():
+    histogram = Histogram(["x", "y", "z"], [1, 2, 3])
+    assert histogram.positions(["z", "nope", "x"]).tolist() == [2, -1, 0]
+    with pytest.raises(InvalidParameter, match="distinct"):
+        histogram.positions(["z", "z"])
+
+
+def test_repr_shows_no_rows():
+    assert SECRET not in repr(Histogram([SECRET], [4711]))
+    assert "4711" not in repr(Histogram([SECRET], [4711]))
