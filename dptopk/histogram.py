@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Histogram", "Sensitivity"]
+__all__ = ["Histogram", "Sensitivity", "descending", "label_order"]
 
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
@@ -100,6 +101,7 @@ class Histogram:
         if absent_label is not None and not callable(absent_label):
             raise InvalidParameter("absent_label must be a function from index to label")
         self._absent_label = absent_label
+        self.identity = object()  # a token by which releases name the histogram they were drawn from
 
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
@@ -143,20 +145,29 @@ class Histogram:
 
     @cached_property
     def tie_rank(self) -> np.ndarray[Any, Any]:
-        """Rank of each row in the order of labels, shape (n,): breaks ties without looking at the data.
-
-        Numbers come first in numerical order, then everything else in the order of its text.
-        """
-        if self._labels is None or self._labels.dtype.kind in "iufb":
-            keys = self.labels
-        else:
-            texts = [str(label) for label in self._labels]
-            if len(set(texts)) < len(texts):  # 1 and "1" are different labels
-                texts = [f"{label}\0{type(label).__name__}" for label in self._labels]
-            keys = np.array(texts, dtype=object)
-        ranks = np.empty(len(keys), dtype=np.int64)
-        ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
+        """Rank of each row in label_order, shape (n,): breaks ties without looking at the data."""
+        if self._labels is None:
+            return np.arange(len(self.counts))
+        ranks = np.empty(len(self.counts), dtype=np.int64)
+        ranks[label_order(self._labels)] = np.arange(len(ranks))
         return ranks
+
+    def top_rows(self, d: int) -> np.ndarray[Any, Any]:
+        """Rows of the d largest counts among the present labels (count > 0), largest first, ties in label order.
+
+        Linear time apart from the d rows themselves; labels are compared only where counts are tied.
+
+        Returns:
+            At most d row indices; fewer when fewer labels are present.
+        """
+        if 0 < d < len(self.counts):
+            cut = max(int(np.partition(self.counts, -d)[-d]), 1)
+            candidates = np.flatnonzero(self.counts >= cut)
+        else:
+            candidates = np.flatnonzero(self.counts > 0)
+        tied = None if self._labels is None else self._labels[candidates]
+        chosen: np.ndarray[Any, Any] = candidates[descending(self.counts[candidates], tied)]
+        return chosen[: max(d, 0)]
 
     def positions(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
         """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
@@ -171,8 +182,48 @@ class Histogram:
             return rows
         import pandas as pd
 
-        rows[:] = pd.Index(self._labels).get_indexer(pd.Index(list(labels), dtype=self._labels.dtype))
+        targets = np.empty(len(labels), dtype=object)
+        targets[:] = list(labels)
+        rows[:] = pd.Index(self._labels, tupleize_cols=False).get_indexer(pd.Index(targets, tupleize_cols=False))
         return rows
+
+
+def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The permutation that sorts labels by a rule that looks at each label alone, never at the data around it.
+
+    Real numbers come first, by value; then everything else by its text, and equal texts by the name of their type.
+
+    >>> label_order(np.array(["b", 10, "a", 9], dtype=object)).tolist()
+    [3, 1, 2, 0]
+    """
+    if labels.dtype.kind in "iu":
+        order: np.ndarray[Any, Any] = np.argsort(labels, kind="stable")
+        return order
+    keys = [
+        (0, label, "", "") if isinstance(label, numbers.Real) else (1, 0, str(label), type(label).__name__)
+        for label in labels
+    ]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+
+def descending(values: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+    """The permutation that sorts integer values downwards, ties in label order (None: in the order given).
+
+    Labels are compared only inside runs of equal values.
+
+    >>> descending(np.array([3, 5, 3]), np.array(["b", "c", "a"], dtype=object)).tolist()
+    [1, 2, 0]
+    """
+    order: np.ndarray[Any, Any] = np.argsort(-values, kind="stable")
+    if labels is None or len(order) < 2:
+        return order
+    same = values[order[1:]] == values[order[:-1]]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(tied):
+        rows = order[tied]
+        rows = rows[label_order(labels[rows])]
+        order[tied] = rows[np.argsort(-values[rows], kind="stable")]
+    return order
 
 
 def _whole_counts(counts: Any) -> np.ndarray[Any, Any]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk.costs import Charge
-from dptopk.histogram import Sensitivity
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,8 @@ class Release:
         seeded: True when the noise came from a generator that the caller gave: not for production.
         phases: the charge of each phase, by name, where there was more than one.
         note: what a reader of the answer should know, such as "stopped at the threshold"; never a data value.
+        measured: the noisy integers that ``counts`` were fitted to, where they differ.
+        source: token of the histogram the answer was drawn from; see made_on.
     """
 
     labels: tuple[Any, ...]
@@ -40,9 +43,33 @@ class Release:
     seeded: bool = False
     phases: Mapping[str, Charge] = field(default_factory=dict)
     note: str = ""
+    measured: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    source: object = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def made_on(self, histogram: Histogram) -> bool:
+        """Whether this answer was drawn from that very Histogram object."""
+        return self.source is not None and self.source is histogram.identity
+
+    def intervals(self, *, confidence: float = 0.95) -> pd.DataFrame:
+        """Confidence intervals for the true counts: columns rank, label, low, high; post-processing, costs nothing.
+
+        Exact for each label by itself: it covers its true count with probability at least ``confidence``, from the
+        known law of the noise around the noisy count (before any fit), cut at 0.
+
+        Raises:
+            InvalidParameter: when the mechanism released no counts, or only counts that passed a noisy threshold
+                (being released tells something about the noise, so the law of the noise alone gives no interval).
+        """
+        half_width = getattr(self.mechanism, "half_width", None)
+        if self.counts is None or half_width is None:
+            raise InvalidParameter(f"mechanism: {type(self.mechanism).__name__} gives no intervals for counts")
+        width = half_width(self.sensitivity, confidence=confidence)
+        centre = self.counts if self.measured is None else self.measured
+        table = self.table[["rank", "label"]]
+        return table.assign(low=np.maximum(centre - width, 0), high=np.maximum(centre + width, 0))
 
     @property
     def table(self) -> pd.DataFrame:

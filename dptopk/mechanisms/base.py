@@ -1,0 +1,204 @@
+"""What all mechanisms share: refusals, the rows that a counting mechanism counts, and the release they end in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity, descending
+from dptopk.release import Release
+
+__all__ = ["LARGEST_SCALE", "CountingMechanism", "Rows", "add_remove", "known", "normalise", "rows_to_count"]
+
+# Noise of a larger scale could leave the 64-bit integers.
+LARGEST_SCALE = 2.0**55
+# All labels of a public domain are counted one by one up to this many; beyond, labels= must name a few.
+LARGEST_LISTING = 10**8
+
+
+def normalise(mechanism: Any, **values: Any) -> None:
+    """Write validated parameters into a frozen dataclass during __post_init__."""
+    for name, value in values.items():
+        object.__setattr__(mechanism, name, value)
+
+
+def add_remove(sensitivity: Sensitivity) -> Sensitivity:
+    """The sensitivity, if it is one that our charges are proven for.
+
+    Raises:
+        InvalidParameter: for neighbours="replace_one": the user who leaves and the user who comes move counts in
+            opposite directions, which neither the bounded-range argument nor the slot lemma allows.
+    """
+    if not isinstance(sensitivity, Sensitivity):
+        raise InvalidParameter(f"sensitivity must be a Sensitivity, got {type(sensitivity).__name__}")
+    if sensitivity.neighbours != "add_remove":
+        raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported: charges hold for 'add_remove'")
+    return sensitivity
+
+
+def known(histogram: Histogram, mechanism: Any) -> Histogram:
+    """The histogram, if its labels are public and all of them are there.
+
+    Raises:
+        InvalidParameter: for a private or an incomplete histogram, naming the property, never the data.
+    """
+    name = type(mechanism).__name__
+    if not isinstance(histogram, Histogram):
+        raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+    if histogram.domain != "public":
+        raise InvalidParameter(f"domain: {name} needs a public domain, the labels of this histogram are private")
+    if not histogram.complete:
+        raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
+    return histogram
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labels whose counts are measured, shape (n,), and their true counts, int64, shape (n,)."""
+
+    labels: np.ndarray[Any, Any]
+    counts: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, mechanism: Any) -> Rows:
+    """The rows that a counting mechanism measures: all of a public domain, or the labels that are named.
+
+    Args:
+        histogram: public and complete when ``labels`` is None.
+        labels: labels that are public or were released before, or a Release. A label without a row has count 0;
+            in an incomplete histogram a missing row is not a 0, so there only a Release made on it is taken.
+        mechanism: for the name in messages.
+
+    Raises:
+        InvalidParameter: where the counts of these labels cannot be told, or telling would reveal which are present.
+    """
+    if labels is None:
+        return _whole_domain(known(histogram, mechanism))
+    if not isinstance(histogram, Histogram):
+        raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+    if isinstance(labels, Release):
+        made_here, names = labels.made_on(histogram), list(labels.labels)
+    else:
+        if isinstance(labels, str | bytes):
+            raise InvalidParameter("labels must be a sequence of labels, not one text")
+        made_here, names = False, list(labels)
+    if not histogram.complete and not made_here:
+        raise InvalidParameter("labels: on an incomplete histogram they must be a Release made on that very histogram")
+    positions = histogram.positions(names)
+    if histogram.domain == "public" and histogram.absent == 0 and (positions < 0).any():
+        raise InvalidParameter("labels: one of them is not in the public domain")
+    counts = np.where(positions >= 0, histogram.counts[positions], 0) if len(histogram) else np.zeros_like(positions)
+    return Rows(_as_objects(names), counts)
+
+
+def _whole_domain(histogram: Histogram) -> Rows:
+    if histogram.domain_size > LARGEST_LISTING:
+        raise InvalidParameter(f"domain_size={histogram.domain_size} is too large to count every label; give labels=")
+    if not histogram.absent:
+        return Rows(histogram.labels, histogram.counts)
+    counts = np.concatenate([histogram.counts, np.zeros(histogram.absent, dtype=np.int64)])
+    labels = _as_objects([histogram.label_at(index) for index in range(histogram.domain_size)])
+    return Rows(labels, counts)
+
+
+def _as_objects(names: Sequence[Any]) -> np.ndarray[Any, Any]:
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
+
+
+class CountingMechanism:
+    """Base of the mechanisms that add independent integer noise to counts of known labels."""
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """The most that a release can cost; see the mechanism."""
+        raise NotImplementedError
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw the noise of ``size`` counts, int64, shape (size,)."""
+        raise NotImplementedError
+
+    def tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[|noise| > c], with a relative error below 1e-6."""
+        raise NotImplementedError
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count."""
+        raise NotImplementedError
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+        """The smallest integer w with P[|noise| <= w] >= confidence, for one count that is always released.
+
+        Args:
+            sensitivity: the histogram's.
+            confidence: in (0, 1).
+
+        Returns:
+            w, exact up to the relative error of ``tail``, which only widens.
+        """
+        from dptopk.mechanisms.tails import smallest_offset
+
+        confidence = validate.probability(allow_zero=False, confidence=confidence)
+        add_remove(sensitivity)
+        return smallest_offset(lambda c: self.tail(sensitivity, c), 1 - confidence, "confidence")
+
+    def release(
+        self,
+        histogram: Histogram,
+        rng: np.random.Generator | None = None,
+        *,
+        labels: Release | Sequence[Any] | None = None,
+    ) -> Release:
+        """Noisy counts, rows in the order of the released values, ties in label order.
+
+        Args:
+            histogram: public and complete, unless ``labels`` are given.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            labels: count only these: labels that are public or were released before, or a Release.
+
+        Raises:
+            InvalidParameter: before anything is drawn; see rows_to_count and ``charge``.
+        """
+        rows = rows_to_count(histogram, labels, self)
+        charge = self.charge(histogram.sensitivity, labels=len(rows))
+        values = self.measure(histogram.sensitivity, rows, rng)
+        return ordered_release(values, rows.labels, charge=charge, mechanism=self, histogram=histogram, rng=rng)
+
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
+        """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
+        from dptopk.mechanisms.random import random_bits
+
+        return rows.counts + self.noise(sensitivity, len(rows), random_bits(rng))
+
+
+def ordered_release(
+    values: np.ndarray[Any, Any],
+    labels: np.ndarray[Any, Any],
+    *,
+    charge: Charge,
+    mechanism: Any,
+    histogram: Histogram,
+    rng: np.random.Generator | None,
+    note: str = "",
+) -> Release:
+    """A release of values with their labels, sorted by the values alone (ties in label order)."""
+    order = descending(values, labels)
+    return Release(
+        labels=tuple(labels[order].tolist()),
+        counts=values[order],
+        charge=charge,
+        mechanism=mechanism,
+        sensitivity=histogram.sensitivity,
+        seeded=rng is not None,
+        note=note,
+        source=histogram.identity,
+    )

@@ -1,0 +1,270 @@
+"""Counts with discrete Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import ZCDP, Charge, DiscreteGaussianDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
+from dptopk.mechanisms.laplace import copies
+from dptopk.mechanisms.tails import (
+    gaussian_difference_tail,
+    gaussian_edge_mass,
+    gaussian_tail,
+    smallest_offset,
+    union,
+)
+from dptopk.mechanisms.thresholds import (
+    Slots,
+    ThresholdedMechanism,
+    checked_offset,
+    moving_slots,
+    slots,
+    special_slots,
+)
+
+__all__ = ["KnownGaussian", "TruncatedGaussian", "UnknownGaussian"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownGaussian(CountingMechanism):
+    """Every count + discrete Gaussian noise, P[n] ∝ exp(-n² / (2 (linf·sigma)²)).
+
+    Charge: min(l0, labels) × DiscreteGaussianDP(scale=linf·sigma, shift=linf), the law of the very noise that is
+    added. Neighbours: add or remove one user.
+
+    Args:
+        sigma: scale of the noise in units of linf.
+
+    Source: Cesar-Rogers 2022, §6, with the noise of Canonne-Kamath-Steinke 2020.
+
+    >>> print(KnownGaussian(sigma=10.0).charge(Sensitivity(linf=2, l0=3)))
+    3*DGauss(20.0, 2)
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        normalise(self, sigma=validate.positive(sigma=self.sigma))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """min(l0, labels) discrete Gaussian pairs, exact.
+
+        Raises:
+            InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not given.
+        """
+        touched = copies(add_remove(sensitivity), labels)
+        return Charge({DiscreteGaussianDP(self.scale(sensitivity), sensitivity.linf): touched})
+
+    def scale(self, sensitivity: Sensitivity) -> float:
+        """The noise's scale τσ, in counts."""
+        return gaussian_scale(self.sigma, sensitivity)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw discrete Gaussian noise, int64, shape (size,)."""
+        return _noise(self.scale(sensitivity), size, bits)
+
+    def tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[|noise| > c]."""
+        return 2 * gaussian_tail(self.scale(sensitivity), c)
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count: linf·sigma, or less where that is below 2."""
+        scale = self.scale(add_remove(sensitivity))
+        if scale >= 2:
+            return scale
+        n = np.arange(-60.0, 61.0)
+        weights = np.exp(-((n / scale) ** 2) / 2)
+        return float(np.sqrt((weights * n**2).sum() / weights.sum()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownGaussian(ThresholdedMechanism):
+    """The d_bar largest counts + discrete Gaussian noise, released if above h_(d_bar+1) + linf + c + the same noise.
+
+    Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): for linf = 1 n × DiscreteGaussianDP(sigma, 1) + δ; for
+    linf > 1 ZCDP(n/(2 sigma²)) + δ, because a shift may then split over more than n quantities. Neighbours: add or
+    remove one user.
+
+    Args:
+        d_bar: how many labels take part; a fixed number, not one that depends on the data.
+        sigma: scale of the noise in units of linf.
+        delta: bounds the probability that a label is released that only one of two neighbours can release.
+
+    Source: the slot lemma (docs/mechanisms.md): c is the smallest integer with m·P[N1 - N2 > c] <= delta,
+    m = min(l0, d_bar), from the discrete law. The δ charged is the one asked for.
+
+    >>> print(UnknownGaussian(d_bar=100, sigma=5.0, delta=1e-6).charge(Sensitivity(l0=3)))
+    3*DGauss(5.0, 1) + delta(1e-06)
+    """
+
+    d_bar: int
+    sigma: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        normalise(
+            self,
+            d_bar=validate.count(d_bar=self.d_bar),
+            sigma=validate.positive(sigma=self.sigma),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """Either n discrete Gaussian pairs (linf = 1) or n/(2σ²)-zCDP, + δ, whatever ``labels``."""
+        self.threshold_offset(sensitivity)
+        n, scale = moving_slots(sensitivity, self.d_bar), gaussian_scale(self.sigma, sensitivity)
+        if sensitivity.linf == 1:
+            return Charge({DiscreteGaussianDP(scale, 1): n}, delta=self.delta)
+        return Charge({concentrated(n, sensitivity, scale): 1}, delta=self.delta)
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above the noisy floor a noisy count must be to be released: linf + c."""
+        special = special_slots(add_remove(sensitivity), self.d_bar)
+        scale = gaussian_scale(self.sigma, sensitivity)
+        c = smallest_offset(lambda c: special * gaussian_difference_tail(scale, c), self.delta, "delta")
+        return checked_offset(sensitivity.linf + c, "delta")
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """The d_bar largest counts and the floor."""
+        return slots(histogram, self.d_bar)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw discrete Gaussian noise, int64, shape (size,)."""
+        return _noise(gaussian_scale(self.sigma, sensitivity), size, bits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedGaussian(ThresholdedMechanism):
+    """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold no new label can pass.
+
+    Whole-histogram form (d_bar=None): every present count is noised and released if above linf + T; charge
+    ZCDP(l0/(2 sigma²)) + δ, l0 finite. Form cut at d_bar: the d_bar largest counts *and the floor* h_(d_bar+1) are
+    noised, the offset is linf + 2T; charge ZCDP(n/(2 sigma²)) + δ, n = min(l0, d_bar + 1). Neighbours: add or remove
+    one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the data.
+
+    Args:
+        sigma: scale of the noise before it is cut, in units of linf.
+        delta: bounds the mass outside the common support of neighbouring outcomes; in (0, 1).
+        d_bar: how many labels take part, or None for the whole-histogram form.
+
+    Source: Cesar-Rogers 2022, §6.2, whose Algorithm 2 is not private as printed (a data-dependent threshold without
+    noise): docs/truncated-gaussian-violation.md. T is the smallest integer >= linf with 1 - (1-q)^n <= delta, q the
+    mass of the linf outermost points of the discrete law. The δ charged is the one asked for.
+
+    >>> print(TruncatedGaussian(sigma=5.0, delta=1e-6).charge(Sensitivity(l0=2)))
+    ZCDP(0.04) + delta(1e-06)
+    """
+
+    sigma: float
+    delta: float
+    d_bar: int | None = None
+
+    def __post_init__(self) -> None:
+        normalise(
+            self,
+            sigma=validate.positive(sigma=self.sigma),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+            d_bar=None if self.d_bar is None else validate.count(d_bar=self.d_bar),
+        )
+
+    def moving(self, sensitivity: Sensitivity) -> int:
+        """How many counts of shift linf cover all that one user moves.
+
+        Raises:
+            InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
+        """
+        add_remove(sensitivity)
+        if self.d_bar is not None:
+            return moving_slots(sensitivity, self.d_bar)
+        if sensitivity.l0 is None:
+            raise InvalidParameter("l0 must be finite for the whole-histogram form; give d_bar otherwise")
+        return sensitivity.l0
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """n/(2σ²)-zCDP + δ, whatever ``labels``."""
+        self.bound(sensitivity)
+        scale = gaussian_scale(self.sigma, sensitivity)
+        return Charge({concentrated(self.moving(sensitivity), sensitivity, scale): 1}, delta=self.delta)
+
+    def bound(self, sensitivity: Sensitivity) -> int:
+        """T: the noise stays in [-T, T]."""
+        n, scale = self.moving(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        bound = smallest_offset(
+            lambda T: union(gaussian_edge_mass(scale, sensitivity.linf, T), n), self.delta, "delta", sensitivity.linf
+        )
+        checked_offset(sensitivity.linf + 2 * bound, "delta")
+        return bound
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+        """T, whatever the confidence: a released count is never further from the true one."""
+        validate.probability(allow_zero=False, confidence=confidence)
+        return self.bound(sensitivity)
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above 0 (whole) or the noisy floor (cut at d_bar) a noisy count must be: linf + T or linf + 2T."""
+        return sensitivity.linf + self.bound(sensitivity) * (1 if self.d_bar is None else 2)
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """All present counts over a fixed floor of 0, or the d_bar largest and the floor.
+
+        Raises:
+            InvalidParameter: for the whole-histogram form when rows were cut off.
+        """
+        if self.d_bar is not None:
+            return slots(histogram, self.d_bar)
+        if not isinstance(histogram, Histogram):
+            raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+        if not histogram.complete:
+            raise InvalidParameter("complete: the form without d_bar needs the whole histogram, this one was cut")
+        present = np.flatnonzero(histogram.counts)
+        return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw truncated discrete Gaussian noise, int64, shape (size,)."""
+        from dptopk.mechanisms.noise import truncated_discrete_gaussian
+
+        scale = gaussian_scale(self.sigma, sensitivity)
+        drawn: np.ndarray[Any, Any] = truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
+        return drawn
+
+
+def concentrated(n: int, sensitivity: Sensitivity, scale: float) -> ZCDP:
+    """ZCDP(n·linf²/(2·scale²)), rounded up from the exact fraction.
+
+    Raises:
+        InvalidParameter: when sigma is so small that rho is not a finite number.
+    """
+    rho = Fraction(n * sensitivity.linf**2) / (2 * Fraction(scale) ** 2)
+    try:
+        rounded = float(rho)
+    except OverflowError:
+        raise InvalidParameter("sigma is too small: the charge is not finite") from None
+    return ZCDP(rounded if Fraction(rounded) >= rho else math.nextafter(rounded, math.inf))
+
+
+def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:
+    """linf·sigma, the one number that both the sampler and the charge use.
+
+    Raises:
+        InvalidParameter: when it is so large that noise could leave the 64-bit integers.
+    """
+    scale = sensitivity.linf * sigma
+    if scale > LARGEST_SCALE:
+        raise InvalidParameter(f"sigma={sigma} is too large: noise of scale linf*sigma exceeds 2^55")
+    return scale
+
+
+def _noise(scale: float, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    from dptopk.mechanisms.noise import discrete_gaussian
+
+    drawn: np.ndarray[Any, Any] = discrete_gaussian(scale, size, bits)
+    return drawn

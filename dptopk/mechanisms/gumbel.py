@@ -1,0 +1,167 @@
+"""Gumbel top-k: k exponential mechanisms, each on what the earlier ones left, in one race of noisy counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import BoundedRange, Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import add_remove, known, normalise
+from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
+from dptopk.release import Release
+
+__all__ = ["KnownGumbel", "UnknownGumbel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownGumbel:
+    """The k labels with the largest count + Gumbel(linf/epsilon), in that order; labels only.
+
+    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones). Neighbours:
+    add or remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
+
+    Args:
+        k: how many labels, at least 1.
+        epsilon: ε of each selection, not of all.
+
+    Source: Dong-Durfee-Rogers 2020, §2.1; Durfee-Rogers 2019, Lemma 4.2 (Gumbel noise is peeling).
+
+    >>> print(KnownGumbel(k=3, epsilon=0.5).charge(Sensitivity()))
+    3*BR(0.5) [adaptive]
+    """
+
+    k: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        normalise(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """Exactly k × BR(ε); ``labels`` makes no difference because no counts are released."""
+        add_remove(sensitivity)
+        return Charge({BoundedRange(self.epsilon): self.k}, adaptive=self.k > 1)
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
+        """Draw the selections from a public, complete histogram; unlisted labels take part with count 0.
+
+        Raises:
+            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
+        """
+        from dptopk.mechanisms.random import random_bits
+        from dptopk.mechanisms.selection import gumbel_top_k
+
+        known(histogram, self)
+        if self.k > histogram.domain_size:
+            raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
+        sensitivity = histogram.sensitivity
+        charge = self.charge(sensitivity)
+        chosen, _ = gumbel_top_k(
+            histogram.counts,
+            self.k,
+            epsilon=self.epsilon,
+            linf=sensitivity.linf,
+            bits=random_bits(rng),
+            absent=histogram.absent,
+        )
+        return Release(
+            labels=tuple(histogram.label_at(int(index)) for index in chosen),
+            counts=None,
+            charge=charge,
+            mechanism=self,
+            sensitivity=sensitivity,
+            seeded=rng is not None,
+            source=histogram.identity,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownGumbel:
+    """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels are; labels only.
+
+    ⊥ has the score h_(d_bar+1) + linf + c. Charge before: k × BoundedRange(epsilon) + δ, adaptive for k > 1. Charge of
+    a release: r × BoundedRange(epsilon) + δ, where r counts the selections made, that of ⊥ included. Neighbours: add
+    or remove one user, who moves counts in one direction by at most linf each; l0 may be None.
+
+    Args:
+        k: at most how many labels.
+        d_bar: how many labels take part, at least k; a fixed number, not one that depends on the data.
+        epsilon: ε of each selection, not of all.
+        delta: bounds the probability that a label is drawn that only one of two neighbours can draw; in (0, 1).
+
+    Source: Durfee-Rogers 2019, Algorithm 1, with the threshold of the slot lemma (docs/mechanisms.md): c is the
+    smallest integer with m/(m + e^{c·epsilon/linf}) <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
+
+    >>> mechanism = UnknownGumbel(k=2, d_bar=10, epsilon=0.5, delta=1e-6)
+    >>> print(mechanism.charge(Sensitivity()))
+    2*BR(0.5) + delta(1e-06) [adaptive]
+    >>> mechanism.threshold_offset(Sensitivity(l0=1))
+    29
+    """
+
+    k: int
+    d_bar: int
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        k = validate.count(k=self.k)
+        normalise(
+            self,
+            k=k,
+            d_bar=validate.count(at_least=k, d_bar=self.d_bar),
+            epsilon=validate.positive(epsilon=self.epsilon),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """At most k × BR(ε) + δ; ``labels`` makes no difference because no counts are released."""
+        self.threshold_offset(sensitivity)
+        return self._charge(self.k)
+
+    def _charge(self, selections: int) -> Charge:
+        return Charge({BoundedRange(self.epsilon): selections}, delta=self.delta, adaptive=self.k > 1)
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far the score of ⊥ lies above h_(d_bar+1): linf + c."""
+        special = special_slots(add_remove(sensitivity), self.d_bar)
+        c = gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
+        return checked_offset(sensitivity.linf + c, "delta")
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
+        """Draw the selections; the answer may be shorter than k, even empty, where labels are few or counts small.
+
+        Args:
+            histogram: rows with count 0 are not present and are ignored.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+
+        Raises:
+            InvalidParameter: before anything is drawn.
+        """
+        from dptopk.mechanisms.random import random_bits
+        from dptopk.mechanisms.selection import gumbel_top_k
+
+        seen = slots(histogram, self.d_bar)
+        sensitivity = histogram.sensitivity
+        offset = self.threshold_offset(sensitivity)
+        chosen, stopped = gumbel_top_k(
+            seen.counts,
+            self.k,
+            epsilon=self.epsilon,
+            linf=sensitivity.linf,
+            bits=random_bits(rng),
+            stop=seen.floor + offset,
+        )
+        return Release(
+            labels=tuple(seen.labels[chosen].tolist()),
+            counts=None,
+            charge=self._charge(len(chosen) + bool(stopped)),
+            mechanism=self,
+            sensitivity=sensitivity,
+            seeded=rng is not None,
+            note="stopped at the threshold" if stopped else "",
+            source=histogram.identity,
+        )

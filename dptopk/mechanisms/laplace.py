@@ -1,0 +1,154 @@
+"""Counts with discrete Laplace noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import Charge, PureDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
+from dptopk.mechanisms.tails import laplace_difference_tail, laplace_tail, smallest_offset
+from dptopk.mechanisms.thresholds import (
+    Slots,
+    ThresholdedMechanism,
+    checked_offset,
+    moving_slots,
+    slots,
+    special_slots,
+)
+
+__all__ = ["KnownLaplace", "UnknownLaplace"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownLaplace(CountingMechanism):
+    """Every count + discrete Laplace noise, P[n] ∝ exp(-epsilon |n| / linf).
+
+    Charge: min(l0, labels) × PureDP(epsilon). Neighbours: add or remove one user.
+
+    Args:
+        epsilon: ε of each count, not of all.
+
+    Source: Cesar-Rogers 2022, Lemma 6.2, with integer noise.
+
+    >>> print(KnownLaplace(epsilon=0.1).charge(Sensitivity(l0=3)))
+    3*DP(0.1)
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        normalise(self, epsilon=validate.positive(epsilon=self.epsilon))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """min(l0, labels) × DP(ε), exact.
+
+        Raises:
+            InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not given.
+        """
+        return Charge({PureDP(self.epsilon): copies(add_remove(sensitivity), labels)})
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw discrete Laplace noise, int64, shape (size,)."""
+        return _noise(self.epsilon, sensitivity, size, bits)
+
+    def tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[|noise| > c]."""
+        return 2 * laplace_tail(rate(self.epsilon, sensitivity), c)
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count: sqrt(2q)/(1-q), q = exp(-ε/τ)."""
+        half = rate(self.epsilon, add_remove(sensitivity)) / 2
+        return 1 / (math.sqrt(2) * math.sinh(half)) if half < 700 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownLaplace(ThresholdedMechanism):
+    """The d_bar largest counts + discrete Laplace noise, released if above h_(d_bar+1) + linf + c + the same noise.
+
+    Charge: min(l0, d_bar + 1) × PureDP(epsilon) + δ; with l0=None that is d_bar + 1. Neighbours: add or remove a user.
+
+    Args:
+        d_bar: how many labels take part; a fixed number, not one that depends on the data.
+        epsilon: ε of each count, not of all.
+        delta: bounds the probability that a label is released that only one of two neighbours can release.
+
+    Source: Cesar-Rogers 2022, §6.2 (UnkLap), with the threshold of the slot lemma (docs/mechanisms.md): c is the
+    smallest integer with m·P[N1 - N2 > c] <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
+
+    >>> mechanism = UnknownLaplace(d_bar=100, epsilon=0.5, delta=1e-6)
+    >>> print(mechanism.charge(Sensitivity(l0=3)), mechanism.threshold_offset(Sensitivity(l0=3)))
+    3*DP(0.5) + delta(1e-06) 34
+    """
+
+    d_bar: int
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        normalise(
+            self,
+            d_bar=validate.count(d_bar=self.d_bar),
+            epsilon=validate.positive(epsilon=self.epsilon),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """min(l0, d_bar + 1) × DP(ε) + δ; at most d_bar counts are released whatever ``labels``."""
+        self.threshold_offset(sensitivity)
+        return Charge({PureDP(self.epsilon): moving_slots(sensitivity, self.d_bar)}, delta=self.delta)
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above the noisy floor a noisy count must be to be released: linf + c."""
+        special = special_slots(add_remove(sensitivity), self.d_bar)
+        decay = rate(self.epsilon, sensitivity)
+        c = smallest_offset(lambda c: special * laplace_difference_tail(decay, c), self.delta, "delta")
+        return checked_offset(sensitivity.linf + c, "delta")
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """The d_bar largest counts and the floor."""
+        return slots(histogram, self.d_bar)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw discrete Laplace noise, int64, shape (size,)."""
+        return _noise(self.epsilon, sensitivity, size, bits)
+
+
+def rate(epsilon: float, sensitivity: Sensitivity) -> float:
+    """The noise's rate ε/τ: P[n] ∝ exp(-rate |n|).
+
+    Raises:
+        InvalidParameter: when it is so small that noise could leave the 64-bit integers.
+    """
+    quotient = epsilon / sensitivity.linf
+    if quotient * LARGEST_SCALE < 1:
+        raise InvalidParameter(f"epsilon={epsilon} is too small: noise of scale linf/epsilon exceeds 2^55")
+    return quotient
+
+
+def _noise(epsilon: float, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    from dptopk.mechanisms.noise import discrete_laplace
+
+    rate(epsilon, sensitivity)
+    drawn: np.ndarray[Any, Any] = discrete_laplace(epsilon, sensitivity.linf, size, bits)
+    return drawn
+
+
+def copies(sensitivity: Sensitivity, labels: int | None) -> int:
+    """min(l0, labels): how many of the counted labels one user can touch.
+
+    Raises:
+        InvalidParameter: when neither is known.
+    """
+    if labels is not None:
+        labels = validate.count(labels=labels, at_least=0)
+    touched = sensitivity.touched(labels)
+    if touched is None:
+        raise InvalidParameter("labels must be given (how many labels are counted) when the sensitivity has l0=None")
+    return touched

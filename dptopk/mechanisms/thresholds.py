@@ -1,0 +1,157 @@
+"""Unknown domains: the slots of the slot lemma, its thresholds and the δ they leave (docs/mechanisms.md, "Slots").
+
+Labels come from the data, so a label that only one of two neighbouring histograms has must not be seen. A mechanism
+looks at the d_bar largest present labels and at the count below them, h_(d_bar+1), the floor; a label is released only
+above floor + offset. Between neighbours at most m = min(l0, d_bar) *special* slots change their label, each at most
+linf above the floor. All else is a vector of d_bar counts and the floor that move in one direction, each by at most
+linf, by at most l0·linf in sum. What the mechanism costs is what noising that vector costs, plus once the probability
+that a special slot is released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import ordered_release
+from dptopk.release import Release
+
+__all__ = ["LARGEST_OFFSET", "Slots", "ThresholdedMechanism", "moving_slots", "passing", "slots", "special_slots"]
+
+LARGEST_OFFSET = 2**62
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The top slots of a histogram: labels, their counts (int64) and the floor, the next count below."""
+
+    labels: np.ndarray[Any, Any]
+    counts: np.ndarray[Any, Any]
+    floor: int
+    noisy_floor: bool = True
+
+
+def slots(histogram: Histogram, d_bar: int) -> Slots:
+    """The d_bar largest present labels, ties in label order, and h_(d_bar+1), which is 0 when there are no more.
+
+    Raises:
+        InvalidParameter: when the histogram was cut to so few rows that h_(d_bar+1) cannot be known.
+    """
+    if not isinstance(histogram, Histogram):
+        raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+    if not histogram.complete and d_bar >= len(histogram):
+        raise InvalidParameter(f"d_bar={d_bar} needs an incomplete histogram to have more than d_bar rows")
+    top = histogram.top_rows(d_bar + 1)
+    floor = int(histogram.counts[top[d_bar]]) if len(top) > d_bar else 0
+    top = top[:d_bar]
+    return Slots(histogram.labels[top], histogram.counts[top], floor)
+
+
+def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
+    """The number m = min(l0, d_bar) of slots whose label can change between neighbours.
+
+    Ties at the cut are broken by label, so only a label that moved can enter the slots.
+    """
+    return d_bar if sensitivity.l0 is None else min(sensitivity.l0, d_bar)
+
+
+def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
+    """How many copies of the noise on one count cover the slots and the floor: min(l0, d_bar + 1).
+
+    There are d_bar + 1 quantities. If fewer than l0 of the touched labels are in the new slots, they and the floor are
+    at most l0 quantities. Otherwise the floor can only move to the count of an untouched displaced label; that
+    label's slot and the floor then move by at most linf *together*, hence count as one.
+    """
+    return special_slots(sensitivity, d_bar + 1)
+
+
+def passing(
+    counts: np.ndarray[Any, Any],
+    noise: np.ndarray[Any, Any],
+    floor: int,
+    floor_noise: np.ndarray[Any, Any] | int,
+    offset: int,
+) -> np.ndarray[Any, Any]:
+    """Which slots are released: count + noise > floor + floor_noise + offset, strictly.
+
+    Args:
+        counts: shape (slots,).
+        noise: shape (..., slots).
+        floor: h_(d_bar+1).
+        floor_noise: shape (..., 1), or 0.
+        offset: from ThresholdedMechanism.threshold_offset.
+
+    Returns:
+        Booleans, shape (..., slots). Differences are taken first, so that nothing overflows.
+    """
+    result: np.ndarray[Any, Any] = (counts - floor) + (noise - floor_noise) > offset
+    return result
+
+
+def checked_offset(offset: int, name: str) -> int:
+    """The offset, if counts can be compared with it in 64 bits."""
+    if offset > LARGEST_OFFSET:
+        raise InvalidParameter(f"{name} needs a threshold beyond 2^62: it is too small for this noise")
+    return offset
+
+
+def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
+    """The smallest integer c with m/(m + e^{cε/τ}) <= δ, hence c >= (τ/ε) ln(m(1-δ)/δ).
+
+    The m special slots race with ⊥ alone: their rates sum to at most m e^{ε/τ·(floor+τ)} against e^{ε/τ·(floor+τ+c)}.
+    An integer keeps the score of ⊥ exact for every floor, so that it moves exactly as the floor does.
+    """
+    odds = math.log(special) + math.log1p(-delta) - math.log(delta)
+    c = linf / epsilon * odds * (1 + 1e-12)
+    if not c < LARGEST_OFFSET:
+        raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^62 at epsilon={epsilon}")
+    return max(math.ceil(c), 0)
+
+
+class ThresholdedMechanism:
+    """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """The most that a release can cost; see the mechanism."""
+        raise NotImplementedError
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above the floor (with its noise) a noisy count must be to be released."""
+        raise NotImplementedError
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """What the mechanism looks at."""
+        raise NotImplementedError
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw the noise of ``size`` counts, int64, shape (size,)."""
+        raise NotImplementedError
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
+        """The labels above the threshold with their noisy counts, in the order of these, ties in label order.
+
+        Too few labels are no error: the answer is then short, even empty, and costs the same.
+
+        Args:
+            histogram: rows with count 0 are not present and are ignored.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+
+        Raises:
+            InvalidParameter: before anything is drawn.
+        """
+        from dptopk.mechanisms.random import random_bits
+
+        seen = self.slots(histogram)
+        sensitivity = histogram.sensitivity
+        charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)
+        noise = self.noise(sensitivity, len(seen.counts) + 1, random_bits(rng))
+        noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
+        kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
+        values = (seen.counts + noise)[kept]
+        return ordered_release(values, seen.labels[kept], charge=charge, mechanism=self, histogram=histogram, rng=rng)
