@@ -80,8 +80,8 @@ class DeltaCurve(Curve):
         log_delta: upper bound on ln δ, already rounded outward, for a one-dimensional array of ε >= 0;
             non-increasing up to rounding.
         epsilon_max: an ε from which on δ = 0 (inf when there is none): the answer for δ = 0.
-        exact: True when log_delta is the optimum over all mechanisms with these costs to an absolute error far below
-            ``EXACT_SLACK``; then a lower bound is reported too.
+        exact: True when log_delta is the optimum over all mechanisms with these costs, at an ε moved by a relative
+            ``EXACT_SLACK`` at most and to an absolute error far below that; then a lower bound is reported too.
     """
 
     log_delta: Callable[[Floats], Floats]
@@ -113,7 +113,9 @@ class DeltaCurve(Curve):
         if not self.exact:
             return upper
         if query.epsilon is not None:
-            return Answer(upper.value, upper.value * (1 - 2 * EXACT_SLACK))
+            # A little further right: near epsilon_max a rounding of ε moves δ by more than a relative EXACT_SLACK.
+            inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
+            return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
         inner = float(self.epsilon(min(query.delta * (1 + EXACT_SLACK), 1.0)))
         return Answer(upper.value, min(inner * (1 - EXACT_SLACK), upper.value))
 

@@ -1,0 +1,171 @@
+"""The privacy curve of a discrete privacy loss distribution: both directions in closed form, with certified rounding.
+
+Let the loss take the values x_0 < x_1 < ... with masses p_j. The privacy profile δ(x) = Σ_j p_j (1 - e^{x - x_j})_+ is
+linear in e^x between the losses. With the suffix sums
+
+    G_j = Σ_{l >= j} p_l e^{x_j - x_l},        D_j = δ(x_j) = Σ_{m > j} (1 - e^{x_{m-1} - x_m}) G_m
+
+it is δ(x) = D_j + (1 - e^{x - x_j}) G_j for x_{j-1} <= x <= x_j. Every term is positive: nothing cancels, however small
+the losses, and either direction is one search among the D_j. All sums are kept as logarithms, with a running bound on
+their relative error (the weighted mean of the terms' errors, plus each addition's own).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+
+__all__ = ["LossCurve"]
+
+EPS = float(np.finfo(float).eps)
+
+
+class LossCurve(Curve):
+    """The privacy profile of a finite loss distribution.
+
+    Args:
+        losses: shape (n,), n >= 1, ascending, finite.
+        log_masses: shape (n,), logarithms of the masses, finite.
+        log_error: bound on the absolute error of ``log_masses``, a number or shape (n,).
+        loss_error: bound on the absolute error of ``losses``.
+        tail: mass at +inf, added to every δ.
+        epsilon_max: an ε from which on δ is at most the tail; default: the largest loss.
+        exact: whether the distribution is a worst case that some mechanism attains: then δ moved inward is a proven
+            lower bound, and ``answer`` reports it.
+    """
+
+    def __init__(
+        self,
+        losses: Floats,
+        log_masses: Floats,
+        *,
+        log_error: float | Floats = 0.0,
+        loss_error: float = 0.0,
+        tail: float = 0.0,
+        epsilon_max: float | None = None,
+        exact: bool = False,
+    ) -> None:
+        self._losses, self._log_masses, self._log_error = losses, log_masses, log_error
+        self._shift = loss_error + 4 * EPS * float(np.abs(losses).max())
+        self._tail = tail
+        self._epsilon_max = float(losses[-1]) + self._shift if epsilon_max is None else epsilon_max
+        self._exact = exact
+
+    @cached_property
+    def _sums(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Losses x_j above 0, log G_j, log D_j and a bound on the error of both logarithms."""
+        kept = slice(int(np.searchsorted(self._losses, -2 * self._shift)), None)
+        x, log_p = self._losses[kept], self._log_masses[kept]
+        if x.size == 0:
+            return x, x, x, x
+        error = self._log_error[kept] if isinstance(self._log_error, np.ndarray) else self._log_error
+        log_q = log_p - x
+        sums, error = _suffix_log_sums(log_q, error + EPS * (np.abs(log_q) + np.abs(log_p) + 1))
+        log_g = sums + x
+        error = error + EPS * (np.abs(sums) + np.abs(log_g))
+        # Equal losses (gap 0) get a gap that changes no sum.
+        log_steps = np.log(-np.expm1(-np.maximum(np.diff(x), 1e-300)))
+        log_d = np.full(x.shape, -np.inf)
+        if x.size > 1:
+            steps = log_steps + log_g[1:]
+            log_d[:-1], error_d = _suffix_log_sums(steps, error[1:] + EPS * (np.abs(log_steps) + np.abs(steps) + 4))
+            error = np.maximum(error, np.append(error_d, 0.0))
+        return x, log_g, log_d, error
+
+    def _log_delta(self, epsilon: Floats, side: int) -> Floats:
+        """Bound on ln(δ - tail) at each ε: an upper one (side = 1) or a lower one (side = -1)."""
+        x, log_g, log_d, error = self._sums
+        at = epsilon - side * self._shift
+        if x.size == 0:
+            return np.full(at.shape, -np.inf)
+        j = np.minimum(np.searchsorted(x, at, side="right"), x.size - 1)
+        with np.errstate(divide="ignore"):
+            chord = np.log(-np.expm1(np.minimum(at - x[j], 0.0)))
+        value = np.logaddexp(log_d[j], log_g[j] + chord)
+        # What is left to round: this addition, the chord, and the exponential that the caller takes.
+        finite = np.where(value > -np.inf, value, 0.0)
+        value = value + side * (error[j] + 4 * EPS * (np.abs(finite) + 2))
+        return np.where(epsilon >= self._epsilon_max, -np.inf, np.minimum(value, 0.0))
+
+    def _delta(self, epsilon: ArrayLike, side: int) -> Floats:
+        x = np.asarray(epsilon, dtype=float)
+        log_delta = self._log_delta(x.ravel(), side)
+        with np.errstate(under="ignore"):
+            values = np.exp(log_delta)
+        if side < 0:
+            return (values * (1 - 8 * EPS)).reshape(x.shape)
+        values = np.where((values == 0) & (log_delta > -np.inf), np.nextafter(0, 1), values)
+        bounded: Floats = np.minimum(outward(outward(values) + self._tail), 1.0).reshape(x.shape)
+        return bounded
+
+    def _epsilon(self, delta: ArrayLike, side: int) -> Floats:
+        """Bound on the smallest ε with δ(ε) <= δ: an upper one (side = 1) or a lower one (side = -1)."""
+        target = np.asarray(delta, dtype=float).ravel()
+        if side > 0:  # what the tail leaves, rounded down
+            target = np.where(target > self._tail, np.nextafter(target - self._tail, 0), -1.0)
+            target = np.where(target >= 0, target, -1.0) if self._tail else np.maximum(target, 0.0)
+        x, log_g, log_d, error = self._sums
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_target = np.log(np.maximum(target, 0.0))
+            log_target = np.where(target > 0, log_target - side * 4 * EPS * (1 + np.abs(log_target)), -np.inf)
+            if x.size == 0:
+                found = np.zeros(target.shape)
+            else:
+                # Monotone again after the error is added; the last entry, δ = 0, ends every search.
+                log_d = np.maximum.accumulate((log_d + side * error)[::-1])[::-1]
+                j = np.searchsorted(-log_d, -log_target)
+                j = np.minimum(j, x.size - 1)
+                # e^{x - x_j} = 1 - (δ - D_j) / G_j
+                log_rest = log_target + np.log(-np.expm1(np.minimum(log_d[j] - log_target, 0.0)))
+                ratio = np.exp(np.minimum(log_rest - (log_g[j] + side * error[j]), 0.0))
+                found = x[j] + np.log1p(-np.where(np.isnan(ratio), 0.0, ratio))
+                below = np.where(j > 0, x[np.maximum(j - 1, 0)], -np.inf)
+                found = np.clip(found, below, x[j])
+            found = np.maximum(found + side * self._shift, 0.0)
+        found = np.where(target == 0, self._epsilon_max, np.minimum(found, self._epsilon_max))
+        found = np.where(target < 0, np.inf, found)
+        return found.reshape(np.shape(delta))
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bound on δ for every ε; a positive δ never underflows to 0."""
+        return self._delta(epsilon, 1)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on ε for every δ; inf for a δ below the tail's mass."""
+        bounded: Floats = outward(self._epsilon(delta, 1), 4 * EPS)
+        return np.minimum(bounded, np.maximum(self._epsilon_max, 0.0)) if not self._tail else bounded
+
+    def delta_lower(self, epsilon: ArrayLike) -> Floats:
+        """Lower bound on the δ of this loss distribution (the tail left out)."""
+        return self._delta(epsilon, -1)
+
+    def epsilon_lower(self, delta: ArrayLike) -> Floats:
+        """Lower bound on the ε of this loss distribution (the tail left out)."""
+        return np.maximum(self._epsilon(delta, -1) * (1 - 4 * EPS), 0.0)
+
+    def answer(self, query: Query) -> Answer:
+        """The upper bound and, for an exact curve, the lower one."""
+        upper = Curve.answer(self, query)
+        if not self._exact:
+            return upper
+        if query.epsilon is not None:
+            lower = float(self.delta_lower(query.epsilon))
+        else:
+            lower = float(self.epsilon_lower(query.delta))
+        return Answer(upper.value, min(lower, upper.value))
+
+
+def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """Ln Σ_{m >= j} e^{t_m} for every j, and a bound on its absolute error.
+
+    Adding a term rounds by at most EPS (|sum| + 4) in the logarithm. An error of relative size e in a part of a sum is
+    an error of that part's share times e in the whole, so the errors, weighted by their parts, sum the same way.
+    """
+    sums = np.logaddexp.accumulate(log_terms[::-1])[::-1]
+    weighted = np.logaddexp(log_terms + np.log(errors), sums + np.log(EPS * (np.abs(sums) + 4)))
+    total = np.logaddexp.accumulate(weighted[::-1])[::-1]
+    return sums, 1.01 * np.exp(np.minimum(total - sums, 700.0))
