@@ -15,7 +15,7 @@ _HOME_OF = {
     "KnownGaussian": "gaussian",
     "KnownGumbel": "gumbel",
     "KnownLaplace": "laplace",
-    "TruncatedGaussian": "truncated",
+    "TruncatedGaussian": "gaussian",
     "UnknownGaussian": "gaussian",
     "UnknownGumbel": "gumbel",
     "UnknownLaplace": "laplace",

@@ -16,8 +16,8 @@ from dptopk.release import Release
 
 __all__ = ["LARGEST_SCALE", "CountingMechanism", "Rows", "add_remove", "known", "normalise", "rows_to_count"]
 
-# Noise of a larger scale could leave the 64-bit integers.
-LARGEST_SCALE = 2.0**55
+# Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly small.
+LARGEST_SCALE = 2.0**48
 # All labels of a public domain are counted one by one up to this many; beyond, labels= must name a few.
 LARGEST_LISTING = 10**8
 

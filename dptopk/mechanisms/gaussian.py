@@ -259,7 +259,7 @@ def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:
     """
     scale = sensitivity.linf * sigma
     if scale > LARGEST_SCALE:
-        raise InvalidParameter(f"sigma={sigma} is too large: noise of scale linf*sigma exceeds 2^55")
+        raise InvalidParameter(f"sigma={sigma} is too large: noise of scale linf*sigma exceeds 2^48")
     return scale
 
 

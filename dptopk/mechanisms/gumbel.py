@@ -59,7 +59,7 @@ class KnownGumbel:
             raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
-        chosen, _ = gumbel_top_k(
+        chosen = gumbel_top_k(
             histogram.counts,
             self.k,
             epsilon=self.epsilon,
@@ -68,7 +68,7 @@ class KnownGumbel:
             absent=histogram.absent,
         )
         return Release(
-            labels=tuple(histogram.label_at(int(index)) for index in chosen),
+            labels=tuple(histogram.label_at(int(index)) for index in chosen.indices),
             counts=None,
             charge=charge,
             mechanism=self,
@@ -147,7 +147,7 @@ class UnknownGumbel:
         seen = slots(histogram, self.d_bar)
         sensitivity = histogram.sensitivity
         offset = self.threshold_offset(sensitivity)
-        chosen, stopped = gumbel_top_k(
+        chosen = gumbel_top_k(
             seen.counts,
             self.k,
             epsilon=self.epsilon,
@@ -156,12 +156,12 @@ class UnknownGumbel:
             stop=seen.floor + offset,
         )
         return Release(
-            labels=tuple(seen.labels[chosen].tolist()),
+            labels=tuple(seen.labels[chosen.indices].tolist()),
             counts=None,
-            charge=self._charge(len(chosen) + bool(stopped)),
+            charge=self._charge(len(chosen.indices) + chosen.stopped),
             mechanism=self,
             sensitivity=sensitivity,
             seeded=rng is not None,
-            note="stopped at the threshold" if stopped else "",
+            note="stopped at the threshold" if chosen.stopped else "",
             source=histogram.identity,
         )

@@ -128,7 +128,7 @@ def rate(epsilon: float, sensitivity: Sensitivity) -> float:
     """
     quotient = epsilon / sensitivity.linf
     if quotient * LARGEST_SCALE < 1:
-        raise InvalidParameter(f"epsilon={epsilon} is too small: noise of scale linf/epsilon exceeds 2^55")
+        raise InvalidParameter(f"epsilon={epsilon} is too small: noise of scale linf/epsilon exceeds 2^48")
     return quotient
 
 
