@@ -1,0 +1,165 @@
+"""Logarithms of moment generating functions of the privacy loss, accurate to a few ulps, and the Chernoff curve.
+
+For a loss L under P (theory: the first of the two neighbours) the two worst cases have closed forms in
+S(x) = ln(sinh(x)/x) and C(x) = ln cosh(x), with b = ε/2:
+
+    ε-DP:  ln E e^{λL} = C((2λ+1) b) - C(b)
+    ε-BR:  sup over t of ln E e^{λL} = λ [S((λ+1) b) - S(λb)] + [S((λ+1) b) - S(b)]
+
+The second is DDR's h_ε(λ) (Theorem 5) with its supremum solved: put t = b + s, then
+E e^{λL} = e^{λs} [sinh((λ+1) b) - e^s sinh(λb)] / sinh(b), largest at e^s = λ sinh((λ+1) b) / ((λ+1) sinh(λb)).
+Both are sums of non-negative increments of S and C: nothing cancels for small ε, and e^{ελ} is never formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import factorial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dptopk.accounting.curves import Curve, outward
+
+__all__ = ["LOG_MGF_ERROR", "ChernoffCurve", "bounded_range_log_mgf", "pure_dp_log_mgf"]
+
+Floats = NDArray[np.float64]
+
+# Bound on the relative error of the two log-MGFs: about twenty roundings, checked against 50 digits in the tests.
+LOG_MGF_ERROR = 1e-14
+
+# Taylor coefficients in x² of sinh(x)/x - 1 and of cosh(x) - sinh(x)/x, divided by x²; both to an ulp on [0, 1].
+_SINHC = [1 / factorial(2 * j + 1) for j in range(1, 10)]
+_LANGEVIN = [2 * j / factorial(2 * j + 1) for j in range(1, 10)]
+
+
+def pure_dp_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
+    """Log-MGF ln E e^{λL} of randomised response, the largest among all ε-DP mechanisms.
+
+    Args:
+        epsilon: ε > 0, any shape.
+        order: λ >= 0, broadcast against ``epsilon``.
+
+    Returns:
+        The exact value to a relative ``LOG_MGF_ERROR``; divided by λ it is the Rényi divergence of order λ + 1.
+
+    >>> float(pure_dp_log_mgf(1.0, 1.0).round(6))
+    0.735326
+    """
+    b, step = np.broadcast_arrays(np.asarray(epsilon, float) / 2, np.asarray(epsilon, float) * np.asarray(order, float))
+    h = np.minimum(step, 1.0)
+    near = np.log1p(2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h))
+    far = step + np.log1p(np.exp(-2 * (b + step))) - np.log1p(np.exp(-2 * b))
+    values: Floats = np.where(step < 1, near, far)
+    return values
+
+
+def bounded_range_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
+    """h_ε(λ), the largest ln E e^{λL} among all ε-BR mechanisms (DDR Theorem 5), in closed form.
+
+    Args:
+        epsilon: ε > 0, any shape.
+        order: λ > 0, broadcast against ``epsilon``.
+
+    Returns:
+        The exact value to a relative ``LOG_MGF_ERROR``; divided by λ it is the Rényi divergence of order λ + 1.
+
+    >>> float(bounded_range_log_mgf(1.0, 2.0).round(5))
+    0.68675
+    """
+    lam = np.asarray(order, float)
+    b = np.asarray(epsilon, float) / 2
+    b, lam, shift = np.broadcast_arrays(b, lam, lam * b)
+    return lam * _log_sinhc_rise(shift, b) + _log_sinhc_rise(b, shift)
+
+
+def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
+    """S(start + step) - S(start) for S(x) = ln(sinh(x)/x), to a few ulps, for start, step > 0."""
+    h = np.minimum(step, 1.0)
+    # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
+    numerator = start * (2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)) + h**3 * _series(_SINHC, h)
+    near = np.log1p(numerator / (start + h))
+    u, w = np.maximum(start, 1.0), np.maximum(step, 1.0)
+    far = w - np.log1p(w / u) + np.log1p(-np.exp(-2 * (u + w))) - np.log1p(-np.exp(-2 * u))
+    far = np.where(start < 1, _log_sinhc(start + w) - _log_sinhc(np.minimum(start, 1.0)), far)
+    return np.where(step < 1, near, far)
+
+
+def _langevin(x: Floats) -> Floats:
+    """coth(x) - 1/x."""
+    small, large = np.minimum(x, 1.0), np.maximum(x, 1.0)
+    near = small * _series(_LANGEVIN, small) / (1 + small**2 * _series(_SINHC, small))
+    return np.where(x < 1, near, 1 / np.tanh(large) - 1 / large)
+
+
+def _log_sinhc(x: Floats) -> Floats:
+    """ln(sinh(x)/x)."""
+    small, large = np.minimum(x, 1.0), np.maximum(x, 1.0)
+    near = np.log1p(small**2 * _series(_SINHC, small))
+    return np.where(x < 1, near, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large)))
+
+
+def _series(coefficients: Sequence[float], x: Floats) -> Floats:
+    """Σ coefficients[j] x^{2j} by Horner's rule."""
+    total = np.zeros_like(x)
+    for coefficient in reversed(coefficients):
+        total = total * x**2 + coefficient
+    return total
+
+
+@dataclass(frozen=True)
+class ChernoffCurve(Curve):
+    """δ(x) = inf over λ of e^{g(λ) - λx} and its inverse ε(δ) = inf over λ of (g(λ) + ln(1/δ)) / λ.
+
+    Every λ > 0 gives a valid bound, so the search for the best one needs no proof; what it finds is rounded outward.
+
+    Args:
+        log_mgf: g(λ), an upper bound on ln E e^{λL} of the whole composition up to a relative ``LOG_MGF_ERROR``;
+            elementwise for an array of any shape.
+        epsilon_max: an ε from which on δ = 0.
+    """
+
+    log_mgf: Callable[[Floats], Floats]
+    epsilon_max: float = np.inf
+
+    def log_delta(self, epsilon: Floats) -> Floats:
+        """Upper bound on ln δ (at most 0), for a one-dimensional array."""
+        x = epsilon[:, None]
+        found = _smallest(lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x, len(epsilon))
+        return np.where(epsilon >= self.epsilon_max, -np.inf, np.minimum(found, 0.0))
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bound on δ; a positive δ never underflows to 0."""
+        x = np.asarray(epsilon, dtype=float)
+        log_values = self.log_delta(x.ravel())
+        values = np.exp(log_values) * (1 - 1e-15 * np.maximum(log_values, -1e3))
+        values = np.where((values == 0) & (log_values > -np.inf), np.nextafter(0, 1), values)
+        bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
+        return bounded
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on ε; ``epsilon_max`` at δ = 0."""
+        d = np.asarray(delta, dtype=float)
+        with np.errstate(divide="ignore"):
+            log_inverse = -np.log(d.ravel())[:, None]
+        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size)
+        found = np.where(np.isnan(found), np.inf, found)
+        bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max).reshape(d.shape)
+        return bounded
+
+
+def _smallest(objective: Callable[[Floats], Floats], size: int) -> Floats:
+    """Smallest value found of unimodal functions of λ > 0, one a row, by zooming in on a logarithmic grid."""
+    low, high = np.full(size, -30.0), np.full(size, 45.0)  # ln λ
+    best = np.full(size, np.inf)
+    rows = np.arange(size)
+    for points in (64, *[24] * 7):
+        grid = np.linspace(low, high, points, axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = objective(np.exp(grid))
+        values = np.where(np.isnan(values), np.inf, values)
+        at = values.argmin(axis=1)
+        best = np.minimum(best, values[rows, at])
+        low, high = grid[rows, np.maximum(at - 1, 0)], grid[rows, np.minimum(at + 1, points - 1)]
+    return best
