@@ -1,0 +1,154 @@
+"""Exact decisions from a finite number of random bits, more of them being read only when the first do not decide.
+
+A uniform real U is known by its leading bits. `bernoulli_exp` decides U < e^{-x}, `Cells` finds the cell of a discrete
+law that contains U. Both compare integers whose distance to the exact value is bounded, and both read 64 more bits of
+U and double-check with a finer bound when the comparison is within that distance; so the law of the answer is exact,
+whatever the precision of the first attempt. Proofs: docs/exact-sampling.md.
+"""
+
+from __future__ import annotations
+
+import decimal
+from bisect import bisect_right
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk.mechanisms.random import Bits
+
+__all__ = ["Cells", "bernoulli_exp", "exp_units"]
+
+_GUIDE_BITS = 16
+
+
+def precise(digits: int) -> decimal.Context:
+    """Return a decimal context with so many digits, the widest exponents and no signals but for invalid operations."""
+    return decimal.Context(
+        prec=digits,
+        rounding=decimal.ROUND_HALF_EVEN,
+        Emin=decimal.MIN_EMIN,
+        Emax=decimal.MAX_EMAX,
+        traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
+    )
+
+
+def exp_units(x: Fraction, bits: int) -> int:
+    """Return an integer within 1 of 2**bits * e^{-x}, for an exact x >= 0.
+
+    Three operations are rounded to a relative 10**-digits each; the quotient's error enters e^{-x} as x e^{-x} <= 1/e
+    times
+    that. Together they stay far below 1/2 of the last bit, and the final truncation costs less than 1.
+
+    >>> exp_units(Fraction(0), 10), exp_units(Fraction(1), 10)
+    (1024, 376)
+    """
+    if x > bits * 0.6932 + 2:  # 2**bits * e^{-x} < 1/4
+        return 0
+    context = precise(int(bits * 0.30103) + 8)
+    quotient = context.divide(decimal.Decimal(x.numerator), decimal.Decimal(x.denominator))
+    return int(context.multiply(context.exp(-quotient), decimal.Decimal(1 << bits)))
+
+
+def below_exp(word: int, known: int, x: Fraction, bits: Bits) -> bool:
+    """Decide U < e^{-x} exactly for a uniform U in [0, 1) whose first ``known`` bits are ``word``."""
+    while True:
+        target = exp_units(x, known)
+        if word + 1 <= target - 1:
+            return True
+        if word >= target + 1:
+            return False
+        word, known = bits.more(word), known + 64
+
+
+def bernoulli_exp(x: npt.NDArray[np.float64], exact: Callable[[int], Fraction], bits: Bits) -> npt.NDArray[np.bool_]:
+    """Return independent coins that are true with probability e^{-x}, exactly.
+
+    Args:
+        x: shape (n,), each at least 0 and within a relative 2**-44 of the true exponent (inf if above 1e308).
+        exact: exact(i) is the i-th true exponent; asked for about one coin in 2**30.
+        bits: the source of words.
+    """
+    first = bits.uint32(x.size)
+    uniform = first * 2.0**-32
+    chance = np.exp(-x)
+    accepted: npt.NDArray[np.bool_] = uniform < chance
+    # U lies in [uniform, uniform + 2**-32); e^{-x} is within 2**-40 of chance: x e^{-x} <= 1/e, and exp costs a few
+    # ulps.
+    for i in np.flatnonzero(np.abs(uniform - chance) <= 2.0**-31):
+        accepted[i] = below_exp(int(first[i]), 32, exact(int(i)), bits)
+    return accepted
+
+
+class Cells:
+    """A law on 0, 1, 2, ... known by its weights to any precision, sampled by inversion.
+
+    Args:
+        weights: weights(b) is a list of integers, the j-th within 1 of 2**b * w_j, and all the w_j beyond the list add
+            up to
+            at most 2**-b. A longer list for a larger b continues the shorter one. The probabilities are w_j / sum(w).
+    """
+
+    def __init__(self, weights: Callable[[int], list[int]]) -> None:
+        self._weights = weights
+        self._tables: dict[int, tuple[list[int], list[int]]] = {}
+        self._first = np.array(self.thresholds(32)[0], dtype=np.int64)
+        self._guide = self._make_guide()
+
+    def thresholds(self, known: int) -> tuple[list[int], list[int]]:
+        """Return integers lower[j] <= 2**known * P(cell <= j) < upper[j] + 1; upper exceeds lower by at most 1."""
+        if known not in self._tables:
+            self._tables[known] = self._compute(known)
+        return self._tables[known]
+
+    def _compute(self, known: int) -> tuple[list[int], list[int]]:
+        guard = 16
+        while True:
+            weights = self._weights(known + guard)
+            error = len(weights) + 1  # of every partial sum, and of the total with the mass beyond the list
+            total = sum(weights)
+            lower, upper, partial = [], [], 0
+            for weight in weights:
+                partial += weight
+                lower.append((max(partial - error, 0) << known) // (total + error))
+                upper.append((partial + error << known) // max(total - error, 1))
+            if all(high - low <= 1 for low, high in zip(lower, upper, strict=True)):
+                return lower, upper
+            guard *= 2
+
+    def _make_guide(self) -> npt.NDArray[np.int32]:
+        """Return the cell that each value of the leading bits decides, -1 where they do not decide."""
+        shift = 32 - _GUIDE_BITS
+        start = np.arange(1 << _GUIDE_BITS, dtype=np.int64) << shift
+        cell = np.searchsorted(self._first, start, side="right").astype(np.int32)
+        last = np.searchsorted(self._first, start + (1 << shift) - 1, side="right")
+        # A word that equals a lower threshold or exceeds it by 1 is undecided.
+        near = np.searchsorted(self._first, start - 2, side="right")
+        cell[(cell != last) | (near != cell) | (cell == self._first.size)] = -1
+        return cell
+
+    def draw(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+        """Return ``size`` independent cell numbers."""
+        words = bits.uint32(size)
+        cells: npt.NDArray[np.int64] = self._guide[words >> np.uint32(32 - _GUIDE_BITS)].astype(np.int64)
+        rest = np.flatnonzero(cells < 0)
+        if rest.size:
+            cells[rest] = self._locate(words[rest].astype(np.int64), bits)
+        return cells
+
+    def _locate(self, words: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.int64]:
+        cells: npt.NDArray[np.int64] = np.searchsorted(self._first, words, side="right").astype(np.int64)
+        floor = np.concatenate(([-2], self._first))[cells]
+        for i in np.flatnonzero((words - floor <= 1) | (cells == self._first.size)):
+            cells[i] = self._refine(int(words[i]), bits)
+        return cells
+
+    def _refine(self, word: int, bits: Bits) -> int:
+        known = 32
+        while True:
+            word, known = bits.more(word), known + 64
+            lower, upper = self.thresholds(known)
+            cell = bisect_right(lower, word)
+            if cell < len(lower) and (cell == 0 or word > upper[cell - 1]):
+                return cell

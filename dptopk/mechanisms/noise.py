@@ -1,0 +1,213 @@
+"""Exact integer noise: discrete Laplace and discrete Gaussian, whole or conditioned on a bounded range.
+
+One sampler serves every law with pmf ∝ e^{-f(|n|)} and f(m) = A m + B m² for exact rationals A and B. The positive
+integers are cut into blocks of 2^j numbers. A block is drawn by inverting a table of the blocks' largest weights, a
+number in the block uniformly, and it is kept with probability e^{-(f(number) - f(first number))}. Blocks are a small
+fraction of the scale wide, so almost every candidate is kept; for small scales they hold a single number, and nothing
+is rejected. The table holds a few hundred thresholds whatever the scale, and it is continued outward as far as the
+random bits ask (see exact.py), so the tails are right too. Statement and proof: docs/exact-sampling.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk import _validate
+from dptopk.errors import InvalidParameter
+from dptopk.mechanisms.exact import Cells, bernoulli_exp, exp_units
+from dptopk.mechanisms.random import Bits
+
+__all__ = [
+    "NoiseLaw",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "gaussian_law",
+    "laplace_law",
+    "truncated_discrete_gaussian",
+]
+
+_CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
+_LARGEST_SCALE = 2.0**48  # beyond it, a draw could leave int64 with a probability that is not absurdly small
+
+
+@dataclass(frozen=True)
+class NoiseLaw:
+    """The law on the integers with pmf ∝ e^{-(linear·|n| + square·n²)}, for |n| <= bound.
+
+    Attributes:
+        linear, square: exact rationals, at least 0, not both 0.
+        bound: largest magnitude, or None.
+    """
+
+    linear: Fraction
+    square: Fraction
+    bound: int | None = None
+
+    def exponent(self, n: int) -> Fraction:
+        """Return f(|n|) exactly: the pmf is e^{-f} over its sum."""
+        return self.linear * abs(n) + self.square * n * n
+
+    @cached_property
+    def scale(self) -> float:
+        """The magnitude over which the exponent grows by about 1 (by 1/2 for a Gaussian)."""
+        return float(1 / self.linear) if self.linear else math.sqrt(1 / (2 * self.square))
+
+    @cached_property
+    def width_bits(self) -> int:
+        """Binary logarithm of the number of integers in a block."""
+        return max(0, math.frexp(self.scale / 8)[1] - 1)
+
+    def pmf(self, radius: int) -> npt.NDArray[np.float64]:
+        """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a relative 1e-12.
+
+        >>> laplace_law(math.log(3), 1).pmf(1).round(6)
+        array([0.166667, 0.5     , 0.166667])
+        """
+        n = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
+        weights = self._weights_at(n)
+        if self.bound is not None:
+            weights[n > self.bound] = 0.0
+        return weights / self.normaliser
+
+    def _weights_at(self, n: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        linear, square = (float(min(a, Fraction(10**300))) for a in (self.linear, self.square))
+        with np.errstate(over="ignore"):
+            weights: npt.NDArray[np.float64] = np.exp(-(linear * n + square * n * n))
+        return weights
+
+    @cached_property
+    def normaliser(self) -> float:
+        """Sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
+        if not self.square and self.bound is None:
+            return 1 / math.tanh(float(min(self.linear, Fraction(100))) / 2)
+        largest = math.ceil(40 * self.scale) + 2
+        last = largest if self.bound is None else min(largest, self.bound)
+        if last > 1 << 18 and not self.linear:
+            # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000 here.
+            edge = last / self.scale
+            slope = edge / self.scale * math.exp(-edge * edge / 2)
+            area = self.scale * math.sqrt(2 * math.pi) * math.erf(edge / math.sqrt(2))
+            return area + math.exp(-edge * edge / 2) - slope / 6
+        n = np.arange(1, last + 1, dtype=np.float64)
+        return 1.0 + 2.0 * math.fsum(self._weights_at(n))
+
+    def weights(self, bits: int) -> list[int]:
+        """Return the weights of the cells 0, +block 0, -block 0, +block 1, ... in units of 2**-bits, each within 1.
+
+        The weight of a block is the number of its integers times the largest of their e^{-f}; the list ends where all
+        that
+        is left weighs at most one unit.
+        """
+        width, units = 1 << self.width_bits, bits + self.width_bits
+        cells, first = [1 << bits], 1
+        while self.bound is None or first <= self.bound:
+            x = self.exponent(first)
+            gap = float(min(self.exponent(first + width) - x, Fraction(1)))
+            # Exponents grow by at least the gap from block to block: the rest is a geometric series at most.
+            if x > (units + 1) * math.log(2) + math.log1p(1 / gap) + 0.01:
+                break
+            cells += [exp_units(x, units)] * 2
+            first += width
+        return cells
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return Cells(self.weights)
+
+    def sample(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+        """Return ``size`` independent draws as int64, the law being exact."""
+        drawn = np.empty(size, dtype=np.int64)
+        filled = 0
+        while filled < size:
+            some = self._candidates(min(size - filled, _CHUNK), bits)
+            drawn[filled : filled + some.size] = some
+            filled += some.size
+        return drawn
+
+    def _candidates(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+        cells = self._cells.draw(size, bits)
+        sign = ((cells & 1) << 1) - 1
+        if not self.width_bits:
+            magnitude = (cells + 1) >> 1
+            return magnitude * sign
+        first = (((cells - 1) >> 1) << self.width_bits) + 1
+        offset = bits.low_bits(size, self.width_bits)
+        zero = cells == 0
+        first[zero] = 0
+        offset[zero] = 0
+
+        def exact(i: int) -> Fraction:
+            return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
+
+        x = offset * (float(self.linear) + float(self.square) * (2.0 * first + offset))
+        kept = bernoulli_exp(x, exact, bits)
+        magnitude = first + offset
+        if self.bound is not None:
+            kept &= magnitude <= self.bound
+        result: npt.NDArray[np.int64] = (magnitude * sign)[kept]
+        return result
+
+
+@lru_cache(maxsize=64)
+def laplace_law(epsilon: float, linf: int) -> NoiseLaw:
+    """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, epsilon being the exact value of the float."""
+    epsilon, linf = _validate.positive(epsilon=epsilon), _validate.count(linf=linf)
+    return _checked(NoiseLaw(Fraction(epsilon) / linf, Fraction(0)))
+
+
+@lru_cache(maxsize=64)
+def gaussian_law(scale: float, bound: int | None = None) -> NoiseLaw:
+    """Return the law with pmf ∝ e^{-n²/(2·scale²)}, for |n| <= bound if there is a bound."""
+    scale = _validate.positive(scale=scale)
+    if bound is not None:
+        bound = _validate.count(bound=bound, at_least=0)
+    return _checked(NoiseLaw(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
+
+
+def _checked(law: NoiseLaw) -> NoiseLaw:
+    slope = law.linear or law.square
+    largest = _LARGEST_SCALE if law.linear else 2 * _LARGEST_SCALE**2
+    if slope * Fraction(largest) < 1:
+        raise InvalidParameter(f"the noise scale must be at most {_LARGEST_SCALE:.3g} for int64 results")
+    return law
+
+
+def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    """Return draws n of discrete Laplace noise, pmf ∝ e^{-epsilon·|n|/linf}.
+
+    Args:
+        epsilon: greater than 0, linf/epsilon at most 2^48; its exact value as a float is used.
+        linf: how far one user moves a count, at least 1.
+        size: number of draws.
+        bits: source of random words (`random_bits`).
+
+    Returns:
+        int64, shape (size,). The law is exact.
+
+    Raises:
+        InvalidParameter: an argument is out of its range.
+
+    >>> from dptopk.mechanisms.random import random_bits
+    >>> discrete_laplace(1.0, 1, 5, random_bits(np.random.default_rng(7))).dtype
+    dtype('int64')
+    """
+    return laplace_law(epsilon, linf).sample(_validate.count(size=size, at_least=0), bits)
+
+
+def discrete_gaussian(scale: float, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    """Return draws n of discrete Gaussian noise, pmf ∝ e^{-n²/(2·scale²)}; see `discrete_laplace` for the arguments.
+
+    The law is exact for the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
+    """
+    return gaussian_law(scale).sample(_validate.count(size=size, at_least=0), bits)
+
+
+def truncated_discrete_gaussian(scale: float, bound: int, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    """Return draws of discrete Gaussian noise conditioned on |n| <= bound, an integer of at least 0; exact."""
+    return gaussian_law(scale, bound).sample(_validate.count(size=size, at_least=0), bits)
