@@ -177,7 +177,8 @@ class CountingMechanism:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
         from dptopk.mechanisms.random import random_bits
 
-        return rows.counts + self.noise(sensitivity, len(rows), random_bits(rng))
+        noisy: np.ndarray[Any, Any] = rows.counts + self.noise(sensitivity, len(rows), random_bits(rng))
+        return noisy
 
 
 def ordered_release(

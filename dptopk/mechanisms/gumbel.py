@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -153,7 +154,7 @@ class UnknownGumbel:
             epsilon=self.epsilon,
             linf=sensitivity.linf,
             bits=random_bits(rng),
-            stop=seen.floor + offset,
+            stop=Fraction(seen.floor) + Fraction(offset),
         )
         return Release(
             labels=tuple(seen.labels[chosen.indices].tolist()),
