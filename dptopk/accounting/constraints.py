@@ -1,0 +1,143 @@
+"""Several (ε, δ) statements at once are a mixture of randomised responses: which statements count, and the weights.
+
+Let x = 1/(1 + e^ε) and d(x) = x δ(ε). For a pair that is dominated in both directions, and with S = 1/(1 + e^|L|) for
+its privacy loss L (S = 0 at an infinite loss),
+
+    d(x) = E[(x - S)_+],      0 <= x <= 1/2,
+
+because 1 - δ is a Bayes risk: x (1 - δ) = E[min(x, S)]. So d is convex with d(0) = 0 and slope at most 1, and every
+such function comes from a law of S. The largest d below the points (x_i, x_i δ_i) is their lower convex hull (from the
+origin, ended by slope 1): it is the worst case of the statements together. Its kinks are the *active* constraints, and
+the jump of its slope at x_i is P[|L| = ε_i] = the weight w_i of the randomised response RR(ε_i) in the mixture; the
+slope at the origin is the atom of infinite loss. This is Assumption 1 of Cadir-Najib-Shkel 2025, and the α of their
+Theorem 2, for any number of constraints. The proof is in docs/regions.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.costs import ApproxDP, MultiDP
+from dptopk.errors import InvalidParameter
+
+__all__ = ["Mixture", "active_constraints", "mixture"]
+
+Floats = NDArray[np.float64]
+Pair = tuple[float, float]
+
+# δ's are moved by this much before the hull is formed; the floating-point error of the hull is below a tenth of it.
+NUDGE = 2e-14
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The worst-case pair of a symmetric set of constraints: RR(ε_i) with probability w_i, all revealed with ``atom``.
+
+    Attributes:
+        epsilons: falling, distinct, >= 0; the ε's of the active constraints.
+        weights: positive, one for each ε; they and the atom add up to 1.
+        atom: probability of an infinite loss (the smallest δ).
+        active: the active constraints, as given.
+        dropped: the constraints that follow from the active ones.
+    """
+
+    epsilons: tuple[float, ...]
+    weights: tuple[float, ...]
+    atom: float
+    active: tuple[Pair, ...]
+    dropped: tuple[Pair, ...]
+
+    def atoms(self) -> tuple[Floats, Floats]:
+        """Losses (rising, +inf last where there is an atom) and their probabilities under P."""
+        law: dict[float, float] = {}
+        for epsilon, weight in zip(self.epsilons, self.weights, strict=True):
+            small = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+            for loss, probability in ((epsilon, weight / (1 + math.exp(-epsilon))), (0.0 - epsilon, weight * small)):
+                law[loss] = law.get(loss, 0.0) + probability
+        if self.atom:
+            law[math.inf] = self.atom
+        losses = sorted(law)
+        return np.array(losses), np.array([law[loss] for loss in losses])
+
+
+def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mixture:
+    """The mixture of randomised responses that is the worst case of all (ε, δ) constraints together.
+
+    Args:
+        constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1 (not both 0), in any order, or a MultiDP.
+        nudge: relative change of every δ first: with ``NUDGE`` the result dominates the true worst case in spite of
+            rounding, with ``-NUDGE`` it is dominated by it. A constraint that is active by less than rounding may be
+            kept or dropped; dropping can only raise δ, by less than the nudge.
+
+    Source: Cadir-Najib-Shkel 2025, Assumption 1, Theorem 2 (n = 2) and Conjecture 1 (any n).
+
+    >>> worst = mixture([(0.3, 0.0), (0.15, 0.02), (0.2, 0.5)])
+    >>> worst.active, worst.dropped
+    (((0.3, 0.0), (0.15, 0.02)), ((0.2, 0.5),))
+    >>> [round(weight, 6) for weight in worst.weights]
+    [0.249952, 0.750048]
+    """
+    given = _smallest_delta_each(constraints)
+    hull: list[Pair] = [(math.inf, 0.0)]  # the origin, x = 0
+    slopes: list[float] = []  # slopes[j] of the segment that ends in hull[j + 1]
+    for epsilon, delta in given:
+        point = (epsilon, min(delta * (1 + nudge), 1.0))
+        while slopes and slopes[-1] >= _slope(hull[-1], point):
+            hull.pop()
+            slopes.pop()
+        slopes.append(_slope(hull[-1], point))
+        hull.append(point)
+    while slopes and slopes[-1] >= 1:  # the line of slope 1 that ends the hull passes below this point
+        hull.pop()
+        slopes.pop()
+    if not slopes:
+        return Mixture((), (), 1.0, (), tuple(given))
+    kept = {epsilon for epsilon, _ in hull}
+    weights = np.diff([*slopes, 1.0])
+    return Mixture(
+        epsilons=tuple(epsilon for epsilon, _ in hull[1:]),
+        weights=tuple(float(weight) for weight in weights),
+        atom=slopes[0],
+        active=tuple(pair for pair in given if pair[0] in kept),
+        dropped=tuple(pair for pair in given if pair[0] not in kept),
+    )
+
+
+def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
+    """The constraints that are not implied by the others (Cadir-Najib-Shkel 2025, Assumption 1), by falling ε.
+
+    >>> active_constraints([(1.0, 0.0), (0.5, 0.3), (0.2, 0.4)])  # (1, 0) alone gives δ(0.5) = 0.287
+    ((1.0, 0.0), (0.2, 0.4))
+    """
+    return mixture(constraints).active
+
+
+def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
+    """Validated constraints by falling ε, with the smallest δ for each ε."""
+    pairs = constraints.constraints if isinstance(constraints, MultiDP) else tuple(constraints)
+    smallest: dict[float, float] = {}
+    for pair in pairs:
+        try:
+            epsilon, delta = pair
+        except (TypeError, ValueError):
+            raise InvalidParameter("constraints must be (epsilon, delta) pairs") from None
+        checked = ApproxDP(epsilon, delta)
+        smallest[checked.epsilon] = min(checked.delta, smallest.get(checked.epsilon, 1.0))
+    if not smallest:
+        raise InvalidParameter("constraints must not be empty")
+    return sorted(smallest.items(), reverse=True)
+
+
+def _slope(left: Pair, right: Pair) -> float:
+    """(d_right - d_left) / (x_right - x_left) for x = 1/(1 + e^ε), d = xδ, left having the larger ε (perhaps inf).
+
+    With r = x_left / x_right it is (δ_right - r δ_left) / (1 - r): nothing overflows, and 1 - r does not cancel.
+    """
+    (a, delta_a), (b, delta_b) = left, right
+    ratio = math.exp(b - a) * (1 + math.exp(-b)) / (1 + math.exp(-a))
+    return (delta_b - ratio * delta_a) / (-math.expm1(b - a) / (1 + math.exp(-a)))
