@@ -1,12 +1,19 @@
-"""Loaders, shipped counts, generators and contribution bounding; no privacy logic."""
+"""Loaders, shipped counts, generators and contribution bounding; no privacy logic.
+
+Every name is loaded when it is first used.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-# Public name -> the module that defines it; modules load when a name is first used.
+# Public name -> the module (one idea each) that defines it.
 _HOME_OF = {
+    "Bounds": "events",
+    "DuckDB": "engines",
+    "Spark": "engines",
+    "events_histogram": "events",
     "macbeth": "words",
     "macbeth_counts": "words",
     "read_counts": "counts_file",
@@ -23,3 +30,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"dptopk.datasets.{home}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

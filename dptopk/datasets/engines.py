@@ -1,0 +1,310 @@
+"""Where events live and which engine reads them: DuckDB inside this process, or Spark, both through Ibis.
+
+An engine turns what the caller hands in (a file, a frame, an Ibis table) into an Ibis table, and runs expressions on
+it. Nothing about the *meaning* of a table may depend on its data: text files carry no types, so every column of theirs
+is text (a type guessed from a sample could merge the labels "01" and "1" for the sake of one user's rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk.errors import InvalidParameter
+
+__all__ = ["DuckDB", "Engine", "Source", "Spark", "open_table"]
+
+# What a path's name says about its format; compression is told by a further suffix.
+_FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "json", ".ndjson": "json",
+    ".json": "json", ".duckdb": "database", ".ddb": "database",
+}  # fmt: skip
+_COMPRESSED = (".gz", ".zst")
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+# Ibis backends on which the tests have run; an order of text that is not the order of its bytes would break ties
+# differently, so nothing is taken on trust.
+_TRIED_BACKENDS = ("duckdb", "pyspark")
+
+
+@dataclass(frozen=True)
+class Source:
+    """An Ibis table and the way to run expressions on it.
+
+    Attributes:
+        table: the events, one row an event.
+        run: takes an Ibis expression, returns a pyarrow.Table.
+        passes: into how many parts the users are split, one query each, so that a query fits in memory.
+    """
+
+    table: Any
+    run: Callable[[Any], Any]
+    passes: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuckDB:
+    """The embedded engine: files, frames and Arrow tables are read by DuckDB inside this process.
+
+    Args:
+        memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None = DuckDB's default (80% of the machine).
+        threads: worker threads; None = one a core.
+        temp_directory: where it spills; None = DuckDB's default.
+        passes: split the users into this many parts by a hash, and query one part at a time: less memory and disk for
+            more time. The answer does not depend on it.
+
+    >>> DuckDB(memory_limit="4GB", passes=4).passes
+    4
+    """
+
+    memory_limit: str | None = None
+    threads: int | None = None
+    temp_directory: str | Path | None = None
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passes", validate.count(passes=self.passes))
+        if self.threads is not None:
+            object.__setattr__(self, "threads", validate.count(threads=self.threads))
+
+    def connect(self) -> Any:
+        """A new in-memory connection with these settings."""
+        ibis = _imported("ibis", extra="data")
+        _imported("duckdb", extra="data")
+        wanted = {
+            "memory_limit": self.memory_limit,
+            "threads": self.threads,
+            "temp_directory": None if self.temp_directory is None else str(self.temp_directory),
+        }
+        settings = {name: value for name, value in wanted.items() if value is not None}
+        return without_data("engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings))
+
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:
+        """The table on a connection of its own."""
+        connection = self.connect()
+        read = _DUCKDB_FRAMES.get(_library(table))
+        if read is not None:
+            ibis = _imported("ibis", extra="data")
+            opened = ibis.memtable(_plain_columns(read(table, columns)))
+        else:
+            path, kind = _located(table)
+            opened = _reading(kind, lambda: _DUCKDB_FILES[kind](connection, path, table_name))
+        return Source(opened, connection.to_pyarrow, self.passes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spark:
+    """Apache Spark: files and Spark data frames are read by a Spark session.
+
+    Args:
+        session: a pyspark.sql.SparkSession; None = the active one, or a new local one.
+    """
+
+    session: Any = None
+
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:  # noqa: ARG002
+        """The table in the session."""
+        ibis = _imported("ibis", extra="spark")
+        session = self.session or _imported("pyspark.sql", extra="spark").SparkSession.builder.getOrCreate()
+        connection = ibis.pyspark.connect(session)
+        if _library(table) == "pyspark":
+            frame = table
+        else:
+            path, kind = _located(table)
+            if kind not in _SPARK_FILES:
+                raise InvalidParameter(f"table: Spark does not read a {kind} file")
+            frame = _reading(kind, lambda: _SPARK_FILES[kind](session, path))
+        name = f"dptopk_events_{id(frame):x}"
+        frame.createOrReplaceTempView(name)
+        return Source(connection.table(name), connection.to_pyarrow)
+
+
+Engine = DuckDB | Spark
+
+
+def open_table(
+    table: Any, engine: Engine | None, *, columns: Sequence[str] | None = None, table_name: str | None = None
+) -> Source:
+    """The events as an Ibis table, on the engine that holds them.
+
+    Args:
+        table: an Ibis table (on DuckDB or Spark), a Spark data frame, a pandas or polars frame, an Arrow table, or the
+            path of a file: Parquet (also a directory or a glob), CSV, TSV, JSON lines, a DuckDB database.
+        engine: DuckDB(...) or Spark(...); None = the engine that holds the table, DuckDB for files and frames.
+        columns: the columns needed, None = all; others are not converted.
+        table_name: the table in a database file.
+
+    Raises:
+        InvalidParameter: when the table cannot be read, naming the argument and no value of the data.
+        ImportError: when an extra is missing, saying what to install.
+    """
+    if _library(table) == "ibis":
+        return _open_ibis(table, engine)
+    if engine is None:
+        engine = Spark() if _library(table) == "pyspark" else DuckDB()
+    if not isinstance(engine, DuckDB | Spark):
+        raise InvalidParameter(f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}")
+    return engine.open(table, columns=columns, table_name=table_name)
+
+
+def _open_ibis(table: Any, engine: Engine | None) -> Source:
+    """An Ibis table brings its own connection; DuckDB(passes=) still says in how many parts to ask."""
+    import ibis.expr.types as ir
+
+    if not isinstance(table, ir.Table):
+        raise InvalidParameter(f"table must be an Ibis table, got {type(table).__name__}")
+    if not isinstance(engine, DuckDB | None):
+        raise InvalidParameter("engine: an Ibis table is read by its own connection")
+    backend = table.get_backend()
+    if backend.name not in _TRIED_BACKENDS:
+        raise InvalidParameter(f"table: the Ibis backend {backend.name!r} is untried; use {', '.join(_TRIED_BACKENDS)}")
+    return Source(table, backend.to_pyarrow, engine.passes if engine else 1)
+
+
+def without_data(argument: str, what: str, action: Callable[[], Any]) -> Any:
+    """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote rows in messages.
+
+    A function and not a context manager, so that the engine's error is not kept as the context of ours either.
+    """
+    try:
+        return action()
+    except (InvalidParameter, ImportError):
+        raise
+    except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
+        failure = type(error).__name__
+    raise InvalidParameter(f"{argument}: {what} ({failure})")
+
+
+def _reading(kind: str, action: Callable[[], Any]) -> Any:
+    return without_data("table", f"the {kind} file could not be opened", action)
+
+
+def _imported(module: str, *, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"events need {package}: install it with pip install 'dptopk[{extra}]'") from error
+
+
+def _library(table: Any) -> str:
+    """The package that a table comes from, told without importing it."""
+    return type(table).__module__.partition(".")[0]
+
+
+def _located(table: Any) -> tuple[str, str]:
+    """A path that exists, or a glob, and its format."""
+    if not isinstance(table, str | Path):
+        raise InvalidParameter(f"table must be a path, a frame, an Arrow or an Ibis table, got {type(table).__name__}")
+    path = Path(table)
+    if path.is_dir():
+        return str(path / "**" / "*.parquet"), "parquet"
+    if not path.exists() and not any(path.parent.glob(path.name) if "*" in path.name else ()):
+        raise InvalidParameter(f"table: there is no file {str(table)!r}")
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    kind = _FORMATS.get(suffixes[-1]) if suffixes else None
+    if kind is None:
+        raise InvalidParameter(f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}")
+    return str(path), kind
+
+
+def _duckdb_text(connection: Any, path: str, _: str | None) -> Any:
+    delimiter = _DELIMITERS[_located(path)[1]]
+    return connection.read_csv(
+        path, all_varchar=True, header=True, delim=delimiter, quote='"', escape='"', skip=0, comment=""
+    )
+
+
+def _duckdb_json(connection: Any, path: str, _: str | None) -> Any:
+    names = connection.read_json(path, format="newline_delimited").columns
+    return connection.read_json(path, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR"))
+
+
+def _duckdb_database(connection: Any, path: str, table_name: str | None) -> Any:
+    if table_name is None:
+        raise InvalidParameter("table_name: say which table of the database file holds the events")
+    quoted = path.replace("'", "''")
+    connection.con.execute(f"ATTACH '{quoted}' AS events_file (READ_ONLY)").fetchall()
+    table = partial(connection.table, table_name, database="events_file.main")
+    return without_data("table_name", "the database has no such table", table)
+
+
+_DUCKDB_FILES: dict[str, Callable[[Any, str, str | None], Any]] = {
+    "parquet": lambda connection, path, _: connection.read_parquet(path),
+    "csv": _duckdb_text,
+    "tsv": _duckdb_text,
+    "json": _duckdb_json,
+    "database": _duckdb_database,
+}
+
+
+def _spark_text(session: Any, path: str) -> Any:
+    delimiter = _DELIMITERS[_located(path)[1]]
+    return session.read.csv(path, header=True, inferSchema=False, sep=delimiter, quote='"', escape='"', multiLine=True)
+
+
+_SPARK_FILES: dict[str, Callable[[Any, str], Any]] = {
+    "parquet": lambda session, path: session.read.parquet(path.removesuffix("/**/*.parquet")),
+    "csv": _spark_text,
+    "tsv": _spark_text,
+    "json": lambda session, path: session.read.json(path, primitivesAsString=True),
+}
+
+
+def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
+    import pyarrow as pa
+
+    if not hasattr(frame, "columns"):
+        raise InvalidParameter(f"table must be a pandas DataFrame, got {type(frame).__name__}")
+    if not frame.columns.is_unique:
+        raise InvalidParameter("table: the columns of a pandas frame must have different names")
+    kept = frame if columns is None else frame[[name for name in columns if name in frame.columns]]
+    table = without_data(
+        "table",
+        "a column of the pandas frame holds values of several types; make it text",
+        lambda: pa.Table.from_pandas(kept, preserve_index=False),
+    )
+    return table.replace_schema_metadata(None)
+
+
+def _from_polars(frame: Any, columns: Sequence[str] | None) -> Any:
+    lazy = frame.lazy()
+    names = lazy.collect_schema().names()
+    kept = [name for name in names if columns is None or name in columns]
+    return lazy.select(kept).collect().to_arrow()
+
+
+def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatchReader):
+        table = table.read_all()
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise InvalidParameter(f"table must be an Arrow table, got {type(table).__name__}")
+    return table.select([name for name in table.column_names if columns is None or name in columns])
+
+
+_DUCKDB_FRAMES: dict[str, Callable[[Any, Sequence[str] | None], Any]] = {
+    "pandas": _from_pandas,
+    "polars": _from_polars,
+    "pyarrow": _from_arrow,
+}
+
+
+def _plain_columns(table: Any) -> Any:
+    """Dictionaries as their values, and a column of nothing but NULL (of no type) as text."""
+    import pyarrow as pa
+
+    def plain(kind: Any) -> Any:
+        if pa.types.is_dictionary(kind):
+            return plain(kind.value_type)
+        return pa.string() if pa.types.is_null(kind) else kind
+
+    return table.cast(pa.schema([field.with_type(plain(field.type)) for field in table.schema]))

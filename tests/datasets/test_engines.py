@@ -1,0 +1,203 @@
+"""Every way to hand in events gives the same histogram; what cannot be read is refused without a word of the data."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+
+import pandas as pd
+import pytest
+
+from dptopk import InvalidParameter
+
+ibis = pytest.importorskip("ibis")
+duckdb = pytest.importorskip("duckdb")
+pa = pytest.importorskip("pyarrow")
+pl = pytest.importorskip("polars")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from dptopk.datasets import DuckDB, events_histogram  # noqa: E402
+
+EVENTS = pd.DataFrame(
+    {
+        "member": ["a", "a", "b", "b", "b", "c", None, "d"],
+        "article": ["x", "x", "x", "y,\"'", "ü", "01", "x", None],
+        "section": ["s", "t"] * 4,
+    }
+)
+ANSWER = {"x": 2, "y,\"'": 1, "ü": 1, "01": 1}
+
+
+def counts(table, **options):
+    histogram = events_histogram(table, user="member", item="article", labels_per_user=5, **options)
+    return dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+def write_database(path):
+    with duckdb.connect(str(path)) as connection:
+        connection.register("frame", pa.Table.from_pandas(EVENTS))
+        connection.execute("CREATE TABLE clicks AS SELECT * FROM frame").fetchall()
+
+
+WRITERS = {
+    "events.parquet": EVENTS.to_parquet,
+    "events.csv": lambda path: EVENTS.to_csv(path, index=False),
+    "events.csv.gz": lambda path: EVENTS.to_csv(path, index=False),
+    "events.tsv": lambda path: EVENTS.to_csv(path, index=False, sep="\t"),
+    "events.jsonl": lambda path: EVENTS.to_json(path, orient="records", lines=True),
+    "events.duckdb": write_database,
+}
+
+FRAMES = {
+    "pandas": lambda: EVENTS,
+    "pandas categories": lambda: EVENTS.astype("category"),
+    "polars": lambda: pl.from_pandas(EVENTS),
+    "polars lazy": lambda: pl.from_pandas(EVENTS).lazy(),
+    "polars categories": lambda: pl.from_pandas(EVENTS).with_columns(pl.col("article").cast(pl.Categorical)),
+    "arrow": lambda: pa.Table.from_pandas(EVENTS),
+    "arrow batch": lambda: pa.RecordBatch.from_pandas(EVENTS),
+    "arrow reader": lambda: pa.Table.from_pandas(EVENTS).to_reader(),
+    "ibis of pandas": lambda: ibis.memtable(EVENTS),
+    "ibis": lambda: ibis.memtable(pa.Table.from_pandas(EVENTS)),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_files(tmp_path, name):
+    path = tmp_path / name
+    WRITERS[name](path)
+    options = {"table_name": "clicks"} if name.endswith(".duckdb") else {}
+    assert counts(path, **options) == ANSWER
+    assert counts(str(path), where={"section": "t"}, **options) == {"x": 1, "y,\"'": 1, "01": 1}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames(name):
+    assert counts(FRAMES[name]()) == ANSWER
+
+
+def test_directories_and_globs(tmp_path):
+    EVENTS[:3].to_parquet(tmp_path / "one.parquet")
+    EVENTS[3:].to_parquet(tmp_path / "two.parquet")
+    assert counts(tmp_path) == ANSWER
+    assert counts(str(tmp_path / "*.parquet")) == ANSWER
+
+
+def test_an_ibis_table_on_its_own_connection(tmp_path):
+    EVENTS.to_parquet(tmp_path / "events.parquet")
+    table = ibis.duckdb.connect().read_parquet(tmp_path / "events.parquet")
+    assert counts(table) == ANSWER
+    assert counts(table, engine=DuckDB(passes=3)) == ANSWER
+    assert counts(table.filter(table.section == "t"), where=lambda t: t.article != "x") == {"y,\"'": 1, "01": 1}
+
+
+def test_text_files_keep_text_whatever_the_other_rows_hold(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("member,article\n1,01\n2,1\n3,1\n")
+    assert counts(path) == {"01": 1, "1": 2}
+    path.write_text("member;x,article\n1,a;b\n2,# c\n")
+    assert set(events_histogram(path, user="member;x", item="article", labels_per_user=1).labels) == {"a;b", "# c"}
+
+
+def test_engine_settings_are_used(tmp_path):
+    engine = DuckDB(memory_limit="100MB", threads=1, temp_directory=tmp_path / "spill")
+    connection = engine.connect().con
+    for setting, value in (("threads", "1"), ("memory_limit", "95.3 MiB"), ("temp_directory", str(tmp_path / "spill"))):
+        assert str(connection.execute(f"SELECT current_setting('{setting}')").fetchall()[0][0]) == value
+    assert counts(EVENTS, engine=engine) == ANSWER
+
+
+BROKEN = {
+    "secret.parquet": b"secret" * 100,
+    "secret.csv": b'member,article\n"secret,secret\nsecret,"secret" secret\n',
+    "utf.csv": b"member,article\nsecret,\xff\xfesecret\n",
+    "secret.jsonl": b'{"member": "secret", "article": secret\n',
+    "secret.csv.gz": b"secret" * 100,
+    "secret.duckdb": b"secret" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_without_their_content(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(BROKEN[name])
+    with pytest.raises(InvalidParameter, match="table") as caught:
+        counts(path, table_name="clicks")
+    assert "secret" not in str(caught.value).replace(path.name, "")
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_a_truncated_parquet_file(tmp_path):
+    path = tmp_path / "events.parquet"
+    pd.concat([EVENTS] * 1000).to_parquet(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidParameter, match="table"):
+        counts(path)
+
+
+@pytest.mark.parametrize("content", ["member,article\n", "member,article"])
+def test_a_text_file_of_no_rows(tmp_path, content):
+    path = tmp_path / "events.csv"
+    path.write_text(content)
+    assert counts(path) == {}
+    with gzip.open(tmp_path / "events.csv.gz", "wt") as file:
+        file.write(content)
+    assert counts(tmp_path / "events.csv.gz") == {}
+
+
+def test_a_parquet_file_of_no_rows(tmp_path):
+    EVENTS[:0].to_parquet(tmp_path / "events.parquet")
+    assert counts(tmp_path / "events.parquet") == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        ("nowhere.parquet", {}, "no file"),
+        ("nowhere/*.parquet", {}, "no file"),
+        (__file__, {}, "format"),
+        (42, {}, "table must be"),
+        (None, {}, "table must be"),
+        (ibis.memtable({"member": ["a"]}).member, {}, "Ibis table"),
+        (EVENTS, {"engine": "spark"}, "engine"),
+        (EVENTS, {"engine": DuckDB(memory_limit="lots")}, "engine"),
+        (pa.array([1]), {}, "Arrow table"),
+        (pd.concat([EVENTS, EVENTS], axis=1), {}, "different names"),
+        (pd.DataFrame({"member": ["secret", 1], "article": ["secret", 1]}), {}, "several types"),
+        (EVENTS["member"], {}, "pandas"),
+    ],
+)
+def test_what_is_no_table(table, options, message):
+    with pytest.raises(InvalidParameter, match=message) as caught:
+        counts(table, **options)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_needs_the_name_of_a_table(tmp_path):
+    path = tmp_path / "events.duckdb"
+    write_database(path)
+    with pytest.raises(InvalidParameter, match="table_name"):
+        counts(path)
+    with pytest.raises(InvalidParameter, match="table_name"):
+        counts(path, table_name="nothing")
+
+
+def test_an_untried_backend_is_refused(tmp_path):
+    pytest.importorskip("polars")
+    table = ibis.polars.connect({"events": pl.from_pandas(EVENTS)}).table("events")
+    with pytest.raises(InvalidParameter, match="untried"):
+        counts(table)
+
+
+@pytest.mark.parametrize(("module", "extra"), [("ibis", "data"), ("duckdb", "data")])
+def test_a_missing_extra_says_what_to_install(monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"dptopk\[{extra}\]"):
+        DuckDB().connect()
+
+
+@pytest.mark.parametrize("change", [{"passes": 0}, {"threads": 0}, {"passes": 1.5}])
+def test_engine_parameters(change):
+    with pytest.raises(InvalidParameter, match=next(iter(change))):
+        DuckDB(**change)

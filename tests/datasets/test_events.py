@@ -1,0 +1,275 @@
+"""Contribution bounding, against an oracle in plain Python that follows the definition."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dptopk import Histogram, InvalidParameter, Sensitivity
+
+ibis = pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+
+from dptopk.datasets import DuckDB, events_histogram  # noqa: E402
+
+
+def as_dict(histogram: Histogram) -> dict:
+    return dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+def lot(user: object, item: object, key: str) -> str:
+    prefix = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{prefix}|{user}|{item}".encode()).hexdigest()[:12]
+
+
+def oracle(events, delta, cap, choose="hash", key=""):
+    """The bounded histogram of (user, item, weight) triples."""
+    amounts: dict = defaultdict(Counter)
+    for user, item, weight in events:
+        if user is None or item is None:
+            continue
+        amounts[user][item] += 0 if weight is None else min(max(int(np.floor(weight)), 0), cap)
+    histogram: Counter = Counter()
+    for user, amount in amounts.items():
+        present = [item for item in amount if amount[item] > 0]
+        present.sort(key=lambda item: (-amount[item] if choose == "top" else 0, lot(user, item, key), item))
+        for item in present[:delta]:
+            histogram[item] += min(amount[item], cap)
+    return dict(histogram)
+
+
+def random_events(rng, n, users=12, items=9):
+    return [(f"u{u}", f"i{i}") for u, i in zip(rng.integers(0, users, n), rng.zipf(1.5, n) % items, strict=True)]
+
+
+def frame(events) -> pd.DataFrame:
+    return pd.DataFrame(events, columns=["user", "item", "weight"][: len(events[0]) if events else 2])
+
+
+USERS = st.sampled_from(["a", "b", "ü", "", "a|b"])
+ITEMS = st.sampled_from(["x", "y", "z", "日本", "|", "b|x"])
+EVENTS = st.lists(st.tuples(USERS, ITEMS), max_size=30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(EVENTS, st.integers(1, 3), st.integers(1, 3), st.sampled_from(["hash", "top"]), st.sampled_from(["", "k"]))
+def test_equals_the_definition_and_removing_a_user_stays_inside_the_sensitivity(events, delta, cap, choose, key):
+    options = {"user": "user", "item": "item", "labels_per_user": delta, "per_label_cap": cap}
+    options |= {"choose": choose, "key": key}
+    whole = as_dict(events_histogram(frame(events), **options))
+    assert whole == oracle([(*event, 1) for event in events], delta, cap, choose, key)
+    for user in {user for user, _ in events}:
+        rest = as_dict(events_histogram(frame([event for event in events if event[0] != user]), **options))
+        assert set(rest) <= set(whole)
+        moves = [whole[item] - rest.get(item, 0) for item in whole if whole[item] != rest.get(item, 0)]
+        assert len(moves) <= delta
+        assert all(0 < move <= cap for move in moves)
+
+
+@pytest.mark.parametrize("choose", ["hash", "random", "top"])
+def test_bounds_hold_for_every_choice(choose):
+    events = random_events(np.random.default_rng(1), 400)
+    one = frame([event for event in events if event[0] == "u0"])
+    histogram = events_histogram(
+        one, user="user", item="item", labels_per_user=2, per_label_cap=3, choose=choose, key=""
+    )
+    counts = as_dict(histogram)
+    assert len(counts) == 2
+    assert max(counts.values()) <= 3
+    assert histogram.sensitivity == Sensitivity(linf=3, l0=2)
+    assert histogram.domain == "private"
+    assert histogram.complete
+
+
+def test_random_choice_is_fresh_and_uniform():
+    rows = frame([(f"u{u}", item) for u in range(1500) for item in "abc"])
+    options = {"user": "user", "item": "item", "labels_per_user": 1, "choose": "random"}
+    first, second = (as_dict(events_histogram(rows, **options)) for _ in range(2))
+    assert first != second  # equal with a probability below 1e-3
+    for counts in (first, second):
+        assert sum(counts.values()) == 1500
+        assert all(abs(count - 500) < 6 * np.sqrt(1500 * 2 / 9) for count in counts.values())
+
+
+def test_the_key_varies_the_choice_and_repeats_it():
+    rows = frame([(f"u{u}", item) for u in range(200) for item in "abc"])
+    options = {"user": "user", "item": "item", "labels_per_user": 1}
+    by_key = [as_dict(events_histogram(rows, **options, key=key)) for key in ("k", "k", "l")]
+    assert by_key[0] == by_key[1] != by_key[2]
+
+
+def test_top_choice_keeps_the_most_frequent():
+    rows = frame([("a", "x")] * 3 + [("a", "y")] * 2 + [("a", "z")] + [("b", "z")])
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=2, choose="top")
+    assert as_dict(histogram) == {"x": 1, "y": 1, "z": 1}
+
+
+def test_unlimited_labels():
+    rows = frame([("a", item) for item in "xyz"])
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=None)
+    assert as_dict(histogram) == {"x": 1, "y": 1, "z": 1}
+    assert histogram.sensitivity == Sensitivity(linf=1, l0=None)
+
+
+def test_cut_orders_by_count_then_label_and_is_never_complete():
+    rows = frame([(u, item) for item, n in zip("dcba", (2, 3, 2, 2), strict=True) for u in range(n)])
+    options = {"user": "user", "item": "item", "labels_per_user": 9}
+    cut = events_histogram(rows, **options, top=3)
+    assert cut.labels.tolist() == ["c", "a", "b"]
+    assert not cut.complete
+    roomy = events_histogram(rows, **options, top=100)
+    assert len(roomy) == 4
+    assert not roomy.complete  # a fact of the query, not of the data
+
+
+@pytest.mark.parametrize("passes", [2, 5])
+def test_passes_do_not_change_the_answer(passes):
+    rows = frame(random_events(np.random.default_rng(2), 600, users=60, items=30))
+    options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2}
+    single = events_histogram(rows, **options, top=7)
+    seen: list = []
+    split = events_histogram(
+        rows, **options, top=7, engine=DuckDB(passes=passes), progress=lambda done, of: seen.append((done, of))
+    )
+    assert split.labels.tolist() == single.labels.tolist()
+    assert split.counts.tolist() == single.counts.tolist()
+    assert seen == [(done, passes) for done in range(1, passes + 1)]
+    assert as_dict(events_histogram(rows, **options, engine=DuckDB(passes=passes))) == as_dict(
+        events_histogram(rows, **options)
+    )
+
+
+def test_missing_users_and_items_are_dropped():
+    rows = frame([("a", "x"), (None, "x"), ("b", None), ("", "x")])
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=1)
+    assert as_dict(histogram) == {"x": 2}  # the empty text is a user like any other
+
+
+@pytest.mark.parametrize("empty", [pd.DataFrame({"user": [], "item": []}), frame([(None, None)]), frame([])])
+def test_no_events_is_an_empty_answer(empty):
+    histogram = events_histogram(empty, user="user", item="item", labels_per_user=1, top=5)
+    assert len(histogram) == 0
+
+
+def test_integer_labels_stay_integers():
+    rows = pd.DataFrame({"user": [1, 2, 2], "item": [10, 10, 9]})
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=3, top=2)
+    assert histogram.labels.tolist() == [10, 9]
+    assert histogram.labels.dtype.kind == "i"
+
+
+def test_integers_with_a_gap_are_integers_all_the_same():
+    rows = pd.DataFrame({"user": [1, None, 2, 3, 4, 5], "item": [7, 7, 7.5, float("inf"), 1e300, None]})
+    assert rows["user"].dtype.kind == "f"
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=3)
+    assert as_dict(histogram) == {7: 1}
+    integers = pd.DataFrame({"user": [1] * 5, "item": range(5)})
+    options = {"user": "user", "item": "item", "labels_per_user": 2}
+    same = events_histogram(integers.astype("float64"), **options)
+    assert as_dict(same) == as_dict(events_histogram(integers, **options))
+
+
+def test_very_long_and_odd_labels():
+    labels = ["x" * 1_000_000, "a\nb\t'\"", "\0", "👩‍👩‍👧", "é", "e\u0301"]
+    rows = frame([("u", label) for label in labels] + [("v", labels[0])])
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=len(labels))
+    assert as_dict(histogram) == dict.fromkeys(labels, 1) | {labels[0]: 2}
+
+
+WEIGHTS = st.one_of(st.none(), st.sampled_from([-1e300, -1.0, -0.5, 0.0, 0.5, 0.999, 1.0, 2.7, 1e300, float("inf")]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(USERS, ITEMS, WEIGHTS), min_size=1, max_size=20), st.integers(1, 3))
+def test_weights_are_floored_and_clipped(events, cap):
+    rows = frame(events).astype({"weight": "float64"})
+    histogram = events_histogram(
+        rows, user="user", item="item", weight="weight", labels_per_user=2, per_label_cap=cap, key="k"
+    )
+    finite = [(user, item, 1e6 if weight == float("inf") else weight) for user, item, weight in events]
+    assert as_dict(histogram) == oracle(finite, 2, cap, key="k")
+
+
+def test_a_label_of_no_weight_uses_up_no_place():
+    rows = frame([("a", item, weight) for item, weight in zip("wxyz", (0, -3, 2, None), strict=True)])
+    histogram = events_histogram(rows, user="user", item="item", weight="weight", labels_per_user=1)
+    assert as_dict(histogram) == {"y": 1}
+
+
+def test_not_a_number_counts_nothing():
+    import pyarrow as pa
+
+    rows = pa.table({"user": ["a", "b"], "item": ["x", "x"], "weight": pa.array([float("nan"), 1.0])})
+    histogram = events_histogram(rows, user="user", item="item", weight="weight", labels_per_user=1)
+    assert as_dict(histogram) == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"section": "news"},
+        {"section": ["news"], "year": [2024, 2025]},
+        lambda t: t.section == "news",
+        ibis._.section == "news",
+    ],
+)
+def test_where_filters_before_bounding(where):
+    rows = pd.DataFrame(
+        {"user": ["a", "a", "b"], "item": ["x", "y", "z"], "section": ["arts", "news", "news"], "year": 2024}
+    )
+    histogram = events_histogram(rows, user="user", item="item", labels_per_user=1, where=where)
+    assert as_dict(histogram) == {"y": 1, "z": 1}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        lambda t: t.year >= t.year.mean(),
+        lambda t: ibis.row_number().over(order_by=t.year) < 1,
+        lambda t: ibis.random() < 0.5,
+        lambda t: t.year.isin(t.filter(t.section == "news").year),
+        lambda t: t.year == t.year.max().as_scalar(),
+        lambda t: t.year,
+        lambda t: t.no_such_column == 1,
+        {"no_such_column": 1},
+        "year = 2024",
+    ],
+)
+def test_where_must_look_at_one_row(where):
+    rows = pd.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "section": ["arts", "news"], "year": [2024, 2025]})
+    with pytest.raises(InvalidParameter, match="where"):
+        events_histogram(rows, user="user", item="item", labels_per_user=1, where=where)
+
+
+@pytest.mark.parametrize(
+    ("change", "argument"),
+    [
+        ({"user": "nobody"}, "user"),
+        ({"item": "nothing"}, "item"),
+        ({"weight": "nothing"}, "weight"),
+        ({"user": "stamp"}, "user"),
+        ({"item": "stamp"}, "item"),
+        ({"weight": "stamp"}, "weight"),
+        ({"item": 3}, "item"),
+        ({"labels_per_user": 0}, "labels_per_user"),
+        ({"per_label_cap": 0}, "per_label_cap"),
+        ({"per_label_cap": 2**31}, "per_label_cap"),
+        ({"top": 0}, "top"),
+        ({"choose": "first"}, "choose"),
+        ({"choose": "random", "key": "k"}, "key"),
+        ({"key": 5}, "key"),
+        ({"engine": "duckdb"}, "engine"),
+    ],
+)
+def test_refusals_name_the_argument(change, argument):
+    rows = pd.DataFrame({"user": ["secret"], "item": ["secret"], "price": [1.5], "stamp": [pd.Timestamp(2024, 1, 1)]})
+    options = {"user": "user", "item": "item", "labels_per_user": 1} | change
+    with pytest.raises(InvalidParameter, match=argument) as caught:
+        events_histogram(rows, **options)
+    assert "secret" not in str(caught.value)
