@@ -144,7 +144,7 @@ class ChernoffCurve(Curve):
         with np.errstate(divide="ignore"):
             log_inverse = -np.log(d.ravel())[:, None]
         found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size)
-        found = np.where(np.isnan(found), np.inf, found)
+        found = np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
         bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max).reshape(d.shape)
         return bounded
 
