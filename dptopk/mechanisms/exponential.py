@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,6 @@ from dptopk.mechanisms.base import add_remove, known, normalise
 from dptopk.release import Release
 
 __all__ = ["Exponential"]
-
-# Real utilities are rounded down to at least this many steps per range.
-STEPS_PER_RANGE = 2**24
-# Labels more than this many steps below the best count as this far below: e^{-ε·2^23} times as likely, or less.
-DEEPEST = 2**48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,32 +64,33 @@ class Exponential:
         Args:
             histogram: its labels are the choices; its counts are the utilities unless ``utilities`` are given.
             rng: a generator for tests and experiments (the release says so); None = a secure source.
-            utilities: shape (domain_size,), finite: one for each label. They are rounded down to a grid of
-                at most utility_range/2^24; the probabilities then use a range larger by two grid steps, which keeps
-                the charge. The caller vouches for ``utility_range``.
+            utilities: real numbers, shape (domain_size,): one for each label, in the order of the rows. The law is
+                exact for these very floats; the caller vouches that the range of their changes, with the rounding
+                of whatever computed them, is at most ``utility_range``.
 
         Raises:
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
         from dptopk.mechanisms.random import random_bits
-        from dptopk.mechanisms.selection import gumbel_top_k
+        from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k
 
         known(histogram, self)
         if histogram.domain_size == 0:
             raise InvalidParameter("histogram has no labels to choose from")
         charge = self.charge(histogram.sensitivity)
-        if utilities is None:
-            if self.utility_range < histogram.sensitivity.linf:
-                raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
-            scores, scale, absent = histogram.counts, self.utility_range, histogram.absent
+        bits = random_bits(rng)
+        if utilities is not None:
+            rate = Fraction(self.epsilon) / Fraction(self.utility_range)
+            chosen = exponential_choice(self._checked(utilities, histogram.domain_size), rate=rate, bits=bits)
+        elif self.utility_range < histogram.sensitivity.linf:
+            raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
         else:
-            scores, scale = self._steps(utilities, histogram.domain_size)
-            absent = 0
-        rate = math.nextafter(self.epsilon / scale, 0.0)
-        chosen = gumbel_top_k(scores, 1, epsilon=rate, linf=1, bits=random_bits(rng), absent=absent)
+            epsilon = math.nextafter(self.epsilon / self.utility_range, 0.0)  # of one step of a count; rounded down
+            drawn = gumbel_top_k(histogram.counts, 1, epsilon=epsilon, linf=1, bits=bits, absent=histogram.absent)
+            chosen = int(drawn.indices[0])
         return Release(
-            labels=tuple(histogram.label_at(int(index)) for index in chosen.indices),
+            labels=(histogram.label_at(chosen),),
             counts=None,
             charge=charge,
             mechanism=self,
@@ -102,22 +99,11 @@ class Exponential:
             source=histogram.identity,
         )
 
-    def _steps(
-        self, utilities: Sequence[float] | np.ndarray[Any, Any], size: int
-    ) -> tuple[np.ndarray[Any, Any], float]:
-        """The utilities as whole steps above the deepest one that counts, int64 in [0, 2^48], and their range.
-
-        The step is a power of two, so that dividing by it is exact. Rounding down changes the difference of two
-        labels' changes by less than two steps; cutting distances from the best label off at a depth only moves their
-        changes towards 0, which widens no range that holds 0 (as that of the distances does).
-        """
+    @staticmethod
+    def _checked(utilities: Sequence[float] | np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
         values = np.asarray(utilities, dtype=np.float64)
         if values.shape != (size,):
             raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
-        step = 2.0 ** (math.frexp(self.utility_range / STEPS_PER_RANGE)[1] - 1)
-        with np.errstate(over="ignore"):
-            steps = np.floor(values / step)
-        if not np.isfinite(steps).all():
-            raise InvalidParameter("utilities must be finite, and not astronomically larger than utility_range")
-        below = np.minimum(steps.max() - steps, DEEPEST)
-        return (DEEPEST - below).astype(np.int64), self.utility_range / step + 2
+        if not np.isfinite(values).all():
+            raise InvalidParameter("utilities must be finite: one is NaN or infinite")
+        return values

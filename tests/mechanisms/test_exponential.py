@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dptopk import Charge, Exponential, Histogram, InvalidParameter, Sensitivity
 from dptopk.costs import BoundedRange
@@ -19,34 +17,32 @@ def test_charge_is_one_bounded_range_cost():
     assert MECHANISM.release(ABC, np.random.default_rng(0)).charge == Charge({BoundedRange(0.7): 1})
 
 
-def grid_law(mechanism, utilities):
-    """The law that the steps stand for."""
-    steps, scale = mechanism._steps(utilities, len(utilities))
-    weights = np.exp(mechanism.epsilon * (steps - steps.max()) / scale)
+def frequencies(histogram, draws=4000, **options):
+    rng = np.random.default_rng(7)
+    chosen = [MECHANISM.release(histogram, rng, **options).labels[0] for _ in range(draws)]
+    return np.array([chosen.count(label) for label in ("a", "b", "c")])
+
+
+def distance(observed, law):
+    """Pearson's statistic, 2 degrees of freedom: above 20 with probability e^-10 under the right law."""
+    expected = observed.sum() * law
+    return ((observed - expected) ** 2 / expected).sum()
+
+
+def softmax(scores):
+    weights = np.exp(scores)
     return weights / weights.sum()
 
 
-def test_real_utilities_give_nearly_the_exact_law():
-    utilities = [0.3, -1.7, 2.25, 2.0]
-    weights = np.exp(0.7 * np.array(utilities))
-    np.testing.assert_allclose(grid_law(MECHANISM, utilities), weights / weights.sum(), rtol=1e-6)
-
-
-@given(
-    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1)), min_size=2, max_size=6),
-    st.floats(0.01, 100),
-    st.floats(-1e3, 1e3),
-)
-def test_the_range_of_the_loss_never_exceeds_epsilon(pairs, utility_range, offset):
-    """Neighbouring utilities whose changes differ by at most the range: max minus min log ratio is at most ε."""
-    before = np.array([u for u, _ in pairs])
-    # The changes that the floats make in fact decide: where rounding made them differ by more, the range grows.
-    after = before + offset + np.array([move for _, move in pairs]) * utility_range
-    true_changes = [math.fsum([b, -a]) for a, b in zip(before, after, strict=True)]
-    mechanism = Exponential(epsilon=0.7, utility_range=max(utility_range, max(true_changes) - min(true_changes)))
-    (first, scale), (second, _) = (mechanism._steps(u, len(pairs)) for u in (before, after))
-    changes = second - first
-    assert (changes.max() - changes.min()) / scale <= 1
+def test_law_of_counts_and_of_real_utilities():
+    """The law is that of ε·u/range, and neither that of ε·u/(2·range) nor that of ε·u."""
+    for observed, utilities, utility_range in [
+        (frequencies(Histogram(["a", "b", "c"], [3, 1, 2], domain="public")), np.array([3, 1, 2]), 1),
+        (frequencies(ABC, utilities=[0.5, -0.75, 0.25]), np.array([0.5, -0.75, 0.25]), 1),
+    ]:
+        assert distance(observed, softmax(0.7 * utilities / utility_range)) < 20
+        assert distance(observed, softmax(0.35 * utilities)) > 20
+        assert distance(observed, softmax(1.4 * utilities)) > 20
 
 
 def test_counts_as_utilities_need_a_range_of_at_least_linf():
