@@ -1,0 +1,220 @@
+"""The command line: ``dptopk topk | plan | compose | demo | reproduce | ledger | datasets``."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dptopk.errors import DptopkError
+
+__all__ = ["app", "main"]
+
+
+class _Group(typer.core.TyperGroup):
+    """Turns the package's errors into one line on standard error and exit code 2: no traceback, no data."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DptopkError as error:
+            typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Differentially private top-k queries on histograms, with privacy accounting built in.",
+)
+
+
+class Counts(StrEnum):
+    """How the counts of the selected labels are released."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    NONE = "none"
+
+
+class Format(StrEnum):
+    """How an answer is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+class Interaction(StrEnum):
+    """Who chooses, and when."""
+
+    BATCH = "batch"
+    ORDERED = "ordered"
+    SETWISE = "setwise"
+    FILTER = "filter"
+
+
+class Method(StrEnum):
+    """How the top k are found."""
+
+    AUTO = "auto"
+    PEEL = "peel"
+    THRESHOLD = "threshold"
+
+
+# Options that several commands share.
+K = Annotated[int, typer.Option("--k", help="How many labels.")]
+Epsilon = Annotated[float, typer.Option("--epsilon", help="Total ε of the answer.")]
+Delta = Annotated[float, typer.Option("--delta", help="Total δ of the answer.")]
+CountsOption = Annotated[Counts, typer.Option("--counts", help="Noise of the released counts.")]
+Cap = Annotated[int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")]
+PerUser = Annotated[
+    int | None,
+    typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels (default: any number)."),
+]
+DBar = Annotated[
+    int | None,
+    typer.Option("--d-bar", help="Unknown domain: how many of the largest counts take part (default: 10k, at least 100)."),
+]
+MethodOption = Annotated[Method, typer.Option("--method", help="Select then count, or noise on all counts.")]
+
+
+@app.command()
+def topk(
+    source: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSON lines: a row a label.")],
+    k: K,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
+    count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
+    counts: CountsOption = Counts.GAUSSIAN,
+    per_label_cap: Cap = 1,
+    labels_per_user: PerUser = None,
+    known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels in SOURCE are public.")] = False,
+    domain: Annotated[
+        Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")
+    ] = None,
+    d_bar: DBar = None,
+    method: MethodOption = Method.AUTO,
+    output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TABLE,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the answer to this file.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")] = None,
+) -> None:
+    """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
+
+    Labels are private unless --known-domain or --domain says otherwise: then fewer than k may come out. The caps τ and Δ
+    must hold in the data: they are taken as given, not enforced (counts do not tell users apart).
+    """
+    import numpy as np
+
+    from dptopk import cli_output as output
+    from dptopk.accounting.budget import Budget
+    from dptopk.datasets import read_counts
+    from dptopk.histogram import Sensitivity
+    from dptopk.planning import plan_topk
+
+    output.check_target(output_format.value, out)
+    sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
+    public = known_domain or domain is not None
+    plan = plan_topk(
+        k,
+        Budget(epsilon, delta),
+        sensitivity=sensitivity,
+        domain="public" if public else "private",
+        d_bar=d_bar,
+        counts=counts.value,
+        method=method.value,
+    )
+    histogram = output.histogram(read_counts(source, label=label_col, count=count_col), sensitivity, public, domain)
+    rng = None if seed is None else np.random.default_rng(seed)
+    output.write_release(plan, plan.release(histogram, rng), output_format.value, out)
+
+
+@app.command()
+def demo(
+    seed: Annotated[int | None, typer.Option("--seed", help="Reproducible noise, as in the README.")] = None,
+) -> None:
+    """Print a private top 25 of the words of Macbeth: the unit is one word occurrence."""
+    import numpy as np
+
+    from dptopk import cli_output as output
+    from dptopk.accounting.budget import Budget
+    from dptopk.datasets import macbeth
+    from dptopk.histogram import Sensitivity
+    from dptopk.planning import plan_topk
+
+    # One occurrence of a word moves one count by one: τ = 1, Δ = 1. The words come from the play: private.
+    sensitivity = Sensitivity(linf=1, l0=1)
+    plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity, method="peel")
+    rng = None if seed is None else np.random.default_rng(seed)
+    output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), "table", None)
+
+
+@app.command("plan")
+def plan_command(
+    k: K,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    counts: CountsOption = Counts.GAUSSIAN,
+    per_label_cap: Cap = 1,
+    labels_per_user: PerUser = None,
+    known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels are public.")] = False,
+    d_bar: DBar = None,
+    method: MethodOption = Method.AUTO,
+) -> None:
+    """Say what a top-k answer would cost and deliver, without any data."""
+    from dptopk.accounting.budget import Budget
+    from dptopk.histogram import Sensitivity
+    from dptopk.planning import plan_topk
+
+    plan = plan_topk(
+        k,
+        Budget(epsilon, delta),
+        sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
+        domain="public" if known_domain else "private",
+        d_bar=d_bar,
+        counts=counts.value,
+        method=method.value,
+    )
+    typer.echo(plan.explain())
+
+
+@app.command("compose")
+def compose_command(
+    charge: Annotated[str, typer.Argument(help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".')],
+    delta: Annotated[float | None, typer.Option("--delta", help="Ask for ε at this δ.")] = None,
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Ask for δ at this ε.")] = None,
+    interaction: Annotated[
+        Interaction, typer.Option("--interaction", help="Who chooses, and when.")
+    ] = Interaction.SETWISE,
+    output_format: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.TABLE,
+    max_seconds: Annotated[float, typer.Option("--max-seconds", help="Time for each bound to refine.")] = 10.0,
+) -> None:
+    """Compare all composition bounds on a charge; the smallest valid one is marked."""
+    from dptopk import cli_output as output
+    from dptopk.accounting import bounds
+    from dptopk.costs import Charge
+
+    parsed = Charge.parse(charge)
+    query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction.value}
+    rows = bounds.table(parsed, max_seconds=max_seconds, **query)
+    output.write_bounds(parsed, rows, output_format.value, **query)
+
+
+def main() -> None:
+    """Entry point of the ``dptopk`` command."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader of our output closed it
+        sys.stderr.close()
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

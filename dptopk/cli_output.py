@@ -1,0 +1,175 @@
+"""What the command line prints: answers, charges and tables of bounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dptopk.datasets import read_labels
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dptopk.costs import Charge
+    from dptopk.planning import Plan
+    from dptopk.release import Release
+
+__all__ = ["check_target", "histogram", "write_bounds", "write_release"]
+
+
+def check_target(output_format: str, out: Path | None) -> None:
+    """Refuse a target that cannot be written, before any budget is spent."""
+    if output_format == "parquet" and out is None:
+        raise InvalidParameter("format: parquet is binary; name a file with --out")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InvalidParameter(f"out: the folder of {str(out)!r} does not exist")
+    if out is not None and out.is_dir():
+        raise InvalidParameter(f"out: {str(out)!r} is a folder")
+
+
+def histogram(frame: pd.DataFrame, sensitivity: Sensitivity, public: bool, domain: Path | None) -> Histogram:
+    """The histogram of a count table; with a file of public labels, of exactly these labels."""
+    whole = Histogram.from_pandas(
+        frame, label="label", count="count", sensitivity=sensitivity, domain="public" if public else "private"
+    )
+    if domain is None:
+        return whole
+    labels = read_labels(domain)
+    rows = whole.positions(labels)
+    counts = whole.counts[rows] if len(whole) else rows * 0
+    counts[rows < 0] = 0
+    return Histogram(labels, counts, sensitivity=sensitivity, domain="public")
+
+
+def write_release(plan: Plan, release: Release, output_format: str, out: Path | None) -> None:
+    """Write an answer: the table with its charges, or the bare rows as CSV, JSON or Parquet."""
+    if output_format == "parquet":
+        _parquet(release, out)
+        return
+    if output_format == "csv":
+        _write(release.table.to_csv(index=False), out)
+        return
+    if output_format == "json":
+        guarantee = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
+        _write(json.dumps(release.to_dict() | {"guarantee": guarantee}, indent=2, ensure_ascii=False) + "\n", out)
+        return
+    with _Sink(out) as file:
+        _print_release(plan, release, Console(file=file, highlight=False))
+
+
+def _print_release(plan: Plan, release: Release, console: Console) -> None:
+    rows = Table(box=box.SIMPLE_HEAD)
+    rows.add_column("rank", justify="right")
+    rows.add_column("label")
+    if release.counts is not None:
+        rows.add_column("noisy count", justify="right")
+    for rank, label in enumerate(release.labels):
+        cells = [str(rank + 1), str(label)]
+        if release.counts is not None:
+            cells.append(_number(release.counts[rank].item()))
+        rows.add_row(*cells)
+    console.print(rows)
+    if len(release) < plan.k:
+        console.print(f"{len(release)} of {plan.k} labels passed the threshold of the unknown domain.")
+    charges = Table(box=box.SIMPLE_HEAD)
+    charges.add_column("phase")
+    charges.add_column("mechanism", overflow="fold")
+    charges.add_column("charge", overflow="fold")
+    for phase in plan.phases:
+        charges.add_row(phase.name, str(phase.mechanism), str(release.phases[phase.name]))
+    console.print(charges)
+    console.print(
+        f"Total: ({plan.bound.epsilon:.4g}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
+        f"({plan.bound.source}), for a {plan.domain} domain, one user moving "
+        f"{'any number of' if plan.sensitivity.l0 is None else f'at most {plan.sensitivity.l0}'} label(s) "
+        f"by at most {plan.sensitivity.linf}."
+    )
+    console.print(f"Split: {plan.split}.")
+    if release.seeded:
+        console.print("Made with a fixed seed: for tests and examples, not for production.")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query: Any) -> None:
+    """Write the table of bounds; the smallest one that applies is marked with an arrow."""
+    wanted = "epsilon" if query["epsilon"] is None else "delta"
+    applicable = rows[rows["applies"]]
+    best = applicable[wanted].idxmin() if len(applicable) else None
+    if output_format == "csv":
+        _write(rows.to_csv(index=False), None)
+        return
+    if output_format == "json":
+        records = [{key: _plain(value) for key, value in row.items()} for row in rows.to_dict("records")]
+        chosen = None if best is None else rows.loc[best, "name"]
+        question = {key: value for key, value in query.items() if value is not None}
+        _write(json.dumps({"charge": str(charge), **question, "best": chosen, "bounds": records}, indent=2) + "\n", None)
+        return
+    if output_format == "parquet":
+        raise InvalidParameter("format: compose writes table, csv or json")
+    console = Console(highlight=False)
+    given = f"δ = {query['delta']:g}" if wanted == "epsilon" else f"ε = {query['epsilon']:g}"
+    table = Table(box=box.SIMPLE_HEAD, title=f"{charge}   at {given}, {query['interaction']}", title_justify="left")
+    for column in ("", "bound", "ε" if wanted == "epsilon" else "δ", "valid in", "why not", "source"):
+        table.add_column(column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold")
+    for index, row in rows.iterrows():
+        models = [model for model in ("batch", "ordered", "setwise", "filter") if row[model]]
+        strongest = f"{models[0]}-{models[-1]}" if len(models) > 1 else "".join(models)
+        style = "bold green" if index == best else ("" if row["applies"] else "dim")
+        value = "" if math.isnan(row[wanted]) else f"{row[wanted]:.6g}"
+        mark = "->" if index == best else ""
+        table.add_row(mark, row["name"], value, strongest, row["why not"], row["source"], style=style)
+    console.print(table)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf"
+    return value.item() if hasattr(value, "item") else value
+
+
+def _parquet(release: Release, out: Path | None) -> None:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InvalidParameter("format: writing Parquet needs pyarrow; install dptopk[data]") from None
+    pq.write_table(release.to_arrow(), out)
+
+
+def _write(text: str, out: Path | None) -> None:
+    with _Sink(out) as file:
+        file.write(text)
+
+
+class _Sink:
+    """Standard output, or a file that appears only when it was written whole."""
+
+    def __init__(self, out: Path | None) -> None:
+        self.out = out
+        self.temporary = None if out is None else out.with_name(f".{out.name}.part")
+        self.file: Any = sys.stdout
+
+    def __enter__(self) -> Any:
+        if self.temporary is not None:
+            self.file = self.temporary.open("w", encoding="utf-8")
+        return self.file
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.out is None or self.temporary is None:
+            return
+        self.file.close()
+        if kind is None:
+            self.temporary.replace(self.out)
+        else:
+            self.temporary.unlink()

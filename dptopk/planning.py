@@ -1,0 +1,330 @@
+"""plan_topk: from a total (ε, δ) to mechanisms that spend exactly that, decided before any data is seen.
+
+Two designs are compared and the one with less noise is taken:
+
+* ``peel``: k Gumbel selections, then the counts of what was selected (k × ε-BR and min(k, Δ) noisy counts);
+* ``threshold``: noise on every count at once, the k largest noisy values kept (Δ noisy counts pay for all of it, so it
+  wins when one user touches few labels).
+
+Inside a design one number is free, the zCDP budget ρ: it is split in a stated ratio over the phases, and scaled until
+the composition of all phases under the tightest valid bound spends the total ε.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.budget import Budget
+from dptopk.accounting.calibration import calibrate
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms import (
+    CountMLE,
+    KnownGaussian,
+    KnownGumbel,
+    KnownLaplace,
+    UnknownGaussian,
+    UnknownGumbel,
+    UnknownLaplace,
+)
+from dptopk.release import Release
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+__all__ = ["Plan", "plan_topk"]
+
+COUNTS = ("gaussian", "laplace", "none")
+METHODS = ("auto", "peel", "threshold")
+DOMAINS = ("private", "public")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One step of a plan: its name, its mechanism, and the most it can cost."""
+
+    name: str
+    mechanism: Any
+    charge: Charge
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, what it will cost, and what the user will get; made before any data is seen.
+
+    Attributes:
+        k: how many labels are asked for.
+        budget: the total (ε, δ) the plan may spend.
+        sensitivity, domain: what must hold of the histogram; ``release`` refuses one that does not fit.
+        phases: the mechanisms in the order in which they run, each with the most it can cost.
+        bound: the composition of all phases at the budget's δ: its epsilon is at most the budget's.
+        split: in words, how the budget was divided.
+    """
+
+    k: int
+    budget: Budget
+    sensitivity: Sensitivity
+    domain: str
+    phases: tuple[Phase, ...]
+    bound: Bound
+    split: str
+
+    @property
+    def charge(self) -> Charge:
+        """The most that a release of this plan can cost."""
+        return _joined(self.phases)
+
+    @property
+    def mechanisms(self) -> tuple[Any, ...]:
+        """The mechanisms in the order in which they run."""
+        return tuple(phase.mechanism for phase in self.phases)
+
+    def release(self, histogram: Histogram, rng: Generator | None = None) -> Release:
+        """Run the plan on a histogram.
+
+        Args:
+            histogram: must have the plan's domain, and a sensitivity no larger than the plan's.
+            rng: None for cryptographically secure noise; a generator makes the release reproducible, and marked so.
+
+        Returns:
+            Release: at most k labels, in the order of selection (peel) or of their noisy counts (threshold), with the
+            charge that was used: selections not made are not charged.
+
+        Raises:
+            InvalidParameter: when the histogram does not fit the plan; nothing was charged.
+        """
+        self._check(histogram)
+        released: Release | None = None
+        charges: dict[str, Charge] = {}
+        for phase in self.phases:
+            earlier = {} if released is None else _after(phase.mechanism, released)
+            released = phase.mechanism.release(histogram, rng, **earlier)
+            charges[phase.name] = released.charge
+        assert released is not None  # noqa: S101 - a plan has at least one phase
+        total = Charge.join(*charges.values())
+        total = _adaptive(total, len(charges))
+        kept = slice(0, self.k)
+        counts = None if released.counts is None else released.counts[kept]
+        return replace(released, labels=released.labels[kept], counts=counts, charge=total, phases=charges)
+
+    def _check(self, histogram: Histogram) -> None:
+        if not isinstance(histogram, Histogram):
+            raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+        if histogram.domain != self.domain:
+            raise InvalidParameter(f"histogram has a {histogram.domain} domain, the plan is for a {self.domain} one")
+        mine, theirs = self.sensitivity, histogram.sensitivity
+        wider = mine.l0 is not None and (theirs.l0 is None or theirs.l0 > mine.l0)
+        if theirs.linf > mine.linf or wider or theirs.neighbours != mine.neighbours:
+            raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
+
+    def explain(self) -> str:
+        """The plan in words: phases, noise, thresholds, the split and the total."""
+        moved = "any number of labels" if self.sensitivity.l0 is None else f"at most {self.sensitivity.l0} label(s)"
+        lines = [
+            f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most "
+            f"{self.sensitivity.linf}.",
+        ]
+        for number, phase in enumerate(self.phases, start=1):
+            lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
+            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity)]
+        lines += [
+            f"Split: {self.split}",
+            f"Together: ({self.bound.epsilon:.6g}, {self.budget.delta:g})-DP by {self.bound.name} "
+            f"({self.bound.source}), valid in {', '.join(self.bound.valid_in)}; "
+            f"the budget is ({self.budget.epsilon:g}, {self.budget.delta:g}).",
+        ]
+        return "\n".join(lines)
+
+
+def _adaptive(charge: Charge, phases: int) -> Charge:
+    """The charge of phases that look at one another's answers."""
+    adaptive = charge.adaptive or phases > 1
+    return Charge(charge.costs, delta=charge.delta, adaptive=adaptive, neighbours=charge.neighbours)
+
+
+def _after(mechanism: Any, released: Release) -> dict[str, Any]:
+    """How a counting mechanism is told what an earlier phase selected."""
+    return {"ranking" if isinstance(mechanism, CountMLE) else "labels": released}
+
+
+def _promises(mechanism: Any, sensitivity: Sensitivity) -> list[str]:
+    """What a phase will deliver, known before any data is seen."""
+    noise = mechanism.noise if isinstance(mechanism, CountMLE) else mechanism
+    lines = []
+    if hasattr(noise, "noise_std"):
+        width = noise.half_width(sensitivity, confidence=0.95)
+        lines.append(f"each count has noise of standard deviation {noise.noise_std(sensitivity):.4g}; 95% within ±{width}")
+    if hasattr(mechanism, "threshold_offset"):
+        offset = float(mechanism.threshold_offset(sensitivity))
+        lines.append(
+            f"a label appears only if its noisy count passes a threshold {offset:.4g} above the count of rank "
+            f"{mechanism.d_bar + 1}"
+        )
+    return lines
+
+
+# A design turns a zCDP budget ρ into phases; the search in plan_topk finds the ρ that spends the total ε.
+Design = Callable[[float], tuple[Phase, ...]]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The validated arguments of plan_topk."""
+
+    k: int
+    budget: Budget
+    sensitivity: Sensitivity
+    domain: str
+    d_bar: int
+    counts: str
+    selection_share: float
+
+    @property
+    def discovery_delta(self) -> float:
+        """Half of the budget's δ pays for the thresholds of an unknown domain."""
+        return self.budget.delta / 2
+
+    def peel(self, rho: float) -> tuple[Phase, ...]:
+        """k selections with ε²/8 each from the share of ρ, then min(k, Δ) counts from the rest."""
+        share = self.selection_share if self.counts != "none" else 1.0
+        epsilon = math.sqrt(8 * share * rho / self.k)
+        selection: Any = (
+            KnownGumbel(k=self.k, epsilon=epsilon)
+            if self.domain == "public"
+            else UnknownGumbel(k=self.k, d_bar=self.d_bar, epsilon=epsilon, delta=self.discovery_delta)
+        )
+        phases = [Phase("select", selection, selection.charge(self.sensitivity))]
+        if self.counts != "none":
+            noise = self._noise((1 - share) * rho, self.sensitivity.touched(self.k) or self.k)
+            counting = CountMLE(noise=noise)
+            phases.append(Phase("count", counting, counting.charge(self.sensitivity, labels=self.k)))
+        return tuple(phases)
+
+    def threshold(self, rho: float) -> tuple[Phase, ...]:
+        """Noise on every count; Δ of them are charged."""
+        noise = self._noise(rho, self.sensitivity.l0 or 1)
+        if self.domain == "private":
+            parameters = {"d_bar": self.d_bar, "delta": self.discovery_delta}
+            noise = (
+                UnknownLaplace(epsilon=noise.epsilon, **parameters)
+                if self.counts == "laplace"
+                else UnknownGaussian(sigma=noise.sigma, **parameters)
+            )
+        return (Phase("count and select", noise, noise.charge(self.sensitivity)),)
+
+    def _noise(self, rho: float, copies: int) -> Any:
+        if self.counts == "laplace":
+            return KnownLaplace(epsilon=math.sqrt(2 * rho / copies))
+        return KnownGaussian(sigma=math.sqrt(copies / (2 * rho)))
+
+    def designs(self, method: str) -> dict[str, Design]:
+        """The designs that may answer this request."""
+        one_shot = self.counts != "none" and self.sensitivity.l0 is not None
+        if method == "threshold" and not one_shot:
+            raise InvalidParameter("method='threshold' needs counts and a finite l0 (labels per user)")
+        allowed = {"peel": self.peel} | ({"threshold": self.threshold} if one_shot else {})
+        return allowed if method == "auto" else {method: allowed[method]}
+
+    def splits(self, method: str) -> str:
+        """The division of the budget in words."""
+        parts = []
+        if method == "peel" and self.counts != "none":
+            parts.append(f"{self.selection_share:.0%} of the zCDP budget for the selections, the rest for the counts")
+        if self.domain == "private":
+            parts.append(f"δ = {self.discovery_delta:g} for the threshold, the rest for the composition")
+        return "; ".join(parts) or "everything for one phase"
+
+
+def _spread(phases: tuple[Phase, ...], sensitivity: Sensitivity) -> float:
+    """How much noise decides which labels are chosen: the figure of merit between designs; less is better."""
+    mechanism = phases[0].mechanism
+    if hasattr(mechanism, "threshold_offset"):
+        return float(mechanism.threshold_offset(sensitivity))
+    if hasattr(mechanism, "noise_std"):
+        return float(mechanism.noise_std(sensitivity))
+    return math.pi / math.sqrt(6) * sensitivity.linf / float(mechanism.epsilon)  # standard deviation of Gumbel noise
+
+
+def plan_topk(
+    k: int,
+    budget: Budget,
+    *,
+    sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
+    domain: str = "private",
+    d_bar: int | None = None,
+    counts: str | None = "gaussian",
+    method: str = "auto",
+    selection_share: float = 0.5,
+) -> Plan:
+    """The mechanisms that answer "what are the top k, and how many of each?" for exactly a total (ε, δ).
+
+    Args:
+        k: how many labels, at least 1.
+        budget: the total. δ = 0 is possible in a public domain without Gaussian noise.
+        sensitivity: what one user can move; a finite l0 makes counts cheaper.
+        domain: "private" (labels come from the data) or "public" (the label set is known to all).
+        d_bar: private domain only: how many of the largest counts may take part; must not depend on the data.
+            Default: 10 k, at least 100.
+        counts: "gaussian", "laplace", or None (or "none") for labels only.
+        method: "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or "auto" for the
+            one whose selections carry less noise.
+        selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections.
+
+    Returns:
+        Plan: its composition under the tightest valid bound is at most budget.epsilon at budget.delta (an upper bound),
+        and within 0.1% of it or better.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
+    """
+    request = _request(k, budget, sensitivity, domain, d_bar, counts, selection_share)
+    validate.member(METHODS, method=method)
+    best: tuple[float, str, tuple[Phase, ...]] | None = None
+    for name, design in request.designs(method).items():
+        phases = design(calibrate(lambda rho, design=design: _joined(design(rho)), budget))
+        spread = _spread(phases, sensitivity)
+        if best is None or spread < best[0]:
+            best = spread, name, phases
+    assert best is not None  # noqa: S101 - there is at least one design
+    _, name, phases = best
+    bound = compose(_joined(phases), delta=budget.delta)
+    return Plan(request.k, budget, sensitivity, domain, phases, bound, request.splits(name))
+
+
+def _joined(phases: tuple[Phase, ...]) -> Charge:
+    return _adaptive(Charge.join(*(phase.charge for phase in phases)), len(phases))
+
+
+def _request(
+    k: int,
+    budget: Budget,
+    sensitivity: Sensitivity,
+    domain: str,
+    d_bar: int | None,
+    counts: str | None,
+    selection_share: float,
+) -> _Request:
+    k = validate.count(k=k)
+    if not isinstance(budget, Budget):
+        raise InvalidParameter(f"budget must be a Budget, got {type(budget).__name__}")
+    if not isinstance(sensitivity, Sensitivity):
+        raise InvalidParameter(f"sensitivity must be a Sensitivity, got {type(sensitivity).__name__}")
+    validate.member(DOMAINS, domain=domain)
+    counts = validate.member(COUNTS, counts="none" if counts is None else counts)
+    share = validate.probability(allow_zero=False, selection_share=selection_share)
+    if domain == "public" and d_bar is not None:
+        raise InvalidParameter("d_bar is for private domains: in a public one every label takes part")
+    if domain == "private" and budget.delta == 0:
+        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist costs some δ")
+    if counts == "gaussian" and budget.delta == 0:
+        raise InvalidParameter("budget.delta must be above 0 for counts='gaussian'; use counts='laplace'")
+    d_bar = max(10 * k, 100) if d_bar is None else validate.count(at_least=k, d_bar=d_bar)
+    return _Request(k, budget, sensitivity, domain, d_bar, counts, share)
