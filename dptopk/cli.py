@@ -80,7 +80,9 @@ PerUser = Annotated[
 ]
 DBar = Annotated[
     int | None,
-    typer.Option("--d-bar", help="Unknown domain: how many of the largest counts take part (default: 10k, at least 100)."),
+    typer.Option(
+        "--d-bar", help="Unknown domain: how many of the largest counts take part (default: 10 k, 100 or more)."
+    ),
 ]
 MethodOption = Annotated[Method, typer.Option("--method", help="Select then count, or noise on all counts.")]
 
@@ -104,12 +106,14 @@ def topk(
     method: MethodOption = Method.AUTO,
     output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answer to this file.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")
+    ] = None,
 ) -> None:
     """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
 
-    Labels are private unless --known-domain or --domain says otherwise: then fewer than k may come out. The caps τ and Δ
-    must hold in the data: they are taken as given, not enforced (counts do not tell users apart).
+    Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
+    The caps τ and Δ must hold in the data: they are taken as given, not enforced (counts do not tell users apart).
     """
     import numpy as np
 
@@ -136,11 +140,18 @@ def topk(
     output.write_release(plan, plan.release(histogram, rng), output_format.value, out)
 
 
+# What `dptopk demo` answers: a title, Δ, and the method.
+_DEMOS = (
+    ("One user is one word occurrence: it touches one label. Noise on all counts is cheapest.", 1, "auto"),
+    ("The same budget when a user may touch any number of labels: select, then count.", None, "peel"),
+)
+
+
 @app.command()
 def demo(
     seed: Annotated[int | None, typer.Option("--seed", help="Reproducible noise, as in the README.")] = None,
 ) -> None:
-    """Print a private top 25 of the words of Macbeth: the unit is one word occurrence."""
+    """Print a private top 25 of the words of Macbeth, whose vocabulary is not known in advance."""
     import numpy as np
 
     from dptopk import cli_output as output
@@ -149,11 +160,12 @@ def demo(
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
-    # One occurrence of a word moves one count by one: τ = 1, Δ = 1. The words come from the play: private.
-    sensitivity = Sensitivity(linf=1, l0=1)
-    plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity, method="peel")
     rng = None if seed is None else np.random.default_rng(seed)
-    output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), "table", None)
+    for title, labels_per_user, method in _DEMOS:
+        typer.echo(f"\n{title}")
+        sensitivity = Sensitivity(linf=1, l0=labels_per_user)
+        plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity, method=method)
+        output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), "table", None)
 
 
 @app.command("plan")

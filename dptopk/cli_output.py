@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dptopk.datasets import read_labels
 from dptopk.errors import InvalidParameter
@@ -76,7 +77,7 @@ def _print_release(plan: Plan, release: Release, console: Console) -> None:
         cells = [str(rank + 1), str(label)]
         if release.counts is not None:
             cells.append(_number(release.counts[rank].item()))
-        rows.add_row(*cells)
+        _add_row(rows, *cells)
     console.print(rows)
     if len(release) < plan.k:
         console.print(f"{len(release)} of {plan.k} labels passed the threshold of the unknown domain.")
@@ -85,7 +86,7 @@ def _print_release(plan: Plan, release: Release, console: Console) -> None:
     charges.add_column("mechanism", overflow="fold")
     charges.add_column("charge", overflow="fold")
     for phase in plan.phases:
-        charges.add_row(phase.name, str(phase.mechanism), str(release.phases[phase.name]))
+        _add_row(charges, phase.name, str(phase.mechanism), str(release.phases[phase.name]))
     console.print(charges)
     console.print(
         f"Total: ({plan.bound.epsilon:.4g}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
@@ -98,6 +99,13 @@ def _print_release(plan: Plan, release: Release, console: Console) -> None:
         console.print("Made with a fixed seed: for tests and examples, not for production.")
 
 
+def _add_row(table: Table, *cells: str, style: str = "") -> None:
+    """Add cells as plain text: a label such as "[b]" is no markup, and control characters are shown, not obeyed."""
+    table.add_row(
+        *(Text("".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)) for cell in cells), style=style
+    )
+
+
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.1f}"
 
@@ -105,31 +113,31 @@ def _number(value: float) -> str:
 def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query: Any) -> None:
     """Write the table of bounds; the smallest one that applies is marked with an arrow."""
     wanted = "epsilon" if query["epsilon"] is None else "delta"
-    applicable = rows[rows["applies"]]
-    best = applicable[wanted].idxmin() if len(applicable) else None
+    applicable = rows[rows["applies"]].sort_values(wanted, kind="stable")
+    best = None if applicable.empty else str(applicable["name"].iloc[0])
     if output_format == "csv":
         _write(rows.to_csv(index=False), None)
         return
     if output_format == "json":
         records = [{key: _plain(value) for key, value in row.items()} for row in rows.to_dict("records")]
-        chosen = None if best is None else rows.loc[best, "name"]
         question = {key: value for key, value in query.items() if value is not None}
-        _write(json.dumps({"charge": str(charge), **question, "best": chosen, "bounds": records}, indent=2) + "\n", None)
+        _write(json.dumps({"charge": str(charge), **question, "best": best, "bounds": records}, indent=2) + "\n", None)
         return
     if output_format == "parquet":
         raise InvalidParameter("format: compose writes table, csv or json")
     console = Console(highlight=False)
     given = f"δ = {query['delta']:g}" if wanted == "epsilon" else f"ε = {query['epsilon']:g}"
     table = Table(box=box.SIMPLE_HEAD, title=f"{charge}   at {given}, {query['interaction']}", title_justify="left")
-    for column in ("", "bound", "ε" if wanted == "epsilon" else "δ", "valid in", "why not", "source"):
+    for column in ("", "bound", "ε" if wanted == "epsilon" else "δ", "valid in", "source, or why it does not apply"):
         table.add_column(column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold")
-    for index, row in rows.iterrows():
+    table.columns[1].no_wrap = True
+    for row in rows.to_dict("records"):
         models = [model for model in ("batch", "ordered", "setwise", "filter") if row[model]]
         strongest = f"{models[0]}-{models[-1]}" if len(models) > 1 else "".join(models)
-        style = "bold green" if index == best else ("" if row["applies"] else "dim")
+        style = "bold green" if row["name"] == best else ("" if row["applies"] else "dim")
         value = "" if math.isnan(row[wanted]) else f"{row[wanted]:.6g}"
-        mark = "->" if index == best else ""
-        table.add_row(mark, row["name"], value, strongest, row["why not"], row["source"], style=style)
+        mark = "->" if row["name"] == best else ""
+        _add_row(table, mark, row["name"], value, strongest, row["why not"] or row["source"], style=style)
     console.print(table)
 
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import Bound, compose
@@ -128,18 +127,16 @@ class Plan:
     def explain(self) -> str:
         """The plan in words: phases, noise, thresholds, the split and the total."""
         moved = "any number of labels" if self.sensitivity.l0 is None else f"at most {self.sensitivity.l0} label(s)"
-        lines = [
-            f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most "
-            f"{self.sensitivity.linf}.",
-        ]
+        cap = self.sensitivity.linf
+        lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
             lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity)]
+        spent, total = self.bound, self.budget
         lines += [
             f"Split: {self.split}",
-            f"Together: ({self.bound.epsilon:.6g}, {self.budget.delta:g})-DP by {self.bound.name} "
-            f"({self.bound.source}), valid in {', '.join(self.bound.valid_in)}; "
-            f"the budget is ({self.budget.epsilon:g}, {self.budget.delta:g}).",
+            f"Together: ({spent.epsilon:.6g}, {total.delta:g})-DP by {spent.name} ({spent.source})",
+            f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
         ]
         return "\n".join(lines)
 
@@ -161,7 +158,9 @@ def _promises(mechanism: Any, sensitivity: Sensitivity) -> list[str]:
     lines = []
     if hasattr(noise, "noise_std"):
         width = noise.half_width(sensitivity, confidence=0.95)
-        lines.append(f"each count has noise of standard deviation {noise.noise_std(sensitivity):.4g}; 95% within ±{width}")
+        lines.append(
+            f"each count has noise of standard deviation {noise.noise_std(sensitivity):.4g}; 95% within ±{width}"
+        )
     if hasattr(mechanism, "threshold_offset"):
         offset = float(mechanism.threshold_offset(sensitivity))
         lines.append(
@@ -193,9 +192,9 @@ class _Request:
         return self.budget.delta / 2
 
     def peel(self, rho: float) -> tuple[Phase, ...]:
-        """k selections with ε²/8 each from the share of ρ, then min(k, Δ) counts from the rest."""
+        """Select k labels with ε²/8 each from the share of ρ, then min(k, Δ) counts from the rest."""
         share = self.selection_share if self.counts != "none" else 1.0
-        epsilon = math.sqrt(8 * share * rho / self.k)
+        epsilon = _tidy(math.sqrt(8 * share * rho / self.k), ROUND_FLOOR)
         selection: Any = (
             KnownGumbel(k=self.k, epsilon=epsilon)
             if self.domain == "public"
@@ -222,15 +221,17 @@ class _Request:
 
     def _noise(self, rho: float, copies: int) -> Any:
         if self.counts == "laplace":
-            return KnownLaplace(epsilon=math.sqrt(2 * rho / copies))
-        return KnownGaussian(sigma=math.sqrt(copies / (2 * rho)))
+            return KnownLaplace(epsilon=_tidy(math.sqrt(2 * rho / copies), ROUND_FLOOR))
+        return KnownGaussian(sigma=_tidy(math.sqrt(copies / (2 * rho)), ROUND_CEILING))
 
     def designs(self, method: str) -> dict[str, Design]:
         """The designs that may answer this request."""
         one_shot = self.counts != "none" and self.sensitivity.l0 is not None
         if method == "threshold" and not one_shot:
             raise InvalidParameter("method='threshold' needs counts and a finite l0 (labels per user)")
-        allowed = {"peel": self.peel} | ({"threshold": self.threshold} if one_shot else {})
+        allowed: dict[str, Design] = {"peel": self.peel}
+        if one_shot:
+            allowed["threshold"] = self.threshold
         return allowed if method == "auto" else {method: allowed[method]}
 
     def splits(self, method: str) -> str:
@@ -241,6 +242,11 @@ class _Request:
         if self.domain == "private":
             parts.append(f"δ = {self.discovery_delta:g} for the threshold, the rest for the composition")
         return "; ".join(parts) or "everything for one phase"
+
+
+def _tidy(value: float, rounding: str) -> float:
+    """The value to six digits, rounded to the side that costs less: numbers that people can read and repeat."""
+    return float(Context(prec=6, rounding=rounding).create_decimal(value))
 
 
 def _spread(phases: tuple[Phase, ...], sensitivity: Sensitivity) -> float:
@@ -287,16 +293,16 @@ def plan_topk(
     """
     request = _request(k, budget, sensitivity, domain, d_bar, counts, selection_share)
     validate.member(METHODS, method=method)
-    best: tuple[float, str, tuple[Phase, ...]] | None = None
+    found: dict[str, tuple[Phase, ...]] = {}
     for name, design in request.designs(method).items():
-        phases = design(calibrate(lambda rho, design=design: _joined(design(rho)), budget))
-        spread = _spread(phases, sensitivity)
-        if best is None or spread < best[0]:
-            best = spread, name, phases
-    assert best is not None  # noqa: S101 - there is at least one design
-    _, name, phases = best
-    bound = compose(_joined(phases), delta=budget.delta)
-    return Plan(request.k, budget, sensitivity, domain, phases, bound, request.splits(name))
+        found[name] = design(calibrate(_charge_of(design), budget))
+    name = min(found, key=lambda name: _spread(found[name], sensitivity))
+    bound = compose(_joined(found[name]), delta=budget.delta)
+    return Plan(request.k, budget, sensitivity, domain, found[name], bound, request.splits(name))
+
+
+def _charge_of(design: Design) -> Callable[[float], Charge]:
+    return lambda rho: _joined(design(rho))
 
 
 def _joined(phases: tuple[Phase, ...]) -> Charge:

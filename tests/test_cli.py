@@ -1,0 +1,215 @@
+"""The command line: what people type, what they read, and how they are refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.cli import app
+from dptopk.costs import Charge
+from dptopk.datasets import macbeth_counts
+
+RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+SECRET = "secret4711"  # noqa: S105 - a label
+
+
+@pytest.fixture
+def counts(tmp_path):
+    path = tmp_path / "counts.csv"
+    macbeth_counts().rename(columns={"count": "n"}).to_csv(path, index=False)
+    return path
+
+
+def run(*arguments):
+    return RUNNER.invoke(app, [str(argument) for argument in arguments])
+
+
+def topk(source, *arguments):
+    return run("topk", source, "--label-col", "word", "--count-col", "n", *arguments)
+
+
+BUDGET = ("--k", 10, "--epsilon", 2, "--delta", 1e-6)
+
+
+def test_topk_prints_labels_charges_and_the_total(counts):
+    result = topk(counts, *BUDGET, "--labels-per-user", 1, "--seed", 7)
+    assert result.exit_code == 0, result.output
+    for text in ("the", "and", "DP at most", "private domain", "fixed seed", "phase"):
+        assert text in result.output
+
+
+def test_answers_are_short_where_labels_are_private_and_full_where_they_are_public(counts):
+    public = json.loads(topk(counts, *BUDGET, "--known-domain", "--format", "json", "--seed", 1).output)
+    assert len(public["rows"]) == 10
+    private = json.loads(topk(counts, "--k", 25, *BUDGET[2:], "--format", "json", "--seed", 1).output)
+    assert 0 < len(private["rows"]) < 25
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace", "none"])
+@pytest.mark.parametrize("method", ["peel", "auto"])
+def test_json_carries_charge_and_guarantee(counts, noise, method):
+    options = ("--counts", noise, "--method", method, "--format", "json", "--labels-per-user", 2, "--seed", 3)
+    answer = json.loads(topk(counts, *BUDGET, *options).output)
+    assert answer["guarantee"]["epsilon"] <= 2
+    assert answer["seeded"] is True
+    charges = [Charge.parse(text) for text in answer["phases"].values()]
+    joined = Charge.join(*charges)
+    assert Charge.parse(answer["charge"]).costs == joined.costs
+    assert all(("count" in row) == (noise != "none") for row in answer["rows"])
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet", "table"])
+def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
+    out = tmp_path / f"answer.{ending}"
+    result = topk(counts, *BUDGET, "--labels-per-user", 1, "--format", ending, "--out", out, "--seed", 3)
+    assert result.exit_code == 0, result.output
+    assert result.output == ""
+    found = pd.read_parquet(out)["label"].tolist() if ending == "parquet" else out.read_text()
+    assert "the" in found
+    assert list(tmp_path.glob(".*.part")) == []
+
+
+def test_a_domain_file_names_the_public_labels(counts, tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("the\nand\nunicorn\n", encoding="utf-8")
+    answer = topk(counts, "--k", 3, *BUDGET[2:], "--domain", labels, "--format", "json", "--seed", 1)
+    assert {row["label"] for row in json.loads(answer.output)["rows"]} == {"the", "and", "unicorn"}
+
+
+def test_labels_are_shown_as_text_not_as_markup(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text('word,n\n[red]x[/red],900\n"a\x1b[2Jb",800\n', encoding="utf-8")
+    output = topk(path, "--k", 2, *BUDGET[2:], "--labels-per-user", 1).output
+    assert "[red]x[/red]" in output
+    assert "a\\x1b[2Jb" in output
+    assert "\x1b" not in output
+
+
+def test_an_empty_private_table_is_a_short_answer(tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text("word,n\n", encoding="utf-8")
+    result = topk(path, *BUDGET, "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--k", 0, "--epsilon", 1, "--delta", 1e-6), "k"),
+        (("--k", 5, "--epsilon", 0, "--delta", 1e-6), "epsilon"),
+        (("--k", 5, "--epsilon", -1, "--delta", 1e-6), "epsilon"),
+        (("--k", 5, "--epsilon", "nan", "--delta", 1e-6), "epsilon"),
+        (("--k", 5, "--epsilon", "inf", "--delta", 1e-6), "epsilon"),
+        (("--k", 5, "--epsilon", 1, "--delta", 1), "delta"),
+        (("--k", 5, "--epsilon", 1, "--delta", -1e-6), "delta"),
+        (("--k", 5, "--epsilon", 1), "delta"),
+        ((*BUDGET, "--d-bar", 5), "d_bar"),
+        ((*BUDGET, "--per-label-cap", 0), "linf"),
+        ((*BUDGET, "--labels-per-user", 0), "l0"),
+        ((*BUDGET, "--format", "parquet"), "format"),
+        ((*BUDGET, "--out", "/nowhere/at/all.csv"), "out"),
+        ((*BUDGET, "--counts", "cauchy"), "counts"),
+        ((*BUDGET, "--method", "threshold"), "method"),
+        (("--k", 4000, "--epsilon", 1, "--delta", 1e-6, "--known-domain"), "k"),
+        ((*BUDGET, "--domain", "/nowhere/labels.txt"), "domain"),
+    ],
+)
+def test_bad_arguments_exit_with_2_and_name_the_argument(counts, arguments, named):
+    result = topk(counts, *arguments)
+    assert result.exit_code == 2
+    assert named in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [f"{SECRET},-1", f"{SECRET},1.5", f"{SECRET},", f"{SECRET},x4711", f"{SECRET},1\n{SECRET},2", ",4711", "the,1"],
+)
+def test_bad_rows_exit_with_2_and_stay_secret(tmp_path, rows):
+    path = tmp_path / "counts.csv"
+    path.write_text(f"word,n\nthe,3\n{rows}\n", encoding="utf-8")
+    result = topk(path, *BUDGET)
+    assert result.exit_code == 2
+    assert "4711" not in result.output
+    assert "Traceback" not in result.output
+
+
+def test_unknown_columns_and_unreadable_files_exit_with_2(counts, tmp_path):
+    unknown = run("topk", counts, *BUDGET)
+    assert unknown.exit_code == 2
+    assert "'label'" in unknown.output
+    rubbish = tmp_path / "rubbish.csv"
+    rubbish.write_bytes(bytes(range(256)) * 4)
+    for path in (rubbish, tmp_path / "none.csv", tmp_path / "counts.xlsx", tmp_path):
+        result = topk(path, *BUDGET)
+        assert result.exit_code == 2, path
+        assert "source" in result.output
+
+
+def test_compose_marks_the_best_bound():
+    result = run("compose", "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)", "--delta", 1e-6)
+    assert result.exit_code == 0, result.output
+    assert sum(line.strip().startswith("->") for line in result.output.splitlines()) == 1
+    assert "does not take ZCDP" in result.output
+
+
+def test_compose_as_json_and_csv():
+    answer = json.loads(run("compose", "25*DP(0.1)", "--delta", 1e-6, "--format", "json").output)
+    best = next(row for row in answer["bounds"] if row["name"] == answer["best"])
+    assert best["epsilon"] == pytest.approx(2.07906, abs=5e-6)
+    assert "optimal_dp" in run("compose", "25*DP(0.1)", "--epsilon", 2, "--format", "csv").output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("25*FOO(1)", "--delta", 1e-6),
+        ("25*BR(1)",),
+        ("BR(1)", "--delta", 1e-6, "--epsilon", 1),
+        ("BR(1)", "--delta", 2),
+    ],
+)
+def test_compose_refuses_bad_questions(arguments):
+    result = run("compose", *arguments)
+    assert result.exit_code == 2
+    assert "Error" in result.output
+
+
+def test_plan_needs_no_data():
+    result = run("plan", *BUDGET, "--method", "peel")
+    assert result.exit_code == 0, result.output
+    assert "Together: (" in result.output
+    assert "standard deviation" in result.output
+
+
+def test_the_installed_entry_point_runs_as_a_process():
+    command = [
+        sys.executable,
+        "-m",
+        "dptopk.cli",
+        "topk",
+        "/nowhere.csv",
+        "--k",
+        "1",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: source")
+    assert result.stdout == ""
+
+
+def test_demo_is_macbeth():
+    result = run("demo", "--seed", 1)
+    assert result.exit_code == 0, result.output
+    assert "the" in result.output.split()
+    assert "(2, 1e-06)-DP" in result.output

@@ -1,0 +1,116 @@
+"""plan_topk: spends the budget, no more; says what it will do; refuses what does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.budget import Budget
+from dptopk.datasets import macbeth
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.planning import plan_topk
+
+BUDGET = Budget(2, 1e-6)
+
+
+@pytest.mark.parametrize("domain", ["private", "public"])
+@pytest.mark.parametrize("counts", ["gaussian", "laplace", None])
+@pytest.mark.parametrize("l0", [1, 5, None])
+def test_a_plan_spends_its_budget_and_no_more(domain, counts, l0):
+    plan = plan_topk(10, BUDGET, domain=domain, counts=counts, sensitivity=Sensitivity(l0=l0))
+    again = compose(plan.charge, delta=BUDGET.delta)
+    assert again.epsilon <= BUDGET.epsilon
+    assert again.epsilon >= 0.995 * BUDGET.epsilon
+    assert plan.bound.epsilon == pytest.approx(again.epsilon)
+    assert plan.charge.adaptive == (len(plan.phases) > 1 or counts is None)
+
+
+@pytest.mark.parametrize("domain", ["private", "public"])
+@pytest.mark.parametrize("counts", ["gaussian", "laplace", None])
+def test_a_release_costs_at_most_the_plan(domain, counts):
+    sensitivity = Sensitivity(l0=2)
+    plan = plan_topk(10, BUDGET, domain=domain, counts=counts, sensitivity=sensitivity)
+    release = plan.release(macbeth(sensitivity=sensitivity, domain=domain), np.random.default_rng(5))
+    assert len(release) <= 10
+    assert release.seeded
+    for cost, times in release.charge:
+        assert plan.charge.costs[cost] >= times
+    assert release.charge.delta <= plan.charge.delta
+    assert set(release.phases) == {phase.name for phase in plan.phases}
+    assert (release.counts is None) == (counts is None)
+    assert "the" in release.labels
+
+
+def test_fewer_labels_per_user_mean_less_noise():
+    narrow = plan_topk(10, BUDGET, sensitivity=Sensitivity(l0=1), method="peel")
+    wide = plan_topk(10, BUDGET, sensitivity=Sensitivity(l0=10), method="peel")
+    sigma = [plan.phases[1].mechanism.noise.sigma for plan in (narrow, wide)]
+    assert sigma[0] < sigma[1]
+
+
+def test_explain_states_split_noise_threshold_and_total():
+    text = plan_topk(5, BUDGET, method="peel").explain()
+    for part in ("UnknownGumbel", "CountMLE", "standard deviation", "threshold", "50% of the zCDP budget", "δ = 5e-07"):
+        assert part in text
+    assert "any number of labels" in text
+
+
+def test_pure_budgets_plan_laplace_on_a_public_domain():
+    plan = plan_topk(5, Budget(1), domain="public", counts="laplace", sensitivity=Sensitivity(l0=3))
+    assert plan.bound.delta == 0
+    assert 0.99 <= plan.bound.epsilon <= 1
+
+
+def test_d_bar_is_stated_and_never_depends_on_data():
+    assert plan_topk(5, BUDGET, method="peel").phases[0].mechanism.d_bar == 100
+    assert plan_topk(50, BUDGET, method="peel").phases[0].mechanism.d_bar == 500
+    assert plan_topk(5, BUDGET, d_bar=7, method="peel").phases[0].mechanism.d_bar == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"k": 0}, "k"),
+        ({"budget": (2, 1e-6)}, "budget"),
+        ({"budget": Budget(2)}, "delta"),
+        ({"budget": Budget(2), "domain": "public"}, "delta"),
+        ({"domain": "secret"}, "domain"),
+        ({"counts": "cauchy"}, "counts"),
+        ({"d_bar": 4}, "d_bar"),
+        ({"d_bar": 40, "domain": "public"}, "d_bar"),
+        ({"method": "guess"}, "method"),
+        ({"method": "threshold"}, "method"),
+        ({"selection_share": 1.0}, "selection_share"),
+        ({"sensitivity": 3}, "sensitivity"),
+        ({"sensitivity": Sensitivity(neighbours="replace_one")}, "neighbours"),
+    ],
+)
+def test_bad_requests_are_named(arguments, named):
+    request = {"k": 5, "budget": BUDGET} | arguments
+    with pytest.raises(InvalidParameter, match=named):
+        plan_topk(**request)
+
+
+@pytest.mark.parametrize(
+    ("histogram", "named"),
+    [
+        (Histogram(["a"], [1], domain="public", sensitivity=Sensitivity(l0=1)), "domain"),
+        (Histogram(["a"], [1], sensitivity=Sensitivity(l0=3)), "sensitivity"),
+        (Histogram(["a"], [1], sensitivity=Sensitivity()), "sensitivity"),
+        (Histogram(["a"], [1], sensitivity=Sensitivity(linf=2, l0=2)), "sensitivity"),
+        ("histogram", "histogram"),
+    ],
+)
+def test_a_histogram_that_does_not_fit_is_refused(histogram, named):
+    plan = plan_topk(5, BUDGET, sensitivity=Sensitivity(l0=2))
+    with pytest.raises(InvalidParameter, match=named):
+        plan.release(histogram)
+
+
+def test_a_histogram_that_moves_less_is_taken_and_charged_its_own_moves():
+    plan = plan_topk(5, BUDGET, sensitivity=Sensitivity(l0=2))
+    release = plan.release(macbeth(sensitivity=Sensitivity(l0=1)))
+    assert not release.seeded
+    assert release.charge.count <= plan.charge.count
