@@ -2,7 +2,7 @@
 
 A uniform real U is known by its leading bits. `bernoulli_exp` decides U < e^{-x}, `Cells` finds the cell of a discrete
 law that contains U. Both compare integers whose distance to the exact value is bounded, and both read 64 more bits of
-U and double-check with a finer bound when the comparison is within that distance; so the law of the answer is exact,
+U and compare again with a finer bound when the comparison is within that distance; so the law of the answer is exact,
 whatever the precision of the first attempt. Proofs: docs/exact-sampling.md.
 """
 
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import decimal
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -23,38 +25,40 @@ __all__ = ["Cells", "bernoulli_exp", "exp_units"]
 _GUIDE_BITS = 16
 
 
-def precise(digits: int) -> decimal.Context:
-    """Return a decimal context with so many digits, the widest exponents and no signals but for invalid operations."""
-    return decimal.Context(
+@contextmanager
+def precise(digits: int) -> Iterator[None]:
+    """Compute with so many decimal digits, correctly rounded, within the widest range of exponents."""
+    context = decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,
         Emin=decimal.MIN_EMIN,
         Emax=decimal.MAX_EMAX,
         traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
     )
+    with decimal.localcontext(context):
+        yield
 
 
-def exp_units(x: Fraction, bits: int) -> int:
-    """Return an integer within 1 of 2**bits * e^{-x}, for an exact x >= 0.
+def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:
+    """Return for each x = numerator/denominator >= 0 an integer within 1 of 2**bits * e^{-x}.
 
-    Three operations are rounded to a relative 10**-digits each; the quotient's error enters e^{-x} as x e^{-x} <= 1/e
-    times
-    that. Together they stay far below 1/2 of the last bit, and the final truncation costs less than 1.
+    Three operations are rounded to a relative 10**-digits each; the quotient's error enters e^{-x} as at most x e^{-x}
+    <= 1/e
+    times that. Together they stay far below half a unit, and the final truncation costs less than one.
 
-    >>> exp_units(Fraction(0), 10), exp_units(Fraction(1), 10)
-    (1024, 376)
+    >>> exp_units([0, 1], 1, 10)
+    [1024, 376]
     """
-    if x > bits * 0.6932 + 2:  # 2**bits * e^{-x} < 1/4
-        return 0
-    context = precise(int(bits * 0.30103) + 8)
-    quotient = context.divide(decimal.Decimal(x.numerator), decimal.Decimal(x.denominator))
-    return int(context.multiply(context.exp(-quotient), decimal.Decimal(1 << bits)))
+    with precise(int(bits * 0.30103) + 8):
+        divisor, scale = Decimal(denominator), Decimal(1 << bits)
+        nothing = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/4
+        return [int((-Decimal(n) / divisor).exp() * scale) if n < nothing else 0 for n in numerators]
 
 
 def below_exp(word: int, known: int, x: Fraction, bits: Bits) -> bool:
     """Decide U < e^{-x} exactly for a uniform U in [0, 1) whose first ``known`` bits are ``word``."""
     while True:
-        target = exp_units(x, known)
+        (target,) = exp_units([x.numerator], x.denominator, known)
         if word + 1 <= target - 1:
             return True
         if word >= target + 1:
@@ -119,13 +123,13 @@ class Cells:
 
     def _make_guide(self) -> npt.NDArray[np.int32]:
         """Return the cell that each value of the leading bits decides, -1 where they do not decide."""
-        shift = 32 - _GUIDE_BITS
-        start = np.arange(1 << _GUIDE_BITS, dtype=np.int64) << shift
-        cell = np.searchsorted(self._first, start, side="right").astype(np.int32)
-        last = np.searchsorted(self._first, start + (1 << shift) - 1, side="right")
-        # A word that equals a lower threshold or exceeds it by 1 is undecided.
-        near = np.searchsorted(self._first, start - 2, side="right")
-        cell[(cell != last) | (near != cell) | (cell == self._first.size)] = -1
+        shift, size = 32 - _GUIDE_BITS, 1 << _GUIDE_BITS
+        below = np.bincount(np.minimum(self._first >> shift, size), minlength=size + 1)[:size].cumsum()
+        cell = below.astype(np.int32)
+        # A word that equals a lower threshold, or exceeds it by 1, is undecided; so is all beyond the last one.
+        for near in (self._first, self._first + 1):
+            cell[near[near < 1 << 32] >> shift] = -1
+        cell[below == self._first.size] = -1
         return cell
 
     def draw(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:

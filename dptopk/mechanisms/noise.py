@@ -11,6 +11,7 @@ random bits ask (see exact.py), so the tails are right too. Statement and proof:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
+_LOG2 = 0.6932  # a little more than the logarithm of 2
 _LARGEST_SCALE = 2.0**48  # beyond it, a draw could leave int64 with a probability that is not absurdly small
 
 
@@ -105,16 +107,23 @@ class NoiseLaw:
         is left weighs at most one unit.
         """
         width, units = 1 << self.width_bits, bits + self.width_bits
-        cells, first = [1 << bits], 1
-        while self.bound is None or first <= self.bound:
-            x = self.exponent(first)
-            gap = float(min(self.exponent(first + width) - x, Fraction(1)))
-            # Exponents grow by at least the gap from block to block: the rest is a geometric series at most.
-            if x > (units + 1) * math.log(2) + math.log1p(1 / gap) + 0.01:
-                break
-            cells += [exp_units(x, units)] * 2
-            first += width
-        return cells
+        common = math.lcm(self.linear.denominator, self.square.denominator)
+        linear, square = int(self.linear * common), int(self.square * common)
+
+        def tops() -> Iterator[int]:
+            """Exponents of the blocks' first numbers, times ``common``."""
+            first, x = 1, linear + square
+            while self.bound is None or first <= self.bound:
+                gap = width * (linear + square * (2 * first + width))
+                # Exponents grow by at least the gap from block to block: the rest is a geometric series at most.
+                rest = math.log1p(common / gap) if gap < common else 1.0
+                if x > math.ceil((units + 1) * _LOG2 + rest) * common:
+                    return
+                yield x
+                first, x = first + width, x + gap
+
+        blocks = exp_units(tops(), common, units)
+        return [1 << bits, *(weight for weight in blocks for _ in (1, -1))]
 
     @cached_property
     def _cells(self) -> Cells:

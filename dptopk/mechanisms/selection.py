@@ -70,17 +70,16 @@ class _Clock:
         """Return decimals between which the score lies, given the bits read so far."""
         while self.word == 0:
             self.read(bits)
-        digits = self.known + 60  # U's bounds have fewer digits than that: they are exact
-        context = precise(digits)
-        ends = [context.divide(Decimal(self.word + i), Decimal(1 << self.known)) for i in (0, 1)]
-        if self.start is None:
-            low, high = (-context.ln(u) for u in reversed(ends))
-        else:
-            low, high = (_decimal(self.start + self.width * Fraction(u), digits) for u in ends)
-        base = _decimal(rate * self.level, digits)
-        slack = context.multiply(1 + abs(base), Decimal(10) ** -(digits - 30))
-        top = context.subtract(base, context.ln(low)) if low > 0 else Decimal("Infinity")
-        return context.subtract(context.subtract(base, context.ln(high)), slack), context.add(top, slack)
+        with precise(self.known + 60):  # U's bounds have fewer digits than that: they are exact
+            ends = [Decimal(self.word + i) / (1 << self.known) for i in (0, 1)]
+            if self.start is None:
+                low, high = (-u.ln() for u in reversed(ends))
+            else:
+                low, high = (_decimal(self.start) + _decimal(self.width) * u for u in ends)
+            base = _decimal(rate * self.level)
+            # Every operation errs by a relative 10^-(known + 60), which the bits unread exceed by far.
+            slack = (1 + abs(base)) * Decimal(10) ** -(self.known + 30)
+            return base - high.ln() - slack, base - low.ln() + slack if low else Decimal("Infinity")
 
     def read(self, bits: Bits) -> None:
         """Read 64 more bits."""
@@ -99,8 +98,8 @@ class _Clock:
             other.read(bits)
 
 
-def _decimal(value: Fraction, digits: int) -> Decimal:
-    return precise(digits).divide(Decimal(value.numerator), Decimal(value.denominator))
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 @dataclass
