@@ -19,8 +19,8 @@ from dptopk.mechanisms.base import rows_to_count
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, passing
 
 LABELS = np.array(["a", "b", "c", "d"], dtype=object)
-WIDTH = 256  # codes of one label's values
-SHIFT = 128
+WIDTH = 1024  # codes of one label's values
+SHIFT = 256
 
 
 @dataclass(frozen=True)
