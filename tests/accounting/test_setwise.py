@@ -1,0 +1,86 @@
+"""The optimal set-wise bound: brackets that hold against brute force, closed forms and published numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dptopk.accounting.bounds import compose
+from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.errors import IncompatibleCosts
+
+SETWISE = {"bound": "optimal_setwise"}
+
+
+def one_selection(epsilon: float, x: float) -> float:
+    """δ of one ε-BR mechanism: the largest chord of [1 - u]_+ of ratio e^ε over u = e^x."""
+    return (math.exp(epsilon / 2) - math.exp(x / 2)) ** 2 / math.expm1(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_one_selection_has_a_closed_form(epsilon: float, share: float) -> None:
+    exact = one_selection(epsilon, share * epsilon)
+    found = compose(Charge({BoundedRange(epsilon): 1}), epsilon=share * epsilon, rtol=1e-4, **SETWISE)
+    assert found.lower <= exact * (1 + 1e-12)
+    assert exact <= found.delta
+    assert found.delta - found.lower <= 1e-4 * found.delta
+
+
+@pytest.mark.parametrize(
+    ("charge", "epsilon", "published"),
+    [
+        # CR Lemma 5.3 at ε = 1, ε_g = 0.3: (DP, BR, BR) is the best of the three fixed orders.
+        ("DP(1) + 2*BR(1)", 0.3, 0.413601),
+        # Two different ranges at ε_g = 0: the smaller one first.
+        ("BR(0.5) + BR(1)", 0.0, 0.2598),
+    ],
+)
+def test_known_values(charge: str, epsilon: float, published: float) -> None:
+    found = compose(Charge.parse(charge), epsilon=epsilon, rtol=2e-5, **SETWISE)
+    assert found.lower <= published + 6e-5
+    assert found.delta >= published - 6e-5
+    assert found.delta - found.lower <= 2e-5 * found.delta
+
+
+def test_a_hundred_selections_at_the_reference_point() -> None:
+    found = compose(Charge({BoundedRange(0.1): 100}), epsilon=2.0, rtol=0.008, **SETWISE)
+    assert 9.40e-6 < found.lower <= found.delta < 9.48e-6
+    inverse = compose(Charge({BoundedRange(0.1): 100}), delta=1e-6, **SETWISE)
+    assert 2.246 < inverse.lower <= inverse.epsilon < 2.256  # the non-adaptive optimum is 2.246
+    assert inverse.epsilon - inverse.lower <= 1e-3 * inverse.epsilon
+
+
+def test_one_direction_is_the_inverse_of_the_other() -> None:
+    charge = Charge({BoundedRange(0.3): 12, PureDP(0.2): 3})
+    for delta in (1e-2, 1e-5):
+        epsilon = compose(charge, delta=delta, **SETWISE).epsilon
+        back = compose(charge, epsilon=epsilon, **SETWISE)
+        assert back.lower <= delta <= compose(charge, epsilon=epsilon * 0.998, **SETWISE).delta
+
+
+@settings(max_examples=15, deadline=None)
+@given(k=st.integers(1, 60), epsilon=st.floats(0.02, 1.5), log_delta=st.floats(-30, -2))
+def test_more_selections_never_cost_less(k: int, epsilon: float, log_delta: float) -> None:
+    delta = math.exp(log_delta)
+    fewer = compose(Charge({BoundedRange(epsilon): k}), delta=delta, **SETWISE)
+    more = compose(Charge({BoundedRange(epsilon): k + 1}), delta=delta, **SETWISE)
+    assert (fewer.lower or 0.0) <= more.epsilon
+    assert fewer.epsilon <= k * epsilon * (1 + 1e-12)
+    assert np.isfinite(more.epsilon)
+
+
+def test_out_of_time_the_answer_is_still_an_upper_bound() -> None:
+    charge = Charge({BoundedRange(0.1): 1000})
+    hurried = compose(charge, delta=1e-6, max_seconds=0.01, **SETWISE)
+    assert "time" in hurried.note
+    assert hurried.epsilon >= compose(charge, delta=1e-6, rtol=0.01, **SETWISE).lower
+
+
+def test_without_bounded_range_the_exact_bounds_are_named() -> None:
+    with pytest.raises(IncompatibleCosts, match="optimal_dp"):
+        compose(Charge({PureDP(0.1): 3}), delta=1e-6, **SETWISE)
