@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Answer", "Curve", "DeltaCurve", "EpsilonCurve", "Query", "outward", "smallest_where"]
+__all__ = ["Answer", "Curve", "DeferredCurve", "DeltaCurve", "EpsilonCurve", "Query", "outward", "smallest_where"]
 
 Floats = NDArray[np.float64]
 
@@ -73,6 +74,30 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class DeferredCurve(Curve):
+    """A curve that is costly to build: built when it is first asked."""
+
+    build: Callable[[], Curve]
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The curve itself."""
+        return self.build()
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """As the curve itself."""
+        return self.curve.delta(epsilon)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """As the curve itself."""
+        return self.curve.epsilon(delta)
+
+    def answer(self, query: Query) -> Answer:
+        """As the curve itself."""
+        return self.curve.answer(query)
+
+
+@dataclass(frozen=True)
 class DeltaCurve(Curve):
     """A curve known as log δ(ε).
 
@@ -101,10 +126,11 @@ class DeltaCurve(Curve):
     def epsilon(self, delta: ArrayLike) -> Floats:
         """Upper bound on ε, by ``smallest_where``."""
         d = np.asarray(delta, dtype=float)
-        with np.errstate(divide="ignore"):
-            log_target = np.log(d.ravel())
-        log_target = np.where(log_target > -np.inf, log_target - SLACK * (1 + np.abs(log_target)), log_target)
-        found = smallest_where(self.log_delta, log_target, self.epsilon_max)
+        flat = d.ravel()
+        found = np.full(flat.shape, self.epsilon_max)
+        log_target = np.log(flat[flat > 0])
+        log_target = log_target - SLACK * (1 + np.abs(log_target))
+        found[flat > 0] = smallest_where(self.log_delta, log_target, self.epsilon_max)
         return found.reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:

@@ -1,124 +1,96 @@
-"""Composition of Gaussian mechanisms: exact, by the privacy profile of one Gaussian pair (Balle-Wang 2018)."""
+"""Composition of Gaussian and discrete Gaussian mechanisms: exact, set-wise.
+
+Both classes have one pair that dominates in both directions, so the composition is the product of the pairs, in any
+order the analyst likes. Gaussians make one Gaussian of μ = sqrt(Σ μ²); discrete Gaussians of one scale and shift make
+one lattice law (``discrete_gaussian``); a mixture is δ(x) = E[δ_μ(x - L)] over the loss L of the lattice laws.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy import special
 
-from dptopk import _validate as validate
-from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve, DeltaCurve, Floats, outward
-from dptopk.costs import Charge, GaussianDP, sum_up
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import Curve, DeferredCurve, DeltaCurve, Floats, outward
+from dptopk.accounting.discrete_gaussian import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
+from dptopk.accounting.gaussian_pair import (
+    gaussian_curve,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_log_delta,
+    gaussian_mu,
+)
+from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
+from dptopk.errors import InvalidParameter
 
-__all__ = ["gaussian", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu"]
+__all__ = ["gaussian", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu", "total_mu"]
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
-
-
-def _mills(x: Floats) -> Floats:
-    """Mills' ratio Q(x)/φ(x) for x >= -1 or so."""
-    return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
-
-
-def _mills_slope(x: Floats) -> Floats:
-    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to a relative 1e-13: asymptotic where the difference cancels."""
-    far = np.maximum(x, 25.0) ** -2.0
-    series, term = np.zeros_like(far), far
-    for k in range(12):
-        series = series + term
-        term = -term * (2 * k + 3) * far
-    return np.where(x < 25, 1 - x * _mills(np.minimum(x, 25.0)), series)
-
-
-def _log_mills_difference(a: Floats, width: float) -> Floats:
-    """Logarithm of Q(a)/φ(a) - Q(b)/φ(b), b = a + width, a >= -1; a quadrature of the slope where width is small."""
-    if width > 0.25:
-        return np.log(_mills(a) - _mills(a + width))
-    points = a[:, None] + width * (1 + _NODES) / 2
-    return math.log(width) + np.log(_mills_slope(points) @ (_WEIGHTS / 2))
-
-
-def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
-    """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
-
-    With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)): no overflow, and no
-    underflow of ln δ at any ε. Rounded up by the error of ε/μ - μ/2 and of the difference.
-
-    Args:
-        epsilon: >= 0, any shape.
-        mu: > 0.
-    """
-    x = np.asarray(epsilon, dtype=float)
-    flat = x.ravel()
-    ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
-    a = ratio - mu / 2
-    near = np.maximum(a, -1.0)
-    with np.errstate(under="ignore", divide="ignore", over="ignore"):
-        positive = -near * near / 2 - _HALF_LOG_2PI + _log_mills_difference(near, mu)
-        # δ = 1 - Φ(a) - φ(a) R(b) where it is close to 1
-        left = np.minimum(a, -1.0)
-        missing = special.ndtr(left) + np.exp(-left * left / 2 - _HALF_LOG_2PI) * _mills(ratio + mu / 2)
-        values = np.where(a > -1, positive, np.log1p(-missing * (1 - 1e-12)))
-    slack = 4.5e-16 * (np.abs(near) * (ratio + mu) + near * near + np.abs(values)) + 4e-13
-    bounded: Floats = np.minimum(values + np.where(a > -1, slack, 0.0), 0.0).reshape(x.shape)
-    return bounded
-
-
-def gaussian_delta(epsilon: ArrayLike, mu: float) -> Floats:
-    """δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
-
-    >>> float(gaussian_delta(1.0, 1.0).round(6))
-    0.126937
-    """
-    return _curve(mu).delta(epsilon)
-
-
-def gaussian_epsilon(delta: ArrayLike, mu: float) -> Floats:
-    """The smallest ε for which μ-Gaussian DP is (ε, δ)-DP; exact to rounding and rounded up.
-
-    >>> float(gaussian_epsilon(1e-6, 25**0.5 / 10.7645).round(4))
-    2.0791
-    """
-    return _curve(mu).epsilon(delta)
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ for which μ-Gaussian DP is (ε, δ)-DP; rounded down.
-
-    Args:
-        epsilon: >= 0.
-        delta: in (0, 1).
-
-    >>> round(25**0.5 / gaussian_mu(2.07906, 1e-6), 4)
-    10.7645
-    """
-    x = np.array([validate.nonnegative(epsilon=epsilon)])
-    target = math.log(validate.probability(delta=delta, allow_zero=False))
-    target -= 3e-13 + 1e-15 * abs(target)  # room for the rounding of gaussian_delta
-    low, high = -700.0, math.log(x[0] + 100) + 1  # of ln μ
-    for _ in range(80):
-        middle = (low + high) / 2
-        fits = float(gaussian_log_delta(x, math.exp(middle))[0]) <= target
-        low, high = (middle, high) if fits else (low, middle)
-    return math.exp(low) * (1 - 1e-13)
-
-
-def _curve(mu: float) -> DeltaCurve:
-    # Above μ = 1000 the rounding allowance exceeds what an exact curve promises.
-    return DeltaCurve(lambda epsilon: gaussian_log_delta(epsilon, mu), exact=mu < 1000)
+# Most points of a product of lattice laws.
+_POINTS = 2**21
 
 
 def total_mu(charge: Charge) -> float:
-    """sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up."""
+    """sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up; 0 when there are none."""
     squares = sum_up({float(outward(cost.mu**2, 0.0)): times for cost, times in charge.of(GaussianDP).items()})
     return float(outward(math.sqrt(squares), 0.0))
 
 
-@bound("gaussian", source="Balle-Wang 2018, Theorem 8; Dong-Roth-Su 2022, Corollary 3.3", takes=(GaussianDP,))
+@bound(
+    "gaussian",
+    source="Balle-Wang 2018, Theorem 8; Dong-Roth-Su 2022, Corollary 3.3; discrete: lattice convolution",
+    takes=(GaussianDP, DiscreteGaussianDP),
+)
 def gaussian(charge: Charge) -> Curve:
-    """Gaussians compose to the Gaussian with μ = sqrt(Σ μ²): exact."""
-    return _curve(total_mu(charge))
+    """The product of all pairs, exact."""
+    mu = total_mu(charge)
+    groups = charge.of(DiscreteGaussianDP)
+    if not groups:
+        return gaussian_curve(mu)
+    try:
+        if len(groups) == 1 and not mu:
+            ((cost, times),) = groups.items()
+            return discrete_gaussian_curve(cost.scale, cost.shift, times)
+        widths = [cost.scale * math.sqrt(times) for cost, times in groups.items()]
+        if max(widths) > LISTED or math.prod(78 * width + 3 for width in widths) > _POINTS:
+            raise NotApplicable("the lattices of different discrete Gaussians have too many points together")
+        for cost, times in groups.items():
+            discrete_gaussian_curve(cost.scale, cost.shift, times)  # refuses what cannot be listed
+    except InvalidParameter as reason:
+        raise NotApplicable(str(reason)) from None
+    return DeferredCurve(lambda: _mixed(mu, groups))
+
+
+def _mixed(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
+    law = reduce(_product, (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items()))
+    if not mu:
+        return listed_curve(law)
+    return DeltaCurve(lambda epsilon: _expected_log_delta(epsilon, mu, law), exact=float(law.log_error.max()) < 3e-11)
+
+
+def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
+    """The law of the sum of two independent losses."""
+    losses, log_masses, log_error = (
+        np.add.outer(getattr(one, name), getattr(other, name)).ravel() for name in ("losses", "log_masses", "log_error")
+    )
+    tail = one.tail + other.tail + 1e-310 * losses.size  # e^-715 < 1e-310
+    order = np.argsort(losses, kind="stable")
+    order = order[log_masses[order] > -715]
+    return LatticeLaw(losses[order], log_masses[order], log_error[order] + 1e-15 * np.abs(log_masses[order]), tail)
+
+
+def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
+    """Logarithm of E[δ_μ(ε - L)] + tail, rounded up: every loss is moved up by its rounding error."""
+    upper_losses = law.losses + 1e-14 * float(np.abs(law.losses).max())
+    weights = law.log_masses + law.log_error
+    sums = [float(np.logaddexp.reduce(weights + _profile(x - upper_losses, mu))) for x in epsilon]
+    return np.minimum(np.logaddexp(np.array(sums) + 2e-13, math.log(law.tail)), 0.0)
+
+
+def _profile(x: Floats, mu: float) -> Floats:
+    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of the pair."""
+    values = gaussian_log_delta(np.abs(x), mu)
+    with np.errstate(divide="ignore", under="ignore"):
+        below = np.log(-np.expm1(np.minimum(x, 0.0)) + np.exp(np.minimum(x, 0.0) + values)) + 4e-16
+    return np.where(x < 0, np.minimum(below, 0.0), values)

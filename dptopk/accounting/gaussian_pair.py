@@ -1,0 +1,111 @@
+"""The privacy profile of the Gaussian pair N(0, 1), N(μ, 1), to a few ulps at any ε (Balle-Wang 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from dptopk import _validate as validate
+from dptopk.accounting.curves import DeltaCurve, Floats
+
+__all__ = ["gaussian_curve", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+
+def _mills(x: Floats) -> Floats:
+    """Mills' ratio Q(x)/φ(x) for x >= -1 or so."""
+    return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
+
+
+def _mills_slope(x: Floats) -> Floats:
+    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to a relative 1e-13: asymptotic where the difference cancels."""
+    far = np.maximum(x, 25.0) ** -2.0
+    series, term = np.zeros_like(far), far
+    for k in range(12):
+        series = series + term
+        term = -term * (2 * k + 3) * far
+    return np.where(x < 25, 1 - x * _mills(np.minimum(x, 25.0)), series)
+
+
+def _log_mills_difference(a: Floats, width: float) -> Floats:
+    """Logarithm of Q(a)/φ(a) - Q(b)/φ(b), b = a + width, a >= -1; a quadrature of the slope where width is small."""
+    if width > 0.25:
+        return np.log(_mills(a) - _mills(a + width))
+    points = a[:, None] + width * (1 + _NODES) / 2
+    return math.log(width) + np.log(_mills_slope(points) @ (_WEIGHTS / 2))
+
+
+def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
+    """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
+
+    With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)): no overflow, and no
+    underflow of ln δ at any ε. Rounded up by the error of ε/μ - μ/2 and of the difference.
+
+    Args:
+        epsilon: >= 0, any shape.
+        mu: > 0.
+    """
+    x = np.asarray(epsilon, dtype=float)
+    flat = x.ravel()
+    ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
+    a = ratio - mu / 2
+    near = np.maximum(a, -1.0)
+    with np.errstate(under="ignore", divide="ignore", over="ignore"):
+        positive = -near * near / 2 - _HALF_LOG_2PI + _log_mills_difference(near, mu)
+        # δ = 1 - Φ(a) - φ(a) R(b) where it is close to 1
+        left = np.minimum(a, -1.0)
+        missing = special.ndtr(left) + np.exp(-left * left / 2 - _HALF_LOG_2PI) * _mills(ratio + mu / 2)
+        values = np.where(a > -1, positive, np.log1p(-missing * (1 - 1e-12)))
+    slack = 4.5e-16 * (np.abs(near) * (ratio + mu) + near * near + np.abs(values)) + 4e-13
+    bounded: Floats = np.minimum(values + np.where(a > -1, slack, 0.0), 0.0).reshape(x.shape)
+    return bounded
+
+
+def gaussian_delta(epsilon: ArrayLike, mu: float) -> Floats:
+    """δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
+
+    >>> float(gaussian_delta(1.0, 1.0).round(6))
+    0.126937
+    """
+    return gaussian_curve(mu).delta(epsilon)
+
+
+def gaussian_epsilon(delta: ArrayLike, mu: float) -> Floats:
+    """The smallest ε for which μ-Gaussian DP is (ε, δ)-DP; exact to rounding and rounded up.
+
+    >>> float(gaussian_epsilon(1e-6, 25**0.5 / 10.7645).round(4))
+    2.0791
+    """
+    return gaussian_curve(mu).epsilon(delta)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest μ for which μ-Gaussian DP is (ε, δ)-DP; rounded down.
+
+    Args:
+        epsilon: >= 0.
+        delta: in (0, 1).
+
+    >>> round(25**0.5 / gaussian_mu(2.07906, 1e-6), 4)
+    10.7645
+    """
+    x = np.array([validate.nonnegative(epsilon=epsilon)])
+    target = math.log(validate.probability(delta=delta, allow_zero=False))
+    target -= 3e-13 + 1e-15 * abs(target)  # room for the rounding of gaussian_delta
+    low, high = -700.0, math.log(x[0] + 100) + 1  # of ln μ
+    for _ in range(80):
+        middle = (low + high) / 2
+        fits = float(gaussian_log_delta(x, math.exp(middle))[0]) <= target
+        low, high = (middle, high) if fits else (low, middle)
+    return math.exp(low) * (1 - 1e-13)
+
+
+def gaussian_curve(mu: float) -> DeltaCurve:
+    """The exact curve of the pair, in both directions."""
+    # Above μ = 1000 the rounding allowance exceeds what an exact curve promises.
+    return DeltaCurve(lambda epsilon: gaussian_log_delta(epsilon, mu), exact=mu < 1000)
