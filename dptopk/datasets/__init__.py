@@ -14,6 +14,7 @@ _HOME_OF = {
     "DuckDB": "engines",
     "Spark": "engines",
     "events_histogram": "events",
+    "make_events": "synthetic",
     "macbeth": "words",
     "macbeth_counts": "words",
     "read_counts": "counts_file",

@@ -17,7 +17,7 @@ from typing import Any
 from dptopk import _validate as validate
 from dptopk.errors import InvalidParameter
 
-__all__ = ["DuckDB", "Engine", "Source", "Spark", "open_table"]
+__all__ = ["DuckDB", "Engine", "Source", "Spark", "imported", "open_table", "without_data"]
 
 # What a path's name says about its format; compression is told by a further suffix.
 _FORMATS = {
@@ -74,8 +74,8 @@ class DuckDB:
 
     def connect(self) -> Any:
         """A new in-memory connection with these settings."""
-        ibis = _imported("ibis", extra="data")
-        _imported("duckdb", extra="data")
+        ibis = imported("ibis", extra="data")
+        imported("duckdb", extra="data")
         wanted = {
             "memory_limit": self.memory_limit,
             "threads": self.threads,
@@ -89,7 +89,7 @@ class DuckDB:
         connection = self.connect()
         read = _DUCKDB_FRAMES.get(_library(table))
         if read is not None:
-            ibis = _imported("ibis", extra="data")
+            ibis = imported("ibis", extra="data")
             opened = ibis.memtable(_plain_columns(read(table, columns)))
         else:
             path, kind = _located(table)
@@ -109,8 +109,8 @@ class Spark:
 
     def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:  # noqa: ARG002
         """The table in the session."""
-        ibis = _imported("ibis", extra="spark")
-        session = self.session or _imported("pyspark.sql", extra="spark").SparkSession.builder.getOrCreate()
+        ibis = imported("ibis", extra="spark")
+        session = self.session or imported("pyspark.sql", extra="spark").SparkSession.builder.getOrCreate()
         connection = ibis.pyspark.connect(session)
         if _library(table) == "pyspark":
             frame = table
@@ -184,7 +184,8 @@ def _reading(kind: str, action: Callable[[], Any]) -> Any:
     return without_data("table", f"the {kind} file could not be opened", action)
 
 
-def _imported(module: str, *, extra: str) -> Any:
+def imported(module: str, *, extra: str) -> Any:
+    """A module of an optional dependency, or an ImportError that says what to install."""
     try:
         return import_module(module)
     except ImportError as error:

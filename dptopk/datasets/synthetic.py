@@ -1,0 +1,141 @@
+"""Made-up events of any size with a known truth: members of different activity reading articles of Zipf popularity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.errors import InvalidParameter
+
+__all__ = ["Truth", "make_events"]
+
+SECTIONS = ("arts", "business", "health", "news", "opinion", "science", "sport", "travel")
+REGIONS = ("east", "north", "south", "west")
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The law the events were drawn from: each event is, independently, member u reading article i with a_u p_i.
+
+    Attributes:
+        events: how many.
+        articles: the labels by falling popularity, shape (items,).
+        popularity: their probabilities p_i, falling, shape (items,).
+        activity: the members' probabilities a_u, shape (users,); member u is the integer u.
+    """
+
+    events: int
+    articles: np.ndarray[Any, Any]
+    popularity: np.ndarray[Any, Any]
+    activity: np.ndarray[Any, Any]
+
+    def expected_users(self, k: int) -> np.ndarray[Any, Any]:
+        """Expected number of different members at each of the k most popular articles, shape (k,); no bound applied.
+
+        Exact up to rounding: the sum over members of 1 - (1 - a_u p_i)^events.
+        """
+        k = min(validate.count(k=k), len(self.articles))
+        absent = [np.exp(self.events * np.log1p(-self.activity * p)).sum() for p in self.popularity[:k]]
+        return len(self.activity) - np.array(absent)
+
+
+def make_events(
+    path: str | Path,
+    *,
+    events: int,
+    users: int,
+    items: int,
+    seed: int = 0,
+    chunk: int = 1_000_000,
+    exponent: float = 1.1,
+    spread: float = 1.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Truth:
+    """Write made-up events to one Parquet file and return the law they were drawn from.
+
+    Columns: member (integer), article (text, named so that label order says nothing about popularity), section (text,
+    one of eight, a function of the article) and region (text, one of four, a function of the member). Rows are
+    independent of each other, hence in no order.
+
+    Args:
+        path: the file to write, in a directory that exists; replaced when complete.
+        events: rows, at least 0.
+        users: members, at least 1.
+        items: articles, at least 1.
+        seed: the same seed gives the same events, whatever the chunk.
+        chunk: rows made and written at a time; memory grows with chunk + users + items.
+        exponent: of Zipf's law, above 0: popularity of the i-th article ∝ i^-exponent.
+        spread: standard deviation of the log of a member's activity, at least 0.
+        progress: called with (rows written, events) after each chunk.
+
+    Raises:
+        InvalidParameter: on arguments out of range, or a directory that does not exist.
+        ImportError: when pyarrow is not installed (extra ``data``).
+    """
+    from dptopk.datasets.engines import imported
+
+    pa = imported("pyarrow", extra="data")
+    parquet = imported("pyarrow.parquet", extra="data")
+    events = validate.count(events=events, at_least=0)
+    path, chunk = Path(path), validate.count(chunk=chunk)
+    if not path.parent.is_dir():
+        raise InvalidParameter(f"path: there is no directory {str(path.parent)!r}")
+    truth, streams = _law(events, users, items, seed, exponent, spread)
+    schema = pa.schema(
+        [("member", pa.int64()), *((name, pa.dictionary(pa.int32(), pa.string())) for name in _dictionaries(truth))]
+    )
+    partial = path.with_name(path.name + ".partial")
+    done = 0
+    with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for columns in _chunks(truth, streams, chunk):
+            arrays = [pa.array(columns["member"])]
+            for name, values in _dictionaries(truth).items():
+                arrays.append(pa.DictionaryArray.from_arrays(pa.array(columns[name].astype(np.int32)), values))
+            writer.write_table(pa.table(arrays, schema=schema), row_group_size=chunk)
+            done += len(columns["member"])
+            if progress is not None:
+                progress(done, events)
+    partial.replace(path)
+    return truth
+
+
+def _law(
+    events: int, users: int, items: int, seed: int, exponent: float, spread: float
+) -> tuple[Truth, tuple[np.random.Generator, np.random.Generator]]:
+    """The probabilities, and the two streams that members and articles are drawn from."""
+    users, items = validate.count(users=users), validate.count(items=items)
+    seed = validate.count(seed=seed, at_least=0)
+    exponent, spread = validate.positive(exponent=exponent), validate.nonnegative(spread=spread)
+    naming, activity, members, articles = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
+    popularity = np.arange(1, items + 1, dtype=np.float64) ** -exponent
+    weights = np.exp(spread * activity.standard_normal(users))
+    digits = len(str(items - 1))
+    names = np.array([f"article-{number:0{digits}d}" for number in naming.permutation(items)], dtype=object)
+    return Truth(events, names, popularity / popularity.sum(), weights / weights.sum()), (members, articles)
+
+
+def _dictionaries(truth: Truth) -> dict[str, Any]:
+    return {"article": truth.articles, "section": list(SECTIONS), "region": list(REGIONS)}
+
+
+def _chunks(
+    truth: Truth, streams: tuple[np.random.Generator, np.random.Generator], chunk: int
+) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    """The events, a chunk at a time: members, and the places of their article, section and region in the lists."""
+    by_member, by_article = np.cumsum(truth.activity), np.cumsum(truth.popularity)
+    for start in range(0, truth.events, chunk):
+        rows = min(chunk, truth.events - start)
+        # Inverse transform: one uniform a draw, so that the stream does not depend on where chunks begin.
+        member = np.searchsorted(by_member[:-1], streams[0].random(rows), side="right")
+        article = np.searchsorted(by_article[:-1], streams[1].random(rows), side="right")
+        yield {
+            "member": member,
+            "article": article,
+            "section": article % len(SECTIONS),
+            "region": member % len(REGIONS),
+        }
