@@ -10,7 +10,7 @@ from typing import Any
 
 # Public name -> the module (one idea each) that defines it.
 _HOME_OF = {
-    "Bounds": "events",
+    "Bounds": "bounding",
     "DuckDB": "engines",
     "Spark": "engines",
     "events_histogram": "events",
@@ -18,6 +18,10 @@ _HOME_OF = {
     "macbeth": "words",
     "macbeth_counts": "words",
     "read_counts": "counts_file",
+    "Segments": "segments",
+    "Truth": "synthetic",
+    "segment_histograms": "segments",
+    "segments_charge": "segments",
     "read_labels": "counts_file",
 }
 

@@ -7,6 +7,7 @@ is text (a type guessed from a sample could merge the labels "01" and "1" for th
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,11 +41,19 @@ class Source:
         table: the events, one row an event.
         run: takes an Ibis expression, returns a pyarrow.Table.
         passes: into how many parts the users are split, one query each, so that a query fits in memory.
+        close: gives back what was opened for this table; called on leaving a ``with`` block.
     """
 
     table: Any
     run: Callable[[Any], Any]
     passes: int = 1
+    close: Callable[[], Any] = lambda: None
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +103,7 @@ class DuckDB:
         else:
             path, kind = _located(table)
             opened = _reading(kind, lambda: _DUCKDB_FILES[kind](connection, path, table_name))
-        return Source(opened, connection.to_pyarrow, self.passes)
+        return Source(opened, connection.to_pyarrow, self.passes, connection.disconnect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +119,8 @@ class Spark:
     def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:  # noqa: ARG002
         """The table in the session."""
         ibis = imported("ibis", extra="spark")
-        session = self.session or imported("pyspark.sql", extra="spark").SparkSession.builder.getOrCreate()
+        imported("pyspark", extra="spark")
+        session = self.session or without_data("engine", "no Spark session could be started", _spark_session)
         connection = ibis.pyspark.connect(session)
         if _library(table) == "pyspark":
             frame = table
@@ -119,9 +129,10 @@ class Spark:
             if kind not in _SPARK_FILES:
                 raise InvalidParameter(f"table: Spark does not read a {kind} file")
             frame = _reading(kind, lambda: _SPARK_FILES[kind](session, path))
-        name = f"dptopk_events_{id(frame):x}"
+        name = f"dptopk_events_{secrets.token_hex(8)}"
         frame.createOrReplaceTempView(name)
-        return Source(connection.table(name), connection.to_pyarrow)
+        close = partial(session.catalog.dropTempView, name)
+        return Source(connection.table(name), connection.to_pyarrow, close=close)
 
 
 Engine = DuckDB | Spark
@@ -242,6 +253,10 @@ _DUCKDB_FILES: dict[str, Callable[[Any, str, str | None], Any]] = {
     "json": _duckdb_json,
     "database": _duckdb_database,
 }
+
+
+def _spark_session() -> Any:
+    return import_module("pyspark.sql").SparkSession.builder.getOrCreate()
 
 
 def _spark_text(session: Any, path: str) -> Any:

@@ -1,0 +1,183 @@
+"""Contribution bounding as Ibis expressions: how much of each user's events counts, and the counts that are left.
+
+Every step treats one user's rows by themselves, or adds users up. So removing a user removes just what that user still
+contributed after the bounds: at most ``labels_per_user`` labels, at most ``per_label_cap`` on each, all downwards.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk.datasets.engines import Source, without_data
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Sensitivity
+
+__all__ = ["CHOICES", "Bounds", "Progress", "amounts", "bounded", "contributions", "label_counts", "lot"]
+
+CHOICES = ("hash", "random", "top")
+
+# Largest per_label_cap: the sums of up to 2^31 users stay below 2^62.
+LARGEST_CAP = 2**31 - 1
+# Hexadecimal digits kept of a digest: 48 bits, which the engines hold inline; equal ones are decided by the item.
+DIGITS = 12
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How much of each user's events counts.
+
+    Args:
+        labels_per_user: Δ, the most labels of one user that count; None = all.
+        per_label_cap: τ, the most that one user adds to one label, in 1..2^31 - 1.
+        choose: which labels, for a user with more than Δ: "hash" (those with the smallest SHA-256 of key, user and
+            item: looks random, repeats, and is the same on every engine), "random" ("hash" under a fresh secret key)
+            or "top" (the user's most frequent, ties as in "hash").
+        key: text that varies the choice of "hash" and "top".
+    """
+
+    labels_per_user: int | None
+    per_label_cap: int = 1
+    choose: str = "hash"
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.labels_per_user is not None:
+            object.__setattr__(self, "labels_per_user", validate.count(labels_per_user=self.labels_per_user))
+        object.__setattr__(self, "per_label_cap", validate.count(per_label_cap=self.per_label_cap))
+        if self.per_label_cap > LARGEST_CAP:
+            raise InvalidParameter(f"per_label_cap must be at most {LARGEST_CAP}, got {self.per_label_cap}")
+        validate.member(CHOICES, choose=self.choose)
+        if not isinstance(self.key, str):
+            raise InvalidParameter(f"key must be text, got {type(self.key).__name__}")
+        if self.choose == "random":
+            if self.key:
+                raise InvalidParameter("key: choose='random' draws a fresh key itself; with a key, use choose='hash'")
+            # An engine's own random() would do it too, but is drawn anew when Spark runs a lost task again.
+            object.__setattr__(self, "key", secrets.token_hex(32))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """What these bounds guarantee: linf = τ, l0 = Δ, for adding or removing one user."""
+        return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
+
+
+def contributions(events: Any, bounds: Bounds) -> Any:
+    """What each user adds to each label after the bounds: columns user, item, value."""
+    return bounded(amounts(events, bounds), bounds)
+
+
+def amounts(events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
+    """What each user adds to each label before the bounds: columns ``within``, user, item, amount (above 0).
+
+    Args:
+        events: columns user, item, perhaps weight, and those of ``within``.
+        bounds: its per_label_cap clips each weight already here.
+        within: further columns whose values are kept apart.
+    """
+    amount = events.count()
+    if "weight" in events.columns:
+        amount = _whole(events.weight, bounds.per_label_cap).sum()
+    pairs = events.group_by([*within, "user", "item"]).agg(amount=amount)
+    return pairs.filter(pairs.amount > 0)
+
+
+def bounded(pairs: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
+    """The amounts under the bounds, which hold for each user and each value of ``within`` by itself; adds ``value``."""
+    import ibis
+
+    pairs = pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
+    if bounds.labels_per_user is None:
+        return pairs
+    pairs = pairs.mutate(lot=lot(pairs.user, pairs.item, bounds.key))
+    order = [pairs.lot, pairs.item]
+    if bounds.choose == "top":
+        order.insert(0, pairs.amount.desc())
+    place = ibis.row_number().over(group_by=[*within, "user"], order_by=order)  # from 0
+    ranked = pairs.mutate(place=place)
+    return ranked.filter(ranked.place < bounds.labels_per_user)
+
+
+def label_counts(
+    source: Source,
+    events: Any,
+    contribute: Callable[[Any], Any],
+    *,
+    top: int | None,
+    within: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Any:
+    """The counts (pyarrow.Table: ``within``, item, count), cut to the ``top`` rows of each value of ``within``.
+
+    In several passes each user is in one part, so the bounds hold as in a single pass, and the parts' counts add up.
+    """
+    import ibis
+    import pyarrow as pa
+
+    total = None
+    for part in range(source.passes):
+        chosen = events if source.passes == 1 else events.filter(_part_of(events.user, source.passes) == part)
+        kept = contribute(chosen)
+        counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())
+        if source.passes == 1:
+            counted = _cut(counted, top, within)
+        rows = _run(source, counted)
+        if total is not None:
+            both = pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([("count", "sum")])
+            rows = both.rename_columns({"count_sum": "count"})
+        total = rows
+        if progress is not None:
+            progress(part + 1, source.passes)
+    if top is not None and source.passes > 1:
+        total = _run(source, _cut(ibis.memtable(total), top, within))
+    return total
+
+
+def _run(source: Source, expression: Any) -> Any:
+    return without_data("table", "the engine could not run the query", partial(source.run, expression))
+
+
+def _cut(counted: Any, top: int | None, within: Sequence[str]) -> Any:
+    """The rows with the largest counts, ties by item: a rule that does not look at who moved."""
+    import ibis
+
+    if top is None:
+        return counted
+    order = [counted["count"].desc(), counted["item"].asc()]
+    if not within:
+        return counted.order_by(order).limit(top)
+    ranked = counted.mutate(place=ibis.row_number().over(group_by=list(within), order_by=order))
+    return ranked.filter(ranked.place < top).drop("place")
+
+
+def lot(user: Any, item: Any, key: str) -> Any:
+    """The start of the hexadecimal SHA-256 of key | user | item; the key enters by its own digest, of fixed length."""
+    import ibis
+
+    prefix = ibis.literal(sha256(key.encode()).hexdigest()[:32] + "|")
+    return (prefix + user.cast("string") + "|" + item.cast("string")).hexdigest("sha256").substr(0, DIGITS)
+
+
+def _part_of(user: Any, parts: int) -> Any:
+    """In which of so many parts a user falls, by any hash of the engine's; the answer does not depend on it."""
+    return (user.hash() % parts + parts) % parts
+
+
+def _whole(weight: Any, cap: int) -> Any:
+    """A weight rounded down to a whole number in [0, cap]; NULL and NaN are 0.
+
+    Whole numbers *before* the sum: a floating-point sum depends on the order in which an engine adds, and could change
+    for other users when one is removed.
+    """
+    import ibis
+
+    if weight.type().is_floating():
+        weight = ibis.ifelse(weight.isnan(), 0.0, weight)
+    return weight.fill_null(0).clip(lower=0, upper=cap).floor().cast("int64")

@@ -1,0 +1,138 @@
+"""Spark, in local mode: with the same key it gives the histograms that DuckDB gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import shutil
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dptopk import InvalidParameter
+
+if shutil.which("java") is None:
+    pytest.skip("Spark needs Java, and there is no java on the PATH", allow_module_level=True)
+pytest.importorskip("pyspark", reason="Spark tests need the extra spark")
+ibis = pytest.importorskip("ibis")
+
+from dptopk.datasets import DuckDB, Spark, events_histogram, segment_histograms  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def session():
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.pyspark.python": sys.executable,
+    }
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    started = builder.getOrCreate()
+    started.sparkContext.setLogLevel("ERROR")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def events():
+    rng = np.random.default_rng(11)
+    n = 1500
+    labels = np.array(
+        ["x", "ü", "日本", "01", "1", "a b", 'say "it", twice', "é", "e\u0301", "👩‍👩‍👧", "z" * 300, "-0"]
+    )
+    weights = rng.choice([-2.0, 0.4, 1.0, 2.5, 1e300, np.inf, np.nan], n)
+    frame = pd.DataFrame(
+        {
+            "member": [f"m{u}" for u in rng.integers(0, 150, n)],
+            "article": labels[rng.zipf(1.5, n) % len(labels)],
+            "number": rng.integers(-5, 30, n),
+            "day": [dt.date(2024, 1, 1) + dt.timedelta(days=int(d)) for d in rng.integers(0, 9, n)],
+            "flag": rng.random(n) < 0.5,
+            "region": rng.choice(["north", "south", "west"], n),
+            "weight": weights,
+        }
+    )
+    frame.loc[::50, "member"] = None
+    frame.loc[7::50, "article"] = None
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, events):
+    path = tmp_path_factory.mktemp("events")
+    events.to_parquet(path / "events.parquet")
+    events[["member", "article", "region"]].to_csv(path / "events.csv", index=False)
+    events[["member", "article", "region"]].to_json(path / "events.jsonl", orient="records", lines=True)
+    return path
+
+
+def rows(histogram):
+    return list(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k"}
+
+
+@pytest.mark.parametrize("file", ["events.parquet", "events.csv", "events.jsonl"])
+def test_files(session, folder, file):
+    found = events_histogram(folder / file, **OPTIONS, engine=Spark(session=session))
+    assert rows(found) == rows(events_histogram(folder / file, **OPTIONS, engine=DuckDB()))
+    assert len(found) == 8
+    assert not found.complete
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"per_label_cap": 3, "choose": "top"},
+        {"per_label_cap": 2, "weight": "weight"},
+        {"item": "number"},
+        {"item": "day", "where": {"region": ["north", "west"]}},
+        {"user": "flag", "where": lambda t: t.weight > 0.5},
+    ],
+)
+def test_choices_weights_types_and_filters(session, folder, change):
+    path = folder / "events.parquet"
+    found = events_histogram(path, **(OPTIONS | change), engine=Spark(session=session))
+    assert rows(found) == rows(events_histogram(path, **(OPTIONS | change)))
+    assert len(found) > 0
+
+
+def test_segments(session, folder):
+    options = OPTIONS | {"segment": "region", "segments": ["south", "north"], "segments_per_user": 1, "top": 3}
+    found = segment_histograms(folder / "events.parquet", **options, engine=Spark(session=session))
+    same = segment_histograms(folder / "events.parquet", **options)
+    assert {name: rows(histogram) for name, histogram in found.items()} == {
+        name: rows(histogram) for name, histogram in same.items()
+    }
+
+
+def test_a_spark_frame_and_an_ibis_table_bring_their_session(session, folder):
+    path = folder / "events.parquet"
+    answer = rows(events_histogram(path, **OPTIONS))
+    frame = session.read.parquet(str(path))
+    assert rows(events_histogram(frame, **OPTIONS)) == answer
+    frame.createOrReplaceTempView("clicks")
+    assert rows(events_histogram(ibis.pyspark.connect(session).table("clicks"), **OPTIONS)) == answer
+    assert [table.name for table in session.catalog.listTables()] == ["clicks"]  # nothing of ours is left
+
+
+def test_refusals(session, folder, tmp_path):
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"secret" * 100)
+    with pytest.raises(InvalidParameter, match="table") as caught:
+        events_histogram(broken, **OPTIONS, engine=Spark(session=session))
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidParameter, match="user"):
+        events_histogram(folder / "events.parquet", **(OPTIONS | {"user": "nobody"}), engine=Spark(session=session))
+    with pytest.raises(InvalidParameter, match="table"):
+        events_histogram(pd.DataFrame(), **OPTIONS, engine=Spark(session=session))
