@@ -65,10 +65,14 @@ class Histogram:
         absent_label: names the unlisted label of index 0 <= i < domain_size - n when it is drawn. By default the
             integer n + i when labels is None, else the text "absent[i]".
         complete: False when the rows are the top of a longer histogram (by count, ties by label).
+        limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no more labels.
+            Known beforehand, unlike the number of rows at hand; that is the default, which is right when there surely
+            were more labels.
 
     Raises:
         InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, unequal lengths,
-            or a domain_size below n. The message never holds a label or a count.
+            a domain_size or limit below n, or a limit of a complete histogram. The message never holds a label or a
+            count.
 
     >>> histogram = Histogram(["the", "and", "to"], [649, 545, 383], sensitivity=Sensitivity(l0=1))
     >>> len(histogram), histogram.domain
@@ -85,6 +89,7 @@ class Histogram:
         domain_size: int | None = None,
         absent_label: Callable[[int], Any] | None = None,
         complete: bool = True,
+        limit: int | None = None,
     ) -> None:
         if not isinstance(sensitivity, Sensitivity):
             raise InvalidParameter(f"sensitivity must be a Sensitivity, got {type(sensitivity).__name__}")
@@ -92,6 +97,7 @@ class Histogram:
         self.sensitivity = sensitivity
         self.domain = "public" if labels is None else validate.member(("private", "public"), domain=domain)
         self.complete = bool(complete)
+        self.limit = _limit(limit, rows=len(self.counts), complete=self.complete)
         self._labels = None if labels is None else _distinct_labels(labels, len(self.counts))
         if domain_size is None:
             domain_size = len(self.counts)
@@ -224,6 +230,20 @@ def descending(values: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None
         rows = rows[label_order(labels[rows])]
         order[tied] = rows[np.argsort(-values[rows], kind="stable")]
     return order
+
+
+def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
+    """Rows asked for, None when all were."""
+    if complete:
+        if limit is not None:
+            raise InvalidParameter("limit is of an incomplete histogram: give complete=False with it")
+        return None
+    if limit is None:
+        return rows
+    limit = validate.count(limit=limit)
+    if rows > limit:
+        raise InvalidParameter(f"limit={limit} is below the number of rows")
+    return limit
 
 
 def _whole_counts(counts: Any) -> np.ndarray[Any, Any]:

@@ -130,3 +130,13 @@ def test_positions():
 def test_repr_shows_no_rows():
     assert SECRET not in repr(Histogram([SECRET], [4711]))
     assert "4711" not in repr(Histogram([SECRET], [4711]))
+
+
+def test_limit_is_what_was_asked_for():
+    assert Histogram(["a", "b"], [2, 1], complete=False).limit == 2
+    assert Histogram(["a", "b"], [2, 1], complete=False, limit=9).limit == 9
+    assert Histogram([], [], complete=False, limit=1).limit == 1
+    assert Histogram(["a"], [1]).limit is None
+    for refused in ({"limit": 3}, {"complete": False, "limit": 1}, {"complete": False, "limit": 0}):
+        with pytest.raises(InvalidParameter, match="limit"):
+            Histogram(["a", "b"], [2, 1], **refused)

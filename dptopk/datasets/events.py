@@ -40,8 +40,8 @@ def events_histogram(
             numbers, as pandas makes of integers with a gap, are taken as integers; what is not whole counts as missing.
         labels_per_user: Δ, the most labels of one user that count; None = all, the l0-sensitivity is then unrestricted.
         per_label_cap: τ, the most that one user adds to one label.
-        top: bring back only the rows with the largest counts, ties in the order of the labels; None = all. The
-            mechanisms for an unknown domain need d_bar + 1 of them.
+        top: bring back at most this many rows, those with the largest counts, ties in the order of the labels; None =
+            all. The mechanisms for an unknown domain need top > d_bar; fewer labels in the data are no error.
         weight: column of what an event adds, instead of 1. Each weight is rounded down to a whole number and clipped to
             [0, τ]; NULL and NaN count 0. Nothing is refused for its value.
         where: keep only events for which this holds: {column: value or list of values}, or a function of the Ibis
@@ -53,7 +53,8 @@ def events_histogram(
         progress: called with (passes done, all passes).
 
     Returns:
-        A Histogram with the Sensitivity that was enforced; complete is False whenever ``top`` is given. Events
+        A Histogram with the Sensitivity that was enforced; complete is False and limit is ``top`` whenever
+        that is given, also if there were fewer labels: what is known of it beforehand decides, never the data. Events
         without a user or item (NULL) are dropped; without any events there are no rows, which is no error.
 
     Raises:
@@ -85,4 +86,4 @@ def to_histogram(counted: Any, bounds: Bounds, top: int | None) -> Histogram:
     """A private-domain histogram of the columns item and count; whether it is whole is decided by ``top`` alone."""
     labels = counted["item"].to_pandas().to_numpy()
     counts = counted["count"].to_pandas().to_numpy()
-    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None)
+    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None, limit=top)

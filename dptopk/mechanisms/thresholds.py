@@ -45,8 +45,9 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
     """
     if not isinstance(histogram, Histogram):
         raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
-    if not histogram.complete and d_bar >= len(histogram):
-        raise InvalidParameter(f"d_bar={d_bar} needs an incomplete histogram to have more than d_bar rows")
+    # Not the number of rows at hand, which is private: fewer than were asked for means that these are all labels.
+    if histogram.limit is not None and d_bar >= histogram.limit:
+        raise InvalidParameter(f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram")
     top = histogram.top_rows(d_bar + 1)
     floor = int(histogram.counts[top[d_bar]]) if len(top) > d_bar else 0
     top = top[:d_bar]

@@ -126,6 +126,23 @@ def test_cut_orders_by_count_then_label_and_is_never_complete():
     roomy = events_histogram(rows, **options, top=100)
     assert len(roomy) == 4
     assert not roomy.complete  # a fact of the query, not of the data
+    assert roomy.limit == 100
+
+
+def test_a_cut_histogram_serves_the_unknown_domain_whatever_the_number_of_labels():
+    from dptopk import UnknownLaplace
+
+    mechanism = UnknownLaplace(d_bar=5, epsilon=20.0, delta=1e-3)
+    for labels in range(8):
+        rows = frame([(user, f"label {i}") for i in range(labels) for user in range(50 + i)])
+        options = {"user": "user", "item": "item", "labels_per_user": 8}
+        whole, cut = (events_histogram(rows, **options, top=top) for top in (None, 6))
+        answers = [mechanism.release(h, np.random.default_rng(1)).table for h in (whole, cut)]
+        assert answers[0].equals(answers[1])
+        if labels <= 5:
+            assert len(answers[0]) == labels
+        with pytest.raises(InvalidParameter, match="d_bar"):
+            mechanism.release(events_histogram(rows, **options, top=5))
 
 
 @pytest.mark.parametrize("passes", [2, 5])
