@@ -93,6 +93,10 @@ def test_several_constraints_lie_between_their_parts(epsilon):
     assert np.isfinite(values).all()
     assert (values < log_mgf(Charge({PureDP(epsilon): 1}))(ORDERS)).all()
     assert (values > log_mgf(Charge({PureDP(epsilon / 2): 1}))(ORDERS)).all()
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.5, 5.0])
+def test_a_constraint_that_follows_from_the_others_changes_nothing(epsilon):
     idle = MultiDP(((epsilon, 0.0), (epsilon / 2, 0.999)))
     assert mixture_log_mgf(idle, ORDERS) == pytest.approx(log_mgf(Charge({PureDP(epsilon): 1}))(ORDERS), rel=1e-12)
 
