@@ -22,7 +22,7 @@ _HOMES = {
         "CountMLE", "Exponential", "KnownGaussian", "KnownGumbel", "KnownLaplace", "TruncatedGaussian",
         "UnknownGaussian", "UnknownGumbel", "UnknownLaplace",
     ),
-    "dptopk.accounting": ("Bound", "calibrate", "compose"),
+    "dptopk.accounting": ("Accountant", "Bound", "calibrate", "compose"),
     "dptopk.planning": ("Plan", "plan_topk"),
     "dptopk.accounting.budget": ("Budget",),
 }  # fmt: skip

@@ -7,13 +7,14 @@ from typing import Any
 
 # Public name -> the module that defines it; modules load when a name is first used.
 _HOME_OF = {
+    "Accountant": "accountant",
     "Bound": "bounds",
     "Budget": "budget",
     "calibrate": "calibration",
     "compose": "bounds",
 }
 
-__all__ = ["Bound", "Budget", "calibrate", "compose"]
+__all__ = ["Accountant", "Bound", "Budget", "calibrate", "compose"]
 
 
 def __getattr__(name: str) -> Any:
