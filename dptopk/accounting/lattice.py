@@ -1,0 +1,352 @@
+"""Products of privacy loss distributions on a uniform grid: certified from above and from below.
+
+A product of dominating pairs has the privacy profile δ(x) = E[(1 - e^{x - L})_+], with L the sum of independent losses
+(docs/theorems.md, Theorem A: adaptive and set-wise compositions cost no more). Here L is brought onto the grid ``step``·Z:
+
+* from above by splitting each loss atom between its two grid neighbours so that its mass under P and under Q stay
+  (the chord of (1 - v u)_+ in u = e^{-loss}): a second-order error;
+* from below by rounding losses down. Different ε's that lie close together are first merged into one pair, by revealing
+  only how many of their answers were true: post-processing, hence a lower bound, with a second-order error.
+
+The grid distributions are multiplied as characteristic functions after exponential tilting: the masses kept are
+a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the smallest δ loses no digits. All errors are
+gathered in one number, ``error``, a bound on Σ_i |a_i - computed a_i|: rounding, aliasing (Chernoff bounds), atoms cut
+off. Mass a anywhere changes δ(x) by at most a·F(x) with
+
+    F(x) = max_l e^{K - θ l} (1 - e^{x - l}) = e^{K - θ x} (θ / (1 + θ))^θ / (1 + θ),
+
+so that δ(x) computed from the masses is off by at most error·F(x).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.accounting.curves import Floats
+from dptopk.accounting.loss_curve import EPS, LossCurve
+
+__all__ = ["LossDistribution", "Pairs", "discrete_pair", "log_peak", "merged_responses", "product", "randomised_response"]
+
+Indices = NDArray[np.int64]
+
+# Bound on the aliased mass of a product, in the tilted measure.
+ALIASED = 1e-12
+# Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.
+SNAP = 1e-9
+# Rows of a bundle handled together, and the number of atoms above which a row has its own FFT.
+BLOCK, SPARSE = 16, 24
+# An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
+FFT_ERROR = 8.0
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Independent dominating pairs with finitely many losses.
+
+    Attributes:
+        losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for an absent atom.
+        count: every row is taken this many times.
+        log_error: bound on the error of each log mass.
+        loss_error: bound on the absolute error of each loss.
+        error: bound on the mass missing from or misplaced in each row, under the tilt it will be used with.
+    """
+
+    losses: Floats
+    log_masses: Floats
+    count: int = 1
+    log_error: float = 0.0
+    loss_error: float = 0.0
+    error: float = 0.0
+
+    def log_mgf(self, tilt: float) -> float:
+        """K(θ) = ln E[e^{θ L}], summed over all rows and counts."""
+        return self.count * math.fsum(_log_sum(self.log_masses + tilt * self.losses))
+
+    def moments(self, tilt: float) -> tuple[float, float]:
+        """Mean and variance of the total loss under the tilt."""
+        exponents = self.log_masses + tilt * self.losses
+        weights = np.exp(exponents - _log_sum(exponents)[:, None])
+        means = (weights * self.losses).sum(axis=1)
+        variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
+        return self.count * float(means.sum()), self.count * float(variances.sum())
+
+
+def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
+    """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
+    e = np.asarray(epsilons, dtype=float)[:, None]
+    log_p = -np.log1p(np.exp(-e))
+    return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
+
+
+def discrete_pair(losses: Floats, log_masses: Floats, count: int = 1, log_error: float = 0.0) -> Pairs:
+    """A pair given by its losses and log masses under P, taken ``count`` times."""
+    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses, dtype=float)[None, :], count, log_error)
+
+
+def merged_responses(epsilons: Floats) -> Pairs:
+    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε + ln 2) <= 700.
+
+    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a bound from below.
+    """
+    small = np.exp(-np.asarray(epsilons, dtype=float))
+    masses = np.ones(1)
+    for lie, truth in zip(small / (1 + small), 1 / (1 + small), strict=True):
+        masses = np.convolve(masses, (lie, truth))
+    log_masses = np.log(masses)
+    error = 4 * EPS * (len(masses) + 700)
+    pair = discrete_pair(log_masses - log_masses[::-1], log_masses, log_error=error)
+    return replace(pair, loss_error=2 * error)
+
+
+def _log_sum(exponents: Floats) -> Floats:
+    """ln Σ e^t along the last axis."""
+    top = exponents.max(axis=-1)
+    sums: Floats = top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
+    return sums
+
+
+def log_peak(tilt: float) -> float:
+    """ln of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1 + θ); 0 at θ = 0."""
+    return -tilt * math.log1p(1 / tilt) - math.log1p(tilt) if tilt > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class LossDistribution:
+    """A product of pairs on the grid, tilted.
+
+    Attributes:
+        step: grid step.
+        first: losses are step · (first + i).
+        masses: shape (n,): the tilted masses a_i; P[L = x_i] = a_i e^{log_scale - tilt · x_i}.
+        tilt, log_scale: θ and K(θ).
+        error: bound on Σ |a_i - true a_i|, mass left out or put elsewhere included.
+        log_error: bound on the error of ``log_scale`` and the exponents.
+        shift: bound on the rounding of the losses.
+        side: 1 when the exact grid product is an upper bound, -1 when it is a lower bound.
+    """
+
+    step: float
+    first: int
+    masses: Floats
+    tilt: float
+    log_scale: float
+    error: float
+    log_error: float
+    shift: float
+    side: int
+
+    @property
+    def losses(self) -> Floats:
+        """The grid points, shape (n,)."""
+        return self.step * (self.first + np.arange(self.masses.size))
+
+    @property
+    def log_masses(self) -> Floats:
+        """ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``bounded_mean``)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
+
+    def curve(self) -> LossCurve:
+        """The privacy profile of the computed masses, without ``error``."""
+        kept = self.masses > 0
+        x = self.losses[kept]
+        return LossCurve(x, self.log_masses[kept], log_error=self.log_error, loss_error=self.shift)
+
+    def log_unit(self, x: float) -> float:
+        """ln F(x): how much a unit of tilted mass can change δ(x)."""
+        return self.log_scale - self.tilt * x + log_peak(self.tilt) + self.log_error
+
+    def delta(self, epsilon: float) -> float:
+        """δ at one ε: a bound on that of the exact product, upper or lower by ``side``."""
+        curve, slack = self.curve(), self.error * _exp(self.log_unit(epsilon))
+        if self.side > 0:
+            return min(float(curve.delta(epsilon)) + slack * (1 + 1e-9), 1.0)
+        return max(float(curve.delta_lower(epsilon)) - slack * (1 + 1e-9), 0.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε with δ(ε) <= delta: a bound on that of the exact product, upper or lower by ``side``."""
+        curve = self.curve()
+        if self.side > 0:
+            # F falls: the slack at the first guess covers that at the larger ε found with it.
+            guess = float(curve.epsilon(delta))
+            slack = self.error * _exp(self.log_unit(guess)) * (1 + 1e-9)
+            return float(curve.epsilon(delta - slack)) if delta > slack else math.inf
+        guess = float(curve.epsilon_lower(delta))
+        slack = 2 * self.error * _exp(self.log_unit(guess))
+        found = float(curve.epsilon_lower(min(delta + slack, 1.0)))
+        return found if self.error * _exp(self.log_unit(found)) <= slack * (1 - 1e-9) else 0.0
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Pairs on the grid: tilted masses at integer multiples of the step, each row summing to 1."""
+
+    indices: Indices
+    masses: Floats
+    count: int
+    log_scale: float  # summed over rows, for one copy
+    error: float  # of all rows and copies, in total variation of the tilted product
+    shift: float  # rounding of the total loss
+
+
+def _place(pairs: Pairs, step: float, tilt: float, side: int) -> _Placed:
+    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side = -1)."""
+    rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
+    if side > 0:
+        below = np.floor(pairs.losses / step)
+        rest = np.clip(pairs.losses - below * step, 0.0, step)
+        # p_b = p (1 - e^{-rest}) / (1 - e^{-step}), p_a = p e^{-rest} (1 - e^{rest - step}) / (1 - e^{-step})
+        with np.errstate(divide="ignore"):
+            log_whole = np.log(-np.expm1(-step))
+            up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
+            down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
+        indices, log_masses = np.hstack([below, below + 1]), np.hstack([down, up])
+    else:
+        # A loss that misses a grid point from below by rounding alone is taken to be there; the shift pays for it.
+        rounding += SNAP * step
+        indices, log_masses = np.floor(pairs.losses / step + SNAP), pairs.log_masses
+    exponents = log_masses + (tilt * step) * indices
+    log_mgf = _log_sum(exponents)
+    masses = np.exp(exponents - log_mgf[:, None])
+    largest = float(np.abs(np.where(exponents > -np.inf, exponents, 0.0)).max())
+    rows = pairs.count * masses.shape[0]
+    error = rows * (pairs.log_error + pairs.error + EPS * (8 + 4 * largest + masses.shape[1]))
+    return _Placed(
+        indices.astype(np.int64), masses, pairs.count, math.fsum(log_mgf), error, rows * (rounding + 2 * EPS * step)
+    )
+
+
+def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int) -> LossDistribution:
+    """The product of all pairs on the grid ``step``·Z, from above (side = 1) or from below (side = -1).
+
+    Args:
+        pairs: at least one.
+        step: grid step > 0.
+        tilt: θ >= 0 of the exponential change of measure; any value is sound, ``best_tilt`` gives a sharp one.
+        side: 1 or -1.
+    """
+    placed = [_place(item, step, tilt, side) for item in pairs]
+    low, high, aliased = _window(placed)
+    length = _fast_length(high - low + 1)
+    spectrum = np.ones(length // 2 + 1, dtype=complex)
+    error_per_frequency = 0.0
+    for item in placed:
+        factor, factor_error = _spectrum(item, length)
+        spectrum *= factor
+        error_per_frequency += factor_error
+    masses = np.roll(np.fft.irfft(spectrum, length), -(low % length))
+    # Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over sqrt(n).
+    numerical = math.sqrt(length) * (error_per_frequency + FFT_ERROR * math.log2(length + 1) * EPS)
+    log_scale = math.fsum(item.count * item.log_scale for item in placed)
+    shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * max(abs(low), abs(high))
+    return LossDistribution(
+        step=step,
+        first=low,
+        masses=np.maximum(masses, 0.0),
+        tilt=tilt,
+        log_scale=log_scale,
+        error=1.1 * (numerical + math.fsum(item.error for item in placed)) + aliased,
+        log_error=4 * EPS * (abs(log_scale) + tilt * step * max(abs(low), abs(high)) + 8),
+        shift=shift,
+        side=side,
+    )
+
+
+def _fast_length(n: int) -> int:
+    """An even length of at least n that FFTs like."""
+    from scipy.fft import next_fast_len
+
+    length = int(next_fast_len(max(n, 2), real=True))
+    return length if length % 2 == 0 else _fast_length(length + 1)
+
+
+def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
+    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff, both sides)."""
+    placed = list(placed)
+    least = sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed)
+    most = sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed)
+    means = [(item.masses * item.indices).sum(axis=1) for item in placed]
+    mean = math.fsum(item.count * float(m.sum()) for item, m in zip(placed, means, strict=True))
+    variance = math.fsum(
+        item.count * float((item.masses * (item.indices - m[:, None]) ** 2).sum())
+        for item, m in zip(placed, means, strict=True)
+    )
+    deviation = math.sqrt(variance) + 1e-9
+    ends = []
+    for sign in (-1, 1):
+        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: c = (K(s) + ln(1 / aliased)) / s, the least of them.
+        reaches = []
+        for s in np.geomspace(0.3, 30, 24) / deviation:
+            cumulant = 0.0
+            for item, m in zip(placed, means, strict=True):
+                exponents = sign * s * (item.indices - m[:, None])
+                with np.errstate(divide="ignore"):
+                    cumulant += item.count * math.fsum(_log_sum(np.log(item.masses) + exponents))
+            reaches.append((cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / s)
+        ends.append(mean + sign * (min(reaches) * (1 + 1e-9) + 1))
+    low, high = max(least, math.floor(ends[0])), min(most, math.ceil(ends[1]))
+    return low, high, 0.0 if (low, high) == (least, most) else ALIASED
+
+
+def _spectrum(item: _Placed, length: int) -> tuple[NDArray[np.complex128], float]:
+    """Product over the rows, to the power count, of their characteristic functions; bound on its absolute error."""
+    rows, atoms = item.masses.shape
+    total = np.ones(length // 2 + 1, dtype=complex)
+    error = 0.0
+    if atoms > SPARSE:
+        for indices, masses in zip(item.indices, item.masses, strict=True):
+            dense = np.bincount(indices % length, masses, minlength=length)
+            total *= np.fft.rfft(dense)
+            norm = math.sqrt(length) * float(np.linalg.norm(dense))
+            error += (FFT_ERROR * math.log2(length + 1) * min(norm, math.sqrt(length)) + 8) * EPS
+    else:
+        roots = np.exp(-2j * np.pi / length * np.arange(length))
+        frequencies = np.arange(length // 2 + 1)
+        order = np.argsort(item.indices[:, 0], kind="stable")
+        for start in range(0, rows, BLOCK):
+            block = order[start : start + BLOCK]
+            points, place = np.unique(item.indices[block], return_inverse=True)
+            weights = np.zeros((block.size, points.size))
+            np.add.at(weights, (np.arange(block.size)[:, None], place.reshape(block.size, -1)), item.masses[block])
+            basis = roots[(points[:, None] % length) * frequencies % length]
+            # A real matrix times a complex one: twice as fast on the pairs (real, imaginary).
+            values = (weights @ basis.view(float)).view(complex)
+            total *= np.multiply.reduce(values, axis=0)
+            error += block.size * (points.size + 16) * EPS
+    return _power(total, item.count), item.count * error
+
+
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+    """Integer power by repeated squaring; with |base| <= 1 its error is at most exponent · (that of base + 4 EPS)."""
+    result = np.ones_like(base)
+    while exponent:
+        if exponent & 1:
+            result = result * base
+        exponent >>= 1
+        if exponent:
+            base = base * base
+    return result
+
+
+def best_tilt(pairs: Sequence[Pairs], *, delta: float | None = None, epsilon: float | None = None) -> float:
+    """The θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for: there the masses should be centred."""
+    from scipy.optimize import minimize_scalar
+
+    def objective(log_tilt: float) -> float:
+        tilt = math.exp(log_tilt)
+        log_scale = math.fsum(item.log_mgf(tilt) for item in pairs) + log_peak(tilt)
+        if epsilon is not None:
+            return log_scale - tilt * epsilon
+        return (log_scale - math.log(delta or 1e-300)) / tilt
+
+    found = minimize_scalar(objective, bounds=(-14, 9), method="bounded", options={"xatol": 0.02})
+    return math.exp(float(found.x))
