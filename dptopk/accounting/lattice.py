@@ -1,7 +1,8 @@
 """Products of privacy loss distributions on a uniform grid: certified from above and from below.
 
 A product of dominating pairs has the privacy profile δ(x) = E[(1 - e^{x - L})_+], with L the sum of independent losses
-(docs/theorems.md, Theorem A: adaptive and set-wise compositions cost no more). Here L is brought onto the grid ``step``·Z:
+(docs/theorems.md, Theorem A: adaptive and set-wise compositions cost no more). Here L is brought onto the grid
+``step``·Z:
 
 * from above by splitting each loss atom between its two grid neighbours so that its mass under P and under Q stay
   (the chord of (1 - v u)_+ in u = e^{-loss}): a second-order error;
@@ -21,8 +22,9 @@ so that δ(x) computed from the masses is off by at most error·F(x).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +32,16 @@ from numpy.typing import NDArray
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.loss_curve import EPS, LossCurve
 
-__all__ = ["LossDistribution", "Pairs", "discrete_pair", "log_peak", "merged_responses", "product", "randomised_response"]
+__all__ = [
+    "LossDistribution",
+    "Pairs",
+    "best_tilt",
+    "discrete_pair",
+    "log_peak",
+    "merged_responses",
+    "product",
+    "randomised_response",
+]
 
 Indices = NDArray[np.int64]
 
@@ -51,7 +62,7 @@ class Pairs:
     Attributes:
         losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for an absent atom.
         count: every row is taken this many times.
-        log_error: bound on the error of each log mass.
+        log_error: bound on the error of each log mass, a number or an array of their shape.
         loss_error: bound on the absolute error of each loss.
         error: bound on the mass missing from or misplaced in each row, under the tilt it will be used with.
     """
@@ -59,7 +70,7 @@ class Pairs:
     losses: Floats
     log_masses: Floats
     count: int = 1
-    log_error: float = 0.0
+    log_error: float | Floats = 0.0
     loss_error: float = 0.0
     error: float = 0.0
 
@@ -83,9 +94,10 @@ def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
     return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
 
 
-def discrete_pair(losses: Floats, log_masses: Floats, count: int = 1, log_error: float = 0.0) -> Pairs:
-    """A pair given by its losses and log masses under P, taken ``count`` times."""
-    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses, dtype=float)[None, :], count, log_error)
+def discrete_pair(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
+    """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
+    error = log_error if isinstance(log_error, float) else log_error[None, :]
+    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error)
 
 
 def merged_responses(epsilons: Floats) -> Pairs:
@@ -104,14 +116,14 @@ def merged_responses(epsilons: Floats) -> Pairs:
 
 
 def _log_sum(exponents: Floats) -> Floats:
-    """ln Σ e^t along the last axis."""
+    """Ln Σ e^t along the last axis."""
     top = exponents.max(axis=-1)
     sums: Floats = top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
     return sums
 
 
 def log_peak(tilt: float) -> float:
-    """ln of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1 + θ); 0 at θ = 0."""
+    """Ln of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1 + θ); 0 at θ = 0."""
     return -tilt * math.log1p(1 / tilt) - math.log1p(tilt) if tilt > 0 else 0.0
 
 
@@ -143,13 +155,19 @@ class LossDistribution:
     @property
     def losses(self) -> Floats:
         """The grid points, shape (n,)."""
-        return self.step * (self.first + np.arange(self.masses.size))
+        return self.step * (self.first + np.arange(self.masses.size, dtype=float))
 
     @property
     def log_masses(self) -> Floats:
-        """ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``bounded_mean``)."""
+        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``bounded_mean``)."""
         with np.errstate(divide="ignore"):
             return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
+
+    def pairs(self) -> Pairs:
+        """This product as one pair; its errors come along."""
+        kept = self.masses > 0
+        pair = discrete_pair(self.losses[kept], self.log_masses[kept], log_error=self.log_error)
+        return replace(pair, loss_error=self.shift, error=self.error)
 
     def curve(self) -> LossCurve:
         """The privacy profile of the computed masses, without ``error``."""
@@ -158,7 +176,7 @@ class LossDistribution:
         return LossCurve(x, self.log_masses[kept], log_error=self.log_error, loss_error=self.shift)
 
     def log_unit(self, x: float) -> float:
-        """ln F(x): how much a unit of tilted mass can change δ(x)."""
+        """Ln F(x): how much a unit of tilted mass can change δ(x)."""
         return self.log_scale - self.tilt * x + log_peak(self.tilt) + self.log_error
 
     def delta(self, epsilon: float) -> float:
@@ -219,7 +237,7 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int) -> _Placed:
     masses = np.exp(exponents - log_mgf[:, None])
     largest = float(np.abs(np.where(exponents > -np.inf, exponents, 0.0)).max())
     rows = pairs.count * masses.shape[0]
-    error = rows * (pairs.log_error + pairs.error + EPS * (8 + 4 * largest + masses.shape[1]))
+    error = rows * (float(np.max(pairs.log_error)) + pairs.error + EPS * (8 + 4 * largest + masses.shape[1]))
     return _Placed(
         indices.astype(np.int64), masses, pairs.count, math.fsum(log_mgf), error, rows * (rounding + 2 * EPS * step)
     )
@@ -283,7 +301,7 @@ def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
     deviation = math.sqrt(variance) + 1e-9
     ends = []
     for sign in (-1, 1):
-        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: c = (K(s) + ln(1 / aliased)) / s, the least of them.
+        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 / ALIASED)) / s.
         reaches = []
         for s in np.geomspace(0.3, 30, 24) / deviation:
             cumulant = 0.0
@@ -337,7 +355,11 @@ def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128
     return result
 
 
-def best_tilt(pairs: Sequence[Pairs], *, delta: float | None = None, epsilon: float | None = None) -> float:
+class _HasLogMgf(Protocol):
+    def log_mgf(self, tilt: float) -> float: ...
+
+
+def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None) -> float:
     """The θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for: there the masses should be centred."""
     from scipy.optimize import minimize_scalar
 
