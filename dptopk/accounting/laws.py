@@ -14,11 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptopk.accounting.curves import Floats
 
-__all__ = ["UNDERFLOW", "LossLaw", "binomials", "power", "product"]
+__all__ = ["ROUNDOFF", "UNDERFLOW", "LossLaw", "Power", "binomials", "power", "product"]
 
 # Unit roundoff, and what all masses that underflow may add up to: at most 1e9 of them, each below 1e-310.
 ROUNDOFF = 2.0**-53
@@ -34,20 +33,24 @@ class LossLaw:
         masses: shape (n,), probabilities under P.
         mass_error: relative error bound of every mass (masses that underflowed aside: ``UNDERFLOW``).
         loss_error: absolute error bound of every loss.
+        missing: upper bound on the mass that is not listed; it counts as an infinite loss.
     """
 
     losses: Floats
     masses: Floats
     mass_error: float
     loss_error: float
+    missing: float = 0.0
 
     @classmethod
-    def sort(cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float) -> LossLaw:
+    def sort(
+        cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, missing: float = 0.0
+    ) -> LossLaw:
         """The law of losses in any order; impossible ones are left out."""
         possible = masses.ravel() > 0
         losses, masses = losses.ravel()[possible], masses.ravel()[possible]
         order = np.argsort(losses, kind="stable")
-        return cls(losses[order], masses[order], mass_error, loss_error)
+        return cls(losses[order], masses[order], mass_error, loss_error, missing)
 
     @property
     def size(self) -> int:
@@ -56,14 +59,15 @@ class LossLaw:
 
     @property
     def largest(self) -> float:
-        """An upper bound on the largest loss: δ = 0 from there on."""
+        """An upper bound on the largest loss listed."""
         return float(self.losses[-1]) + self.loss_error
 
     def delta_upper(self, epsilon: Floats) -> Floats:
         """Upper bound on δ at every ε of an array of shape (m,)."""
         with np.errstate(under="ignore"):
-            values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF) + UNDERFLOW
-        return np.where(epsilon >= self.largest, 0.0, np.minimum(values, 1.0))
+            values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF)
+        beyond = (epsilon >= self.largest) & (self.missing == 0)
+        return np.where(beyond, 0.0, np.minimum(values + self.missing + UNDERFLOW, 1.0))
 
     def delta_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on δ at every ε of an array of shape (m,)."""
@@ -71,6 +75,22 @@ class LossLaw:
             values = self._delta(epsilon, -self.loss_error) * (1 - self.mass_error - 64 * ROUNDOFF)
         lower: Floats = np.maximum(values, 0.0)
         return lower
+
+    def profile(self) -> tuple[Floats, Floats]:
+        """All corners of δ: every distinct loss ε >= 0, rising, and δ(ε) there; exact to rounding, not moved outward.
+
+        With C_j = Σ_{i >= j} m_i e^{l_j - l_i}, δ(l_{j-1}) = δ(l_j) + (1 - e^{l_{j-1} - l_j}) C_j: positive terms only.
+        """
+        first = np.searchsorted(self.losses, 0.0)
+        distinct = np.append(np.diff(self.losses[first:]) > 4 * self.loss_error, True)
+        corners = self.losses[first:][distinct]
+        place = np.append(0, np.cumsum(distinct)[:-1])
+        masses = np.bincount(place, weights=self.masses[first:])
+        centre = corners[-1] / 2
+        with np.errstate(under="ignore"):
+            tails = np.cumsum((masses * np.exp(centre - corners))[::-1])[::-1] * np.exp(corners - centre)
+        steps = -np.expm1(-np.diff(corners)) * tails[1:]
+        return corners, np.append(np.cumsum(steps[::-1])[::-1], 0.0)
 
     def _delta(self, epsilon: Floats, shift: float) -> Floats:
         """Σ m (1 - e^{x-l-shift}) over l + shift > x, summed pairwise: relative error below 64 units of roundoff."""
@@ -89,6 +109,7 @@ def product(one: LossLaw, other: LossLaw) -> LossLaw:
         np.multiply.outer(one.masses, other.masses),
         (one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
         one.loss_error + other.loss_error + 2 * ROUNDOFF * (abs(one.losses).max() + abs(other.losses).max()),
+        one.missing + other.missing,
     )
 
 
@@ -107,28 +128,65 @@ def binomials(count: int, success: float, failure: float) -> Floats:
     return table
 
 
-def power(masses: Floats, count: int) -> tuple[Floats, float]:
-    """The count-fold convolution of a vector of non-negative masses, and its relative error bound.
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A convolution power of masses on the integers.
 
-    By repeated squaring with direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep
-    their relative accuracy. A convolution of length n has a relative error of at most n + 1 units of roundoff on top
-    of those of its factors.
+    Attributes:
+        masses: shape (n,), the masses at offset, offset + 1, ...
+        offset: the integer of the first mass.
+        error: relative error bound of every mass.
+        missing: upper bound on the mass that was cut off at the ends.
     """
-    result, error = np.ones(1), 0.0
-    square, square_error = np.asarray(masses, dtype=float), 0.0
+
+    masses: Floats
+    offset: int = 0
+    error: float = 0.0
+    missing: float = 0.0
+
+    def places(self) -> Floats:
+        """The integers of the masses, as floats."""
+        return np.arange(self.offset, self.offset + len(self.masses), dtype=float)
+
+    def times(self, other: Power, tail: float = 0.0) -> Power:
+        """The convolution, cut at both ends where no more than ``tail`` each is lost.
+
+        By direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep their relative
+        accuracy. A sum of n products has a relative error of at most n + 1 units of roundoff on top of its factors'.
+        """
+        masses = _convolve(self.masses, other.masses)
+        masses[masses < 1e-310] = 0.0  # denormal numbers have lost their accuracy, and are slow
+        first, last = 0, len(masses)
+        if tail:
+            first = int(np.searchsorted(np.cumsum(masses), tail, side="right"))
+            last -= int(np.searchsorted(np.cumsum(masses[::-1]), tail, side="right"))
+        terms = min(len(self.masses), len(other.masses)) + 1
+        return Power(
+            masses[first:last],
+            self.offset + other.offset + first,
+            (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
+            self.missing + other.missing + 2 * tail * (1 + 1e-6),
+        )
+
+
+def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
+    """The convolution by blocks of the shorter vector: they stay in the cache, and below the size of threaded sums."""
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    total = np.zeros(len(a) + len(b) - 1)
+    with np.errstate(under="ignore"):
+        for first in range(0, len(shorter), block):
+            part = np.convolve(longer, shorter[first : first + block])
+            total[first : first + len(part)] += part
+    return total
+
+
+def power(masses: Floats, count: int, *, offset: int = 0, tail: float = 0.0) -> Power:
+    """The count-fold convolution of a vector of non-negative masses, by repeated squaring; see ``Power.times``."""
+    result, square = Power(np.ones(1)), Power(np.asarray(masses, dtype=float), offset)
     while count:
         if count & 1:
-            error += square_error + min(len(result), len(square)) + 1
-            result = _convolve(result, square)
+            result = result.times(square, tail)
         count >>= 1
         if count:
-            square_error = 2 * square_error + len(square) + 1
-            square = _convolve(square, square)
-    return result, error * ROUNDOFF * (1 + 1e-6)
-
-
-def _convolve(a: NDArray[np.float64], b: NDArray[np.float64]) -> Floats:
-    with np.errstate(under="ignore"):
-        product = np.convolve(a, b)
-    product[product < 1e-310] = 0.0  # denormal numbers have lost their accuracy, and are slow
-    return product
+            square = square.times(square, tail)
+    return result

@@ -3,40 +3,41 @@
 Constraints together have one worst-case pair, a mixture of randomised responses (``constraints.mixture``), and the pair
 dominates in both directions. So composition is convolution of its loss law: this proves Conjecture 1 for every n, and
 by Theorem A (docs/theorems.md) the result holds in every set-wise interaction and for different costs side by side.
-The losses of a composition are the sums Σ a_i ε_i with integer a_i. Four ways to list them, the first that fits:
+The losses of a composition are the sums Σ a_i ε_i with integer a_i. The first way that fits is taken:
 
 - all ε commensurable: a grid, by direct convolution;
 - one ε: the binomial law of randomised response;
 - two ε's: the rows of Theorem 3;
-- more: a binomial mixture over how often one of the first two is picked, of the laws before.
+- more: a binomial mixture over how often one of the first two is picked, of the laws before;
+- too many to list: a certified bracket on a grid (``grid.spread_law``, ``grid.label_law``).
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dptopk import _validate as validate
 from dptopk.accounting.bounds import NotApplicable, bound
 from dptopk.accounting.constraints import NUDGE, Mixture, mixture
 from dptopk.accounting.curves import SLACK, Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.grid import LabelLaw, Parts, Responses, common_grid, fitting_step, label_law, signs, spread_law
 from dptopk.accounting.laws import ROUNDOFF, LossLaw, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter
 
-__all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_delta"]
+__all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "multi_dp_delta"]
 
-# Outcomes listed at most, and cells of a grid that is convolved directly.
+# Outcomes listed at most; cells of the coarsest and the finest grid of a bracket.
 MOST_OUTCOMES = 4_000_000
-MOST_CELLS = 60_000
-Parts = Sequence[tuple[Mixture, int]]
-Responses = tuple[tuple[float, float], ...]  # (ε, weight) pairs, the weights adding up to 1
+COARSEST, FINEST = 2_000, 128_000
 
 
 def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
@@ -75,24 +76,49 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsil
         epsilon_global: ε >= 0 of the composition, any shape.
 
     Returns:
-        Upper bounds on δ of the same shape; exact to a relative error below 1e-11.
+        Upper bounds on δ of the same shape: exact to a relative error below 1e-11 while the outcomes can be listed
+        (two constraints: k < 2000), else of a bracket on a grid (``multi_dp_bracket``).
 
     Raises:
-        InvalidParameter: on constraints outside their ranges.
-        NotApplicable: when there are too many outcomes to list (``compose`` then gives a bracket).
+        InvalidParameter: on arguments outside their ranges.
 
     >>> multi_dp_delta([(0.3, 0.0), (0.15, 0.02)], 20, [0.0, 1.0]).round(6).tolist()
     [0.342327, 0.088664]
     """
-    worst = mixture(constraints, nudge=NUDGE)
+    return multi_dp_bracket(constraints, count, epsilon_global)[1]
+
+
+def multi_dp_bracket(
+    constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike, *, cells: int = 16_000
+) -> tuple[Floats, Floats]:
+    """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified; arguments as there.
+
+    ``cells`` is the number of nodes of the grid that is used when there are too many outcomes to list.
+    """
+    count = validate.count(count=count)
     x = np.asarray(epsilon_global, dtype=float)
-    if not worst.epsilons:
-        return np.ones(x.shape)
-    beyond = x.ravel() >= sum_up({worst.epsilons[0]: count})
-    rest = np.where(beyond, 0.0, composition_law([(worst, count)]).delta_upper(x.ravel()))
-    log_survival = count * math.log1p(-worst.atom)
-    total: Floats = np.minimum(outward(-math.expm1(log_survival) + math.exp(log_survival) * rest), 1.0)
-    return total.reshape(x.shape)
+    bounds = []
+    for nudge in (-NUDGE, NUDGE):
+        worst = mixture(constraints, nudge=nudge)
+        rest = np.zeros(x.size)
+        if worst.epsilons:
+            parts, flat = [(_finite(worst), count)], x.ravel()
+            upper = nudge > 0
+            rest = upper_law(parts, cells).delta_upper(flat) if upper else lower_law(parts, cells).delta_lower(flat)
+            rest = np.where(flat >= sum_up({worst.epsilons[0]: count}), 0.0, rest)
+        log_survival = count * math.log1p(-worst.atom) if worst.atom < 1 else -math.inf
+        bounds.append((-math.expm1(log_survival) + math.exp(log_survival) * rest).reshape(x.shape))
+    return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
+
+
+def upper_law(parts: Parts, cells: int) -> LossLaw:
+    """A law that dominates the composition: all outcomes if they can be listed, else on a grid."""
+    return _listed_law(parts) if outcomes(parts) <= MOST_OUTCOMES else spread_law(parts, fitting_step(parts, cells))
+
+
+def lower_law(parts: Parts, cells: int) -> LossLaw | LabelLaw:
+    """A law that the composition dominates: all outcomes if they can be listed, else on a grid."""
+    return _listed_law(parts) if outcomes(parts) <= MOST_OUTCOMES else label_law(parts, fitting_step(parts, cells))
 
 
 @bound(
@@ -101,46 +127,56 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsil
     takes=(MultiDP, PureDP),
 )
 def multi_dp(charge: Charge) -> Curve:
-    """Optimal composition of costs with several constraints each, beside pure DP costs; exact to rounding."""
-    costs = {cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)}
-    curve = MixtureCurve(costs)
-    if outcomes(curve.parts(NUDGE)) > MOST_OUTCOMES:
-        raise NotApplicable("too many outcomes to list")
-    return curve
+    """Optimal composition of costs with several constraints each, beside pure DP costs.
+
+    Exact to rounding while the outcomes can be listed, else a certified bracket.
+    """
+    return MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
 
 
 @dataclass(frozen=True)
 class MixtureCurve(Curve):
-    """The privacy profile of costs with finite loss laws, with a certified lower bound."""
+    """The privacy profile of costs with finite loss laws, with a certified lower bound.
+
+    Args:
+        costs: the costs with their counts, none with an atom at infinity.
+        cells: of the grid on which the profile is bracketed when the outcomes are too many to list.
+    """
 
     costs: Mapping[MultiDP | PureDP, int]
+    cells: int = 16_000
 
     def parts(self, nudge: float) -> Parts:
         """The mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
-        return [(_mixture_of(cost, nudge), times) for cost, times in self.costs.items()]
+        return [(_finite(_mixture_of(cost, nudge)), times) for cost, times in self.costs.items()]
+
+    @cached_property
+    def listed(self) -> bool:
+        """Whether the outcomes can be listed; otherwise they are bracketed."""
+        return outcomes(self.parts(NUDGE)) <= MOST_OUTCOMES
 
     @cached_property
     def upper(self) -> LossLaw:
-        """The law that dominates the exact one."""
-        return composition_law(self.parts(NUDGE))
+        """A law that dominates the exact one."""
+        return upper_law(self.parts(NUDGE), self.cells)
 
     @cached_property
-    def lower(self) -> LossLaw:
-        """The law that is dominated by the exact one."""
-        return composition_law(self.parts(-NUDGE))
+    def lower(self) -> LossLaw | LabelLaw:
+        """A law that is dominated by the exact one."""
+        return lower_law(self.parts(-NUDGE), self.cells)
 
     @cached_property
     def epsilon_max(self) -> float:
         """The answer for δ = 0."""
         largest: Counter[float] = Counter()  # different costs may share their largest ε
-        for worst, times in self.parts(NUDGE):
-            largest[worst.epsilons[0]] += times
+        for responses, times in self.parts(NUDGE):
+            largest[responses[0][0]] += times
         return sum_up(largest)
 
     @cached_property
     def note(self) -> str:
         """What was dropped."""
-        dropped = [pair for worst, _ in self.parts(0.0) for pair in worst.dropped]
+        dropped = [pair for cost in self.costs for pair in _mixture_of(cost, 0.0).dropped]
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
         return f"inactive constraints dropped: {listed}" if dropped else ""
 
@@ -157,18 +193,34 @@ class MixtureCurve(Curve):
         return found.reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
-        """The answer and a lower bound from the dominated law, checked at the ε reported."""
+        """Both bounds; a bracket is refined until it is narrow enough, or the next grid would take too long."""
+        if self.listed:
+            return self.ask(query)
+        best, cells = Answer(math.inf, 0.0), COARSEST
+        while True:
+            start = time.monotonic()
+            finer = MixtureCurve(self.costs, cells).ask(query)
+            best = Answer(min(best.value, finer.value), max(best.lower or 0.0, finer.lower or 0.0), self.note)
+            now, cells = time.monotonic(), 2 * cells
+            if cells > FINEST or best.value - (best.lower or 0.0) <= query.rtol * best.value:
+                return best
+            if now + 4 * (now - start) > query.deadline:
+                note = "; ".join(filter(None, (self.note, "out of time before the bracket was narrow enough")))
+                return Answer(best.value, best.lower, note)
+
+    def ask(self, query: Query) -> Answer:
+        """Both bounds as they are, without refinement."""
         if query.epsilon is not None:
             at = np.array([query.epsilon])
             return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
-        value = float(self.epsilon(query.delta))
-        return Answer(value, self._lower_epsilon(query.delta, value), self.note)
+        return Answer(float(self.epsilon(query.delta)), self._lower_epsilon(query.delta), self.note)
 
-    def _lower_epsilon(self, delta: float, upper: float) -> float:
-        """The largest ε among a few just below the upper bound at which δ is certainly not reached."""
-        candidates = upper * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
-        reached = self.lower.delta_lower(candidates) > delta
-        return float(candidates[reached].max(initial=0.0))
+    def _lower_epsilon(self, delta: float) -> float:
+        """An ε at which δ is certainly above the one asked for: found by the root finder, then checked."""
+        log_target = _log(np.array([delta]))
+        root = smallest_where(lambda x: _log(self.lower.delta_lower(x)), log_target, self.epsilon_max)[0]
+        candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
+        return float(candidates[self.lower.delta_lower(candidates) > delta].max(initial=0.0))
 
 
 def _log(values: Floats) -> Floats:
@@ -183,24 +235,24 @@ def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
 
 def outcomes(parts: Parts) -> int:
     """How many losses the composition would list."""
-    grid = _Grid.of(parts)
+    grid = common_grid(parts)
     if grid is not None:
-        return 2 * grid.reach + 1
-    return math.prod(_outcomes(len(worst.epsilons), times) for worst, times in parts)
+        return 2 * sum(times * grid.nodes[responses[0][0]] for responses, times in parts) + 1
+    return math.prod(_outcomes(len(responses), times) for responses, times in parts)
 
 
 def _outcomes(kinds: int, count: int) -> int:
     """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is hopeless."""
-    if kinds == 1 and count <= MOST_CELLS:
+    if kinds == 1 and count <= 30_000:
         return count + 1
     if kinds == 2:
         return (count + 1) ** 2
-    if count > 1000:
+    if count > 150:
         return MOST_OUTCOMES**2
     return sum((j + 1) ** 2 * _outcomes(kinds - 2, count - j) for j in range(count + 1))
 
 
-def composition_law(parts: Parts) -> LossLaw:
+def composition_law(mixtures: Sequence[tuple[Mixture, int]]) -> LossLaw:
     """The law of the summed finite losses of all mixtures, each taken ``count`` times independently.
 
     The atoms at infinity are left aside: the law is conditional on none of them.
@@ -208,12 +260,17 @@ def composition_law(parts: Parts) -> LossLaw:
     Raises:
         NotApplicable: when there are more than MOST_OUTCOMES outcomes.
     """
+    parts = [(_finite(worst), times) for worst, times in mixtures]
     if outcomes(parts) > MOST_OUTCOMES:
         raise NotApplicable("too many outcomes to list")
-    grid = _Grid.of(parts)
+    return _listed_law(parts)
+
+
+def _listed_law(parts: Parts) -> LossLaw:
+    grid = common_grid(parts)
     if grid is not None:
         return grid.law(parts)
-    total, *others = (_homogeneous(_finite(worst), times) for worst, times in parts)
+    total, *others = (_homogeneous(responses, times) for responses, times in parts)
     for law in others:
         total = product(total, law)
     return total
@@ -228,21 +285,15 @@ def _scaled(responses: Responses, total: float) -> Responses:
     return tuple((epsilon, weight / total) for epsilon, weight in responses)
 
 
-def _signs(epsilon: float) -> tuple[float, float]:
-    """P[+ε] and P[-ε] of randomised response."""
-    odds = math.exp(-epsilon)
-    return 1 / (1 + odds), odds / (1 + odds)
-
-
 def _homogeneous(responses: Responses, count: int) -> LossLaw:
     """The law of ``count`` draws from one mixture, conditional on finite losses."""
     largest = count * responses[0][0]
     loss_error = 16 * ROUNDOFF * largest
     if len(responses) == 1:
-        plus, minus = _signs(responses[0][0])
+        plus, minus = signs(responses[0][0])
         losses = responses[0][0] * np.arange(-count, count + 1.0, 2)
-        masses, mass_error = power(np.array([minus, plus]), count)
-        return LossLaw.sort(losses, masses, mass_error + 4 * count * ROUNDOFF, loss_error)
+        many = power(np.array([minus, plus]), count)
+        return LossLaw.sort(losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error)
     if len(responses) == 2:
         losses, masses = _double(responses, count)
         return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error)
@@ -256,9 +307,9 @@ def _double(responses: Responses, count: int) -> tuple[Floats, Floats]:
     given v, u is the sum of two independent binomials over the steps with v = 1 and those with v = 0.
     """
     (epsilon1, weight1), (epsilon2, weight2) = responses
-    (plus1, minus1), (plus2, minus2) = _signs(epsilon1), _signs(epsilon2)
+    (plus1, minus1), (plus2, minus2) = signs(epsilon1), signs(epsilon2)
     one, zero = weight1 * plus1 + weight2 * minus2, weight1 * minus1 + weight2 * plus2  # P[v step = 1], P[v step = 0]
-    of_v, _ = power(np.array([zero, one]), count)
+    of_v = power(np.array([zero, one]), count).masses
     within_one = binomials(count, weight1 * plus1 / one, weight2 * minus2 / one)
     within_zero = binomials(count, weight2 * plus2 / zero, weight1 * minus1 / zero)
     masses = np.empty((count + 1, count + 1))
@@ -274,7 +325,7 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     """More than two ε's: j of the draws come from the first two, the others from the rest (Conjecture 1)."""
     first, rest = responses[:2], responses[2:]
     of_first, of_rest = (sum(weight for _, weight in some) for some in (first, rest))
-    picks, _ = power(np.array([of_rest, of_first]), count)
+    picks = power(np.array([of_rest, of_first]), count).masses
     first, rest = _scaled(first, of_first), _scaled(rest, of_rest)
     laws = []
     for j in range(count + 1):
@@ -283,45 +334,3 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
         laws.append((law.losses, picks[j] * law.masses))
     losses, masses = (np.concatenate(columns) for columns in zip(*laws, strict=True))
     return LossLaw.sort(losses, masses, (16 * len(responses) * count + 64) * ROUNDOFF, loss_error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """A common step of all ε's: ε ≈ multiple · step, to a relative error that the law's loss_error covers."""
-
-    step: float
-    multiples: Mapping[float, int]
-    reach: int
-
-    @classmethod
-    def of(cls, parts: Parts) -> _Grid | None:
-        """The coarsest grid found, or None when there is none within MOST_CELLS."""
-        epsilons = {epsilon for worst, _ in parts for epsilon in worst.epsilons}
-        smallest = min((epsilon for epsilon in epsilons if epsilon), default=1.0)
-        most = max(epsilons, default=0.0) / smallest
-        if most > MOST_CELLS:
-            return None
-        ratios = {epsilon: Fraction(epsilon / smallest).limit_denominator(1000) for epsilon in epsilons}
-        fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
-        multiples = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
-        reach = sum(times * multiples[worst.epsilons[0]] for worst, times in parts)
-        step = smallest / fine
-        near = all(abs(multiple * step - epsilon) <= 8 * ROUNDOFF * epsilon for epsilon, multiple in multiples.items())
-        return cls(step, multiples, reach) if near and 2 * reach <= MOST_CELLS else None
-
-    def law(self, parts: Parts) -> LossLaw:
-        """The law of the composition, by direct convolution."""
-        masses, error = np.ones(1), 0.0
-        for worst, times in parts:
-            one = np.zeros(2 * self.multiples[worst.epsilons[0]] + 1)
-            centre = self.multiples[worst.epsilons[0]]
-            for epsilon, weight in _finite(worst):
-                plus, minus = _signs(epsilon)
-                one[centre + self.multiples[epsilon]] += weight * plus
-                one[centre - self.multiples[epsilon]] += weight * minus
-            many, many_error = power(one, times)
-            error += many_error + (8 * times + min(len(many), len(masses)) + 1) * ROUNDOFF
-            masses = np.convolve(masses, many)
-        steps = np.arange(-self.reach, self.reach + 1.0)
-        largest = self.step * self.reach
-        return LossLaw.sort(self.step * steps, masses, error, 24 * ROUNDOFF * largest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import mpmath
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from dptopk.accounting import multi_dp as module
 from dptopk.accounting.bounds import NotApplicable, compose
 from dptopk.accounting.constraints import NUDGE, mixture
+from dptopk.accounting.grid import common_grid
 from dptopk.accounting.multi_dp import composition_law, discrete_pair, multi_dp_delta
 from dptopk.costs import ApproxDP, Charge, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
@@ -66,7 +68,7 @@ def test_every_way_of_listing_gives_the_same_delta():
     for constraints in (FIGURE_2, ((0.5, 0.0), (0.3, 0.01), (0.1, 0.05)), FIVE):
         on_grid = multi_dp_delta(constraints, 8, x)
         moved = [(epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)]
-        assert module._Grid.of([(mixture(moved), 8)]) is None
+        assert common_grid([(module._finite(mixture(moved)), 8)]) is None
         np.testing.assert_allclose(multi_dp_delta(moved, 8, x), on_grid, rtol=1e-7, atol=1e-12)
 
 
@@ -149,6 +151,53 @@ def test_discrete_pair_is_symmetric_and_normalised():
     assert probabilities.sum() == pytest.approx(1, abs=1e-14)
     np.testing.assert_allclose(losses, -losses[::-1])
     np.testing.assert_allclose(probabilities * np.exp(-losses), probabilities[::-1], rtol=1e-14)
+
+
+@pytest.mark.parametrize("k", [3, 12, 25])
+def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, monkeypatch):
+    costs = {MultiDP(((0.51237, 0.0), (0.21013, 0.02))): k, PureDP(0.1357): 2}
+    exact, widths = module.MixtureCurve(costs), []
+    x = np.linspace(0, 0.3 * k, 5)
+    assert exact.listed
+    assert exact.lower.size > 3
+    expected = exact.delta(x)
+    for cells in (400, 1600, 6400):
+        monkeypatch.setattr(module, "MOST_OUTCOMES", 0)
+        curve = module.MixtureCurve(costs, cells)
+        upper, lower = curve.delta(x), curve.lower.delta_lower(x)
+        assert (lower <= expected * (1 + 1e-10)).all()
+        assert (upper >= expected * (1 - 1e-10)).all()
+        widths.append(float((upper - lower).max()))
+    assert widths[2] < widths[1] / 4 < widths[0] / 16
+    assert widths[2] < 1e-4
+
+
+@pytest.mark.parametrize(("k", "rtol"), [(200, 1e-4), (1000, 1e-3)])
+def test_five_incommensurable_constraints_are_bracketed_in_seconds(k, rtol):
+    constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005), (0.20013, 0.02), (0.10077, 0.06))
+    charge = Charge({MultiDP(constraints): k})
+    start = time.monotonic()
+    found = compose(charge, delta=1e-6, bound="multi_dp", rtol=rtol)
+    assert found.lower <= found.epsilon <= found.lower * (1 + rtol)
+    at_epsilon = compose(charge, epsilon=found.epsilon, bound="multi_dp", rtol=rtol)
+    assert at_epsilon.lower <= 1e-6 * (1 + 1e-9)
+    assert time.monotonic() - start < 60  # a few seconds on an idle machine
+
+
+def test_a_bracket_that_runs_out_of_time_says_so():
+    constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005))
+    charge = Charge({MultiDP(constraints): 2000})
+    found = compose(charge, delta=1e-6, bound="multi_dp", rtol=1e-9, max_seconds=1e-3)
+    assert "out of time" in found.note
+    assert found.lower < found.epsilon
+
+
+def test_large_losses_keep_a_lower_bound():
+    """Losses near 1500: what Q has where P lives is e^-1500."""
+    charge = Charge({MultiDP(((2.03, 0.0), (1.9777, 0.1), (0.61, 0.3))): 1000})
+    found = compose(charge, delta=1e-6, bound="multi_dp")
+    assert found.epsilon > 500
+    assert found.lower > 0.999 * found.epsilon
 
 
 def test_too_many_outcomes_are_refused():
