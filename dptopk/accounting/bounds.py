@@ -38,7 +38,9 @@ __all__ = ["INTERACTIONS", "Bound", "NotApplicable", "bound", "compose", "names"
 INTERACTIONS = ("batch", "ordered", "setwise", "filter")
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
-_MODULES = ("pure_dp", "gaussian", "bounded_range", "mixed", "concentrated", "renyi", "multi_dp", "setwise")
+_MODULES = (
+    "pure_dp", "gaussian", "nonadaptive", "mixed", "bounded_range", "concentrated", "renyi", "multi_dp", "setwise",
+)  # fmt: skip
 
 
 class NotApplicable(Exception):

@@ -1,0 +1,131 @@
+"""Curves of exact optima: a maximum over many candidate strategies, of which a search usually guesses the best.
+
+Any one strategy gives a lower bound on δ; the maximum over all (or all that can win) is the optimum. Root finding
+follows the guessed strategy by Newton's method, and only its end is checked against all candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dptopk.accounting.curves import Answer, Curve, Query, outward
+
+__all__ = ["OptimumCurve", "Point"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value of ln δ: the truth lies within ``log_value`` ± ``error``; ``slope`` is d ln δ / dε."""
+
+    log_value: float
+    error: float = 0.0
+    slope: float = 0.0
+
+    @property
+    def upper(self) -> float:
+        """Upper end; NaN becomes 0, that is δ = 1."""
+        end = self.log_value + self.error
+        return 0.0 if math.isnan(end) else min(end, 0.0)
+
+
+class OptimumCurve(Curve):
+    """A curve whose δ(x) is a maximum over strategies; subclasses give the value over all and over a guess."""
+
+    @property
+    def epsilon_max(self) -> float:
+        """An ε from which on δ = 0."""
+        raise NotImplementedError
+
+    def everywhere(self, x: float) -> Point:
+        """The optimum at 0 <= x < epsilon_max."""
+        raise NotImplementedError
+
+    def nearby(self, x: float) -> Point:
+        """The value of a strategy that is likely to be the best one: at most the optimum, and cheap."""
+        raise NotImplementedError
+
+    def start(self, log_delta: float) -> float:
+        """A first guess at ε(δ)."""
+        raise NotImplementedError
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """δ, the optimum rounded outward; a positive δ never underflows to 0."""
+        x = np.asarray(epsilon, dtype=float)
+        values = [0.0 if e >= self.epsilon_max else _exp_up(self.everywhere(e).upper) for e in x.ravel().tolist()]
+        return np.array(values, dtype=float).reshape(x.shape)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """The smallest ε, rounded outward; ``epsilon_max`` at δ = 0."""
+        d = np.asarray(delta, dtype=float)
+        values = [
+            self._root(math.log(e) * (1 + 1e-15) - 1e-15) if e > 0 else self.epsilon_max for e in d.ravel().tolist()
+        ]
+        return np.array(values, dtype=float).reshape(d.shape)
+
+    def answer(self, query: Query) -> Answer:
+        """The answer with a proven lower bound."""
+        if query.epsilon is not None:
+            if query.epsilon >= self.epsilon_max:
+                return Answer(0.0, 0.0)
+            point = self.everywhere(query.epsilon)
+            lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - 1e-15 * (2 - point.log_value))
+            return Answer(_exp_up(point.upper), max(lower, 0.0))
+        upper = float(self.epsilon(query.delta))
+        return Answer(upper, self._below(upper, query.delta))
+
+    def _root(self, log_target: float) -> float:
+        """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed."""
+        if self.nearby(0.0).log_value <= log_target and self.everywhere(0.0).upper <= log_target:
+            return 0.0
+        x = self._guess(log_target)
+        nudge = 0.0
+        for attempt in range(60):
+            x = min(x + nudge, self.epsilon_max)
+            if x == self.epsilon_max:
+                break
+            point = self.everywhere(x)
+            excess = point.upper - log_target
+            if excess <= 0:
+                return x
+            step = excess / -point.slope if point.slope < 0 else math.inf
+            nudge = min(step, (self.epsilon_max - x) / 2) + 4e-15 * 2**attempt * x
+        return self.epsilon_max
+
+    def _guess(self, log_target: float) -> float:
+        """Newton's method inside a bracket, along the guessed strategies."""
+        low, high = 0.0, self.epsilon_max
+        x = min(self.start(log_target), 0.9 * high)
+        for _ in range(100):
+            point = self.nearby(x)
+            excess = point.upper - log_target
+            low, high = (x, high) if excess > 0 else (low, x)
+            newton = x - excess / point.slope if point.slope < 0 else math.nan
+            if abs(newton - x) <= 1e-8 * x:  # convergence is quadratic
+                return newton
+            x = newton if low < newton < high else low + (high - low) / 2
+        return x
+
+    def _below(self, upper: float, delta: float) -> float | None:
+        """An ε slightly below the root at which δ is provably larger."""
+        needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
+        for gap in (1e-11, 1e-10, 1e-9, 1e-6, 1e-3):
+            x = upper * (1 - gap)
+            if 0 < x < self.epsilon_max:
+                point = self.everywhere(x)
+                if point.log_value - point.error > needed:
+                    return x
+        return 0.0
+
+
+def _exp_up(log_value: float) -> float:
+    """e^log_value rounded up, at most 1 and never 0 unless log_value is -inf."""
+    if log_value == -math.inf:
+        return 0.0
+    slack = 1e-15 * (1 + min(abs(log_value), 1e3))
+    return min(float(outward(max(math.exp(log_value), math.ulp(0.0)), slack)), 1.0)
