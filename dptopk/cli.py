@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dptopk import cli_ledger
 from dptopk.errors import DptopkError
 
 __all__ = ["app", "main"]
@@ -32,6 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Differentially private top-k queries on histograms, with privacy accounting built in.",
 )
+
+
+app.add_typer(cli_ledger.app, name="ledger")
 
 
 class Counts(StrEnum):

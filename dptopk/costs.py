@@ -302,6 +302,16 @@ class Charge:
             neighbours=self.neighbours,
         )
 
+    def minus(self, used: Charge) -> Charge:
+        """The costs of this charge that ``used`` leaves over, without any delta; none if ``used`` is not a part of it.
+
+        >>> print(Charge({BoundedRange(0.1): 25}, delta=1e-9).minus(Charge({BoundedRange(0.1): 8}, delta=1e-9)))
+        17*BR(0.1)
+        """
+        left = {cost: times - used.costs.get(cost, 0) for cost, times in self}
+        part = used.costs.keys() <= left.keys() and min(left.values(), default=0) >= 0
+        return Charge(left if part else {}, adaptive=part and self.adaptive, neighbours=self.neighbours)
+
     def __str__(self) -> str:
         terms = [f"{times}*{cost}" if times > 1 else str(cost) for cost, times in self]
         if self.delta:

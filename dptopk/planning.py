@@ -100,7 +100,7 @@ class Plan:
         Raises:
             InvalidParameter: when the histogram does not fit the plan; nothing was charged.
         """
-        self._check(histogram)
+        self.check(histogram)
         released: Release | None = None
         charges: dict[str, Charge] = {}
         for phase in self.phases:
@@ -114,7 +114,12 @@ class Plan:
         counts = None if released.counts is None else released.counts[kept]
         return replace(released, labels=released.labels[kept], counts=counts, charge=total, phases=charges)
 
-    def _check(self, histogram: Histogram) -> None:
+    def check(self, histogram: Histogram) -> None:
+        """Refuse a histogram that the plan was not made for.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
         if not isinstance(histogram, Histogram):
             raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
         if histogram.domain != self.domain:
@@ -123,6 +128,7 @@ class Plan:
         wider = mine.l0 is not None and (theirs.l0 is None or theirs.l0 > mine.l0)
         if theirs.linf > mine.linf or wider or theirs.neighbours != mine.neighbours:
             raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
+        self.phases[0].mechanism.check(histogram)
 
     def explain(self) -> str:
         """The plan in words: phases, noise, thresholds, the split and the total."""

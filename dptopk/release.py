@@ -99,6 +99,22 @@ class Release:
             "note": self.note,
         }
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Release:
+        """The release that ``to_dict`` wrote; the mechanism comes back as its dictionary."""
+        rows, sensitivity = plain["rows"], dict(plain["sensitivity"])
+        sensitivity.pop("name")
+        return cls(
+            labels=tuple(row["label"] for row in rows),
+            counts=np.array([row["count"] for row in rows]) if rows and "count" in rows[0] else None,
+            charge=Charge.parse(plain["charge"]),
+            mechanism=plain["mechanism"],
+            sensitivity=Sensitivity(**sensitivity),
+            seeded=plain["seeded"],
+            phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
+            note=plain["note"],
+        )
+
     def to_arrow(self) -> Any:
         """The table as a pyarrow.Table; its schema metadata carries the charge."""
         import pyarrow as pa

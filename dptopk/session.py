@@ -1,0 +1,225 @@
+"""Session: one histogram, one budget, many questions; every answer is charged before it is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.budget import Budget
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram
+from dptopk.planning import Plan, plan_topk
+from dptopk.release import Release
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.random import Generator
+
+    from dptopk.accounting.ledger import Ledger, Receipt
+
+__all__ = ["Budget", "Session"]
+
+
+class Session:
+    """Questions about one histogram within one budget.
+
+    The order is always the same: check that the question fits the data, check the budget, write the charge (durably,
+    with a ledger), draw the noise, return what was not used. A draw that fails stays charged.
+
+    Args:
+        histogram: what is asked about.
+        budget: without a ledger: a Budget (a fully adaptive filter on that total), or an Accountant with registered
+            costs (set-wise: the same total answers more questions).
+        ledger: a Ledger; then ``dataset`` and ``analyst`` name the account that pays.
+        dataset: the ledger's dataset that this histogram was made of.
+        analyst: who asks.
+        version: of the data the histogram was made of; when given it must be the ledger's.
+        unit: the privacy unit the histogram was made for; when given it must be the ledger's.
+        rng: a generator for tests and experiments; None = a secure source.
+
+    Raises:
+        InvalidParameter: unless exactly one of budget and ledger is given.
+
+    >>> from dptopk import Budget, KnownLaplace, Sensitivity
+    >>> session = Session(Histogram(None, [5, 2, 0], sensitivity=Sensitivity(l0=1)), budget=Budget(1.0, 1e-6))
+    >>> answer = session.run(KnownLaplace(epsilon=0.5))
+    >>> print(answer.charge)
+    DP(0.5)
+    """
+
+    def __init__(
+        self,
+        histogram: Histogram,
+        *,
+        budget: Budget | Accountant | None = None,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        analyst: str | None = None,
+        version: str | None = None,
+        unit: str | None = None,
+        rng: Generator | None = None,
+    ) -> None:
+        if not isinstance(histogram, Histogram):
+            raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+        if (budget is None) == (ledger is None):
+            raise InvalidParameter("give exactly one of budget and ledger")
+        if ledger is not None and (dataset is None or analyst is None):
+            raise InvalidParameter("dataset and analyst are needed with a ledger")
+        self.histogram = histogram
+        self._rng = rng
+        self._book: _Memory | _Durable
+        if ledger is not None:
+            self._book = _Durable(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
+        else:
+            self._book = _Memory(budget)
+        self._answered: list[dict[str, Any]] = []
+
+    def run(self, mechanism: Any, *, reuse: bool = False, **options: Any) -> Release:
+        """Charge and run one mechanism.
+
+        Args:
+            mechanism: one of ``dptopk.mechanisms``, or a Plan.
+            reuse: with a ledger: give a stored answer to the identical question on the same data version again, free.
+            options: for the mechanism's release: ``labels=`` or ``ranking=``.
+
+        Raises:
+            BudgetExceeded: nothing was charged or drawn.
+            InvalidParameter: when the question does not fit the histogram; nothing was charged or drawn.
+        """
+        histogram = self.histogram
+        if isinstance(mechanism, Plan):
+            charge = mechanism.charge
+            mechanism.check(histogram)
+        else:
+            named = options.get("labels", options.get("ranking"))
+            public = histogram.domain_size if histogram.domain == "public" else None
+            charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
+            mechanism.check(histogram, **options)
+        parts = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
+        what = " then ".join(str(part) for part in parts)
+        query = _fingerprint(what, mechanism, options, histogram)
+        stored = self._book.stored(query) if reuse else None
+        if stored is not None:
+            return stored
+        receipt = self._book.charge(charge, query, what)
+        release: Release = mechanism.release(histogram, self._rng, **options)
+        self._book.settle(receipt, release)
+        self._answered.append({"mechanism": what, "charge": release.charge, "rows": len(release)})
+        return release
+
+    def top_k(
+        self, k: int, *, budget: Budget, counts: str | None = None, reuse: bool = False, **options: Any
+    ) -> Release:
+        """Plan and answer "what are the top k?" for a part of the budget.
+
+        Args:
+            k: how many labels.
+            budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
+            counts: "gaussian", "laplace" or None, as for plan_topk.
+            reuse: as for ``run``.
+            options: further arguments of plan_topk: d_bar, method, selection_share.
+        """
+        histogram = self.histogram
+        plan = plan_topk(
+            k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
+        )
+        return self.run(plan, reuse=reuse)
+
+    def remaining(self) -> Any:
+        """What remains of the budget: a Charge of registered costs, or a filter's remaining budget."""
+        return self._book.remaining()
+
+    def report(self) -> pd.DataFrame:
+        """The answers of this session, a row each: mechanism, charge (what was used), rows released."""
+        import pandas as pd
+
+        table = pd.DataFrame(self._answered, columns=["mechanism", "charge", "rows"])
+        return table.assign(charge=table["charge"].map(str))
+
+
+class _Memory:
+    """The budget of a session without a ledger."""
+
+    def __init__(self, budget: Budget | Accountant | None) -> None:
+        if isinstance(budget, Budget):
+            self._account: Any = Accountant.filter(budget)
+        elif budget is not None and hasattr(budget, "spend"):
+            self._account = budget
+        else:
+            raise InvalidParameter(f"budget must be a Budget or an Accountant, got {type(budget).__name__}")
+
+    def stored(self, query: str) -> Release | None:  # noqa: ARG002 - one signature
+        """Nothing is stored without a ledger."""
+        return None
+
+    def charge(self, charge: Charge, query: str, mechanism: str) -> Charge:  # noqa: ARG002 - one signature
+        self._account.spend(charge)
+        return charge
+
+    def settle(self, receipt: Charge, release: Release) -> None:
+        unused = receipt.minus(release.charge)
+        if unused:
+            with suppress(InvalidParameter):  # no sound way to take it back: it stays charged
+                self._account.refund(unused)
+
+    def remaining(self) -> Any:
+        return self._account.remaining()
+
+
+class _Durable:
+    """A dataset's account in a ledger, as one analyst sees it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        dataset: str,
+        analyst: str,
+        histogram: Histogram,
+        version: str | None,
+        unit: str | None,
+        seeded: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._dataset = dataset
+        self._analyst = analyst
+        self._record = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit, "seeded": seeded}
+
+    def stored(self, query: str) -> Release | None:
+        """The stored answer to an identical question on the same data version, free of charge."""
+        answer = self._ledger.stored_answer(self._dataset, query)
+        if answer is None:
+            return None
+        release = Release.from_dict(answer)
+        free = Charge(neighbours=release.charge.neighbours)
+        return replace(release, charge=free, phases={}, note="given again from the ledger: no further charge")
+
+    def charge(self, charge: Charge, query: str, mechanism: str) -> Receipt:
+        record: dict[str, Any] = self._record
+        return self._ledger.charge(
+            self._dataset, self._analyst, charge, query=query, mechanism={"text": mechanism}, **record
+        )
+
+    def settle(self, receipt: Receipt, release: Release) -> None:
+        self._ledger.settle(receipt, release.charge, answer=release.to_dict())
+
+    def remaining(self) -> Any:
+        return self._ledger.remaining(self._dataset)
+
+
+def _named(value: Any) -> Any:
+    """Labels as text for a fingerprint; a release stands for its labels."""
+    return [str(label) for label in (value.labels if isinstance(value, Release) else value)]
+
+
+def _fingerprint(what: str, mechanism: Any, options: Mapping[str, Any], histogram: Histogram) -> str:
+    """A hash of everything that defines a question, apart from the data."""
+    k = mechanism.k if isinstance(mechanism, Plan) else None
+    named = {name: _named(value) for name, value in options.items()}
+    parts = [what, k, named, str(histogram.sensitivity), histogram.domain]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
