@@ -22,9 +22,10 @@ _HOMES = {
         "CountMLE", "Exponential", "KnownGaussian", "KnownGumbel", "KnownLaplace", "TruncatedGaussian",
         "UnknownGaussian", "UnknownGumbel", "UnknownLaplace",
     ),
-    "dptopk.accounting": ("Accountant", "Bound", "calibrate", "compose"),
+    "dptopk.accounting": ("Accountant", "Bound", "Ledger", "calibrate", "compose"),
     "dptopk.planning": ("Plan", "plan_topk"),
     "dptopk.accounting.budget": ("Budget",),
+    "dptopk.session": ("Session",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

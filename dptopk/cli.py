@@ -113,6 +113,13 @@ def topk(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")
     ] = None,
+    ledger: Annotated[str | None, typer.Option("--ledger", help="Ledger that pays: a SQLite file or a URL.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="The ledger's dataset.")] = None,
+    analyst: Annotated[str | None, typer.Option("--analyst", help="Who asks.")] = None,
+    key_file: cli_ledger.KeyFile = None,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Give the ledger's stored answer to the identical question again, free.")
+    ] = False,
 ) -> None:
     """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
 
@@ -126,6 +133,7 @@ def topk(
     from dptopk.datasets import read_counts
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
+    from dptopk.session import Session
 
     output.check_target(output_format.value, out)
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
@@ -141,7 +149,18 @@ def topk(
     )
     histogram = output.histogram(read_counts(source, label=label_col, count=count_col), sensitivity, public, domain)
     rng = None if seed is None else np.random.default_rng(seed)
-    output.write_release(plan, plan.release(histogram, rng), output_format.value, out)
+    if ledger is None:
+        release = plan.release(histogram, rng)
+    else:
+        session = Session(
+            histogram,
+            ledger=cli_ledger.open_ledger(ledger, key_file),
+            dataset=dataset,
+            analyst=analyst,
+            rng=rng,
+        )
+        release = session.run(plan, reuse=reuse)
+    output.write_release(plan, release, output_format.value, out)
 
 
 # What `dptopk demo` answers: a title, Δ, and the method.

@@ -33,8 +33,8 @@ BudgetEpsilon = Annotated[
 ]
 TotalDelta = Annotated[float, typer.Option("--delta", help="The δ at which the guarantee is stated.")]
 
-CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a history
-that the accountant would have refused. With an exported head (--head) also a tail that was cut off.
+CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
+history that the accountant would have refused. With an exported head (--head) also a tail that was cut off.
 """
 CAN_NOT_DETECT = {
     False: """What it cannot find: without a key, anyone who can write the file can rewrite it from some entry on and
@@ -80,9 +80,7 @@ def init(
     unit: Annotated[str, typer.Option("--unit", help="The privacy unit.")] = "user",
     version: Annotated[str, typer.Option("--version", help="Version of the data.")] = "1",
     key_file: KeyFile = None,
-    test: Annotated[
-        bool, typer.Option("--test", help="Mark a new ledger as one for tests: takes fixed seeds.")
-    ] = False,
+    test: Annotated[bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
     from dptopk.histogram import Sensitivity

@@ -127,9 +127,9 @@ def plot(state: DatasetState, path: Path) -> None:
                 series.setdefault(str(cost), []).append((datetime.fromisoformat(spend.at), total[str(cost)]))
     colours = mpl.color_sequences["tab10"]
     for number, (name, points) in enumerate(series.items()):
-        times, counts = zip(*points, strict=True)
+        when, counts = zip(*points, strict=True)
         colour = colours[number % len(colours)]
-        axes.step(times, counts, where="post", label=name, color=colour)
+        axes.step(when, counts, where="post", label=name, color=colour)
         for cost, most in registered.items():
             if str(cost) == name:
                 axes.axhline(most, linestyle="--", color=colour, label=f"{name}: registered {most}")

@@ -86,7 +86,8 @@ def _print_release(plan: Plan, release: Release, console: Console) -> None:
     charges.add_column("mechanism", overflow="fold")
     charges.add_column("charge", overflow="fold")
     for phase in plan.phases:
-        _add_row(charges, phase.name, str(phase.mechanism), str(release.phases[phase.name]))
+        paid = release.phases.get(phase.name, "already paid")
+        _add_row(charges, phase.name, str(phase.mechanism), str(paid))
     console.print(charges)
     console.print(
         f"Total: ({plan.bound.epsilon:.4g}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "

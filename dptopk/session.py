@@ -107,7 +107,7 @@ class Session:
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
             return stored
-        receipt = self._book.charge(charge, query, what)
+        receipt: Any = self._book.charge(charge, query, what)
         release: Release = mechanism.release(histogram, self._rng, **options)
         self._book.settle(receipt, release)
         self._answered.append({"mechanism": what, "charge": release.charge, "rows": len(release)})

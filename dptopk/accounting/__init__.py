@@ -10,11 +10,12 @@ _HOME_OF = {
     "Accountant": "accountant",
     "Bound": "bounds",
     "Budget": "budget",
+    "Ledger": "ledger",
     "calibrate": "calibration",
     "compose": "bounds",
 }
 
-__all__ = ["Accountant", "Bound", "Budget", "calibrate", "compose"]
+__all__ = ["Accountant", "Bound", "Budget", "Ledger", "calibrate", "compose"]
 
 
 def __getattr__(name: str) -> Any:

@@ -151,6 +151,10 @@ class CountingMechanism:
         add_remove(sensitivity)
         return smallest_offset(lambda c: self.tail(sensitivity, c), 1 - confidence, "confidence")
 
+    def check(self, histogram: Histogram, *, labels: Release | Sequence[Any] | None = None) -> None:
+        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        self.charge(histogram.sensitivity, labels=len(rows_to_count(histogram, labels, self)))
+
     def release(
         self,
         histogram: Histogram,

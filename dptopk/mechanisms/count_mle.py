@@ -55,6 +55,10 @@ class CountMLE:
         """Half-width of an exact confidence interval around the noisy count, before the fit."""
         return self.noise.half_width(sensitivity, confidence=confidence)
 
+    def check(self, histogram: Histogram, *, ranking: Release | Sequence[Any]) -> None:
+        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        self.charge(histogram.sensitivity, labels=len(rows_to_count(histogram, ranking, self)))
+
     def release(
         self,
         histogram: Histogram,

@@ -52,6 +52,17 @@ class Exponential:
         add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
 
+    def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
+        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        known(histogram, self)
+        if histogram.domain_size == 0:
+            raise InvalidParameter("histogram has no labels to choose from")
+        self.charge(histogram.sensitivity)
+        if utilities is not None:
+            self._checked(utilities, histogram.domain_size)
+        elif self.utility_range < histogram.sensitivity.linf:
+            raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
+
     def release(
         self,
         histogram: Histogram,
@@ -75,16 +86,12 @@ class Exponential:
         from dptopk.mechanisms.random import random_bits
         from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k
 
-        known(histogram, self)
-        if histogram.domain_size == 0:
-            raise InvalidParameter("histogram has no labels to choose from")
+        self.check(histogram, utilities=utilities)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)
         if utilities is not None:
             rate = Fraction(self.epsilon) / Fraction(self.utility_range)
             chosen = exponential_choice(self._checked(utilities, histogram.domain_size), rate=rate, bits=bits)
-        elif self.utility_range < histogram.sensitivity.linf:
-            raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
         else:
             epsilon = math.nextafter(self.epsilon / self.utility_range, 0.0)  # of one step of a count; rounded down
             drawn = gumbel_top_k(histogram.counts, 1, epsilon=epsilon, linf=1, bits=bits, absent=histogram.absent)

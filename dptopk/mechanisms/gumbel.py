@@ -46,6 +46,13 @@ class KnownGumbel:
         add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): self.k}, adaptive=self.k > 1)
 
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        known(histogram, self)
+        if self.k > histogram.domain_size:
+            raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
+        self.charge(histogram.sensitivity)
+
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the selections from a public, complete histogram; unlisted labels take part with count 0.
 
@@ -55,9 +62,7 @@ class KnownGumbel:
         from dptopk.mechanisms.random import random_bits
         from dptopk.mechanisms.selection import gumbel_top_k
 
-        known(histogram, self)
-        if self.k > histogram.domain_size:
-            raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
+        self.check(histogram)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
         chosen = gumbel_top_k(
@@ -131,6 +136,11 @@ class UnknownGumbel:
         special = special_slots(add_remove(sensitivity), self.d_bar)
         c = gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
         return checked_offset(sensitivity.linf + c, "delta")
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        slots(histogram, self.d_bar)
+        self.charge(histogram.sensitivity)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the selections; the answer may be shorter than k, even empty, where labels are few or counts small.

@@ -134,6 +134,11 @@ class ThresholdedMechanism:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         raise NotImplementedError
 
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        self.slots(histogram)
+        self.charge(histogram.sensitivity)
+
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """The labels above the threshold with their noisy counts, in the order of these, ties in label order.
 

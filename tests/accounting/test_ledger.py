@@ -8,7 +8,7 @@ import pytest
 
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger import Ledger
-from dptopk.costs import BoundedRange, Charge, PureDP, ZCDP
+from dptopk.costs import ZCDP, BoundedRange, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
