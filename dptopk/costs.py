@@ -191,8 +191,11 @@ _SPELLINGS: dict[str, type[Cost]] = {
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
     """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward +inf."""
     items = values.items() if isinstance(values, Mapping) else ((value, 1) for value in values)
-    exact = sum((Fraction(value) * times for value, times in items), Fraction(0))
-    rounded = float(exact)  # correctly rounded, so at most one step below the exact sum
+    try:
+        exact = sum((Fraction(value) * times for value, times in items), Fraction(0))
+        rounded = float(exact)  # correctly rounded, so at most one step below the exact sum
+    except OverflowError:  # a term or the sum is beyond the largest float
+        return math.inf
     return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
 
 

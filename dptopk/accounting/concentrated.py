@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -10,7 +12,7 @@ from dptopk.accounting.bounds import NotApplicable, bound
 from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.log_mgf import ChernoffCurve
-from dptopk.accounting.renyi import pure_sum, renyi_curve
+from dptopk.accounting.renyi import renyi_curve
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter
 
@@ -57,7 +59,7 @@ def cdp_total(charge: Charge) -> tuple[float, float]:
         if cdp is None:
             raise NotApplicable(f"{type(cost).__name__} implies no CDP")
         mu, tau = cdp(cost)
-        square = float(outward(tau**2))
+        square = math.nextafter(tau * tau * (1 + 1e-15), math.inf)
         mus[mu] = mus.get(mu, 0) + times
         squares[square] = squares.get(square, 0) + times
     return sum_up(mus), sum_up(squares)
@@ -91,13 +93,13 @@ def cdp_epsilon(delta: ArrayLike, mu: ArrayLike, tau: ArrayLike) -> Floats:
     return np.asarray(outward(mu + np.asarray(tau, dtype=float) * np.sqrt(2 * log_inverse)))
 
 
-def zcdp_curve(rho: float, xi: float = 0.0, *, epsilon_max: float = np.inf) -> ChernoffCurve:
+def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     """The curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12), minimised over the order.
 
     >>> float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6).round(3))
     2.419
     """
-    return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)), epsilon_max)
+    return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
 
 
 def zcdp_rho(epsilon: float, delta: float, *, conversion: str = "bs16") -> float:
@@ -155,4 +157,4 @@ def setwise_zcdp(charge: Charge) -> Curve:
 def zcdp_tight(charge: Charge) -> Curve:
     """The summed (ξ, ρ), each ρ the smallest of its class, through the conversion of CKS20."""
     xi, rho = zcdp_total(charge, exact=True)
-    return zcdp_curve(rho, xi, epsilon_max=pure_sum(charge))
+    return zcdp_curve(rho, xi)

@@ -43,7 +43,7 @@ def max_kl(epsilon: float) -> float:
     """
     if epsilon < 0.1:  # the closed form cancels; truncated after a negative term the series is too large
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
-        return float(outward(series))
+        return _up(series)
     log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))
     return float(outward(math.expm1(log_y) - log_y, 1e-12))
 
@@ -59,18 +59,23 @@ class Implied:
     cdp: Callable[[Any], tuple[float, float]] | None = None  # (μ, τ)
 
 
-def _rho(value: float) -> tuple[float, float]:
-    return 0.0, float(outward(value))
+def _up(value: float) -> float:
+    """A positive value moved up; an underflow to 0 becomes the smallest float."""
+    return max(float(outward(value)), math.ulp(0.0))
+
+
+def _square(value: float, divisor: float) -> float:
+    return _up(value * value / divisor)  # value**2 would raise where the square overflows to inf
 
 
 def _pure(epsilon: Callable[[Any], float]) -> Implied:
     def mean_loss(cost: Any) -> float:
-        return float(outward(epsilon(cost) * math.tanh(epsilon(cost) / 2)))
+        return _up(epsilon(cost) * math.tanh(epsilon(cost) / 2))
 
     return Implied(
         pure=epsilon,
         bounded_range=lambda cost: 2 * epsilon(cost),
-        zcdp=lambda cost: _rho(epsilon(cost) ** 2 / 2),
+        zcdp=lambda cost: (0.0, _square(epsilon(cost), 2)),
         exact_zcdp=lambda cost: (0.0, mean_loss(cost)),
         cdp=lambda cost: (mean_loss(cost), epsilon(cost)),
     )
@@ -78,7 +83,7 @@ def _pure(epsilon: Callable[[Any], float]) -> Implied:
 
 def _gaussian(mu: Callable[[Any], float]) -> Implied:
     def zcdp(cost: Any) -> tuple[float, float]:
-        return _rho(mu(cost) ** 2 / 2)
+        return 0.0, _square(mu(cost), 2)
 
     return Implied(zcdp=zcdp, exact_zcdp=zcdp, cdp=lambda cost: (zcdp(cost)[1], mu(cost)))
 
@@ -88,8 +93,9 @@ def _itself(cost: ZCDP) -> tuple[float, float]:
 
 
 def _zcdp_of_cdp(cost: CDP) -> tuple[float, float]:
-    rho = float(outward(cost.tau**2 / 2))
-    return max(0.0, float(outward(cost.mu)) - rho * (1 - 1e-12)), rho
+    rho = _square(cost.tau, 2)
+    xi = float(outward(cost.mu)) - rho * (1 - 1e-12)
+    return (max(0.0, xi) if math.isfinite(rho) else 0.0), rho
 
 
 _IMPLIED: dict[type[Cost], Implied] = {
@@ -98,12 +104,12 @@ _IMPLIED: dict[type[Cost], Implied] = {
     BoundedRange: Implied(
         pure=lambda cost: cost.epsilon,
         bounded_range=lambda cost: cost.epsilon,
-        zcdp=lambda cost: _rho(cost.epsilon**2 / 8),
+        zcdp=lambda cost: (0.0, _square(cost.epsilon, 8)),
         exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
         cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
     ),
     GaussianDP: _gaussian(lambda cost: cost.mu),
-    DiscreteGaussianDP: _gaussian(lambda cost: float(outward(cost.shift / cost.scale))),
+    DiscreteGaussianDP: _gaussian(lambda cost: _up(cost.shift / cost.scale)),
     ZCDP: Implied(zcdp=_itself, exact_zcdp=_itself),
     CDP: Implied(zcdp=_zcdp_of_cdp, exact_zcdp=_zcdp_of_cdp, cdp=lambda cost: (cost.mu, cost.tau)),
 }

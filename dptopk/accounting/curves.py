@@ -141,6 +141,7 @@ class DeltaCurve(Curve):
         if query.epsilon is not None:
             # A little further right: near epsilon_max a rounding of ε moves δ by more than a relative EXACT_SLACK.
             inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
+            inner = inner if inner > 1e-300 else 0.0  # a δ that underflowed was moved up
             return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
         inner = float(self.epsilon(min(query.delta * (1 + EXACT_SLACK), 1.0)))
         return Answer(upper.value, min(inner * (1 - EXACT_SLACK), upper.value))

@@ -159,6 +159,8 @@ def discrete_gaussian_curve(scale: float, shift: int, count: int) -> Curve:
         InvalidParameter: when scale is below about 1.6 and scale * sqrt(count) above 300.
     """
     width = scale * math.sqrt(count)
+    if shift * math.sqrt(count) / scale > 1e100:
+        raise InvalidParameter("scale is too small for so large a shift")
     if width <= LISTED:
         if width > _CONVOLVED and closed_form_error(scale, count) > _CLOSED_FORM_ERROR:
             raise InvalidParameter(f"scale must be at least 1.6 for {count} mechanisms, got {scale}")
@@ -231,7 +233,9 @@ class _ContinuousCurve(Curve):
         The variation of the second derivative φ'' from a on is at most φ(a+) (a+² + 3.8), a+ = max(a, 0); that of the
         moved density the same at b = a + mu >= 0, weighted so that the two densities agree at y0.
         """
-        a, b = epsilon / self.mu - self.mu / 2, epsilon / self.mu + self.mu / 2
+        with np.errstate(over="ignore"):
+            ratio = np.minimum(epsilon / self.mu, 1e100)  # as in gaussian_log_delta
+        a, b = ratio - self.mu / 2, ratio + self.mu / 2
         log_phi = -a * a / 2 - 0.5 * math.log(2 * math.pi)
         right = np.maximum(a, 0.0)
         log_right = -right * right / 2 - 0.5 * math.log(2 * math.pi)

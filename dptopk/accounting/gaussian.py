@@ -33,8 +33,14 @@ _POINTS = 2**21
 
 def total_mu(charge: Charge) -> float:
     """sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up; 0 when there are none."""
-    squares = sum_up({float(outward(cost.mu**2, 0.0)): times for cost, times in charge.of(GaussianDP).items()})
-    return float(outward(math.sqrt(squares), 0.0))
+    times = {cost.mu: times for cost, times in charge.of(GaussianDP).items()}
+    if not times:
+        return 0.0
+    top = max(times)  # scaled by the largest, so that no square overflows or the sum underflows
+    squares = sum_up(
+        [float(np.nextafter((mu / top) ** 2 * count * (1 + 1e-15), np.inf)) for mu, count in times.items()]
+    )
+    return float(outward(top * math.sqrt(squares), 1e-15))
 
 
 @bound(
@@ -45,6 +51,8 @@ def total_mu(charge: Charge) -> float:
 def gaussian(charge: Charge) -> Curve:
     """The product of all pairs, exact."""
     mu = total_mu(charge)
+    if mu > 1e100:
+        raise NotApplicable("mu is too large")
     groups = charge.of(DiscreteGaussianDP)
     if not groups:
         return gaussian_curve(mu)

@@ -35,7 +35,9 @@ def _mills_slope(x: Floats) -> Floats:
 def _log_mills_difference(a: Floats, width: float) -> Floats:
     """Logarithm of Q(a)/φ(a) - Q(b)/φ(b), b = a + width, a >= -1; a quadrature of the slope where width is small."""
     if width > 0.25:
-        return np.log(_mills(a) - _mills(a + width))
+        bulk = np.minimum(a, 1e4)  # far out, where the difference cancels: the slope falls, and δ is below e^-5e7
+        beyond = np.minimum(width * _mills_slope(a), _mills(a))
+        return np.log(np.where(a > 1e4, beyond, _mills(bulk) - _mills(bulk + width)))
     points = a[:, None] + width * (1 + _NODES) / 2
     return math.log(width) + np.log(_mills_slope(points) @ (_WEIGHTS / 2))
 
@@ -52,7 +54,8 @@ def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
     """
     x = np.asarray(epsilon, dtype=float)
     flat = x.ravel()
-    ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
+    with np.errstate(over="ignore"):
+        ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
     a = ratio - mu / 2
     near = np.maximum(a, -1.0)
     with np.errstate(under="ignore", divide="ignore", over="ignore"):

@@ -134,7 +134,7 @@ class ChernoffCurve(Curve):
         x = np.asarray(epsilon, dtype=float)
         log_values = self.log_delta(x.ravel())
         values = np.exp(log_values) * (1 - 1e-15 * np.maximum(log_values, -1e3))
-        values = np.where((values == 0) & (log_values > -np.inf), np.nextafter(0, 1), values)
+        values = np.where((values == 0) & (x.ravel() < self.epsilon_max), np.nextafter(0, 1), values)
         bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
         return bounded
 

@@ -12,6 +12,7 @@ for every λ: Chernoff's bound with a smaller g. As any λ will do, the minimisa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -53,7 +54,7 @@ def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf) -> ChernoffCurve:
 def _quadratic(cost: Cost) -> tuple[float, float]:
     """(a, b) of a cost whose log-MGF is at most aλ + bλ²: (ξ + ρ, ρ) of a zCDP cost, (μ, τ²/2) of a CDP cost."""
     if isinstance(cost, CDP):
-        return cost.mu, float(outward(cost.tau**2 / 2))
+        return cost.mu, math.nextafter(cost.tau * cost.tau / 2 * (1 + 1e-15), math.inf)
     zcdp = implied(cost).exact_zcdp
     if zcdp is None:
         raise NotApplicable(f"{type(cost).__name__} has no Rényi curve")
