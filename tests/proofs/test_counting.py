@@ -33,7 +33,7 @@ def noise_table(mechanism, sensitivity):
     if isinstance(mechanism, KnownGaussian | UnknownGaussian):
         scale = sensitivity.linf * mechanism.sigma
         return gaussian_law(scale).pmf(math.ceil(6 * scale))
-    return laplace_law(mechanism.epsilon, sensitivity.linf).pmf(math.ceil(18 * sensitivity.linf / mechanism.epsilon))
+    return laplace_law(mechanism.epsilon, sensitivity.linf).pmf(math.ceil(20 * sensitivity.linf / mechanism.epsilon))
 
 
 def divergence(mechanism, world, **options):
@@ -71,7 +71,7 @@ def test_known_domain(mechanism, world):
 
 
 UNKNOWN = [
-    *[(UnknownLaplace(d_bar=d, epsilon=3.0, delta=delta), d, "laplace") for d, delta in [(1, 0.05), (2, 0.1)]],
+    *[(UnknownLaplace(d_bar=d, epsilon=4.0, delta=delta), d, "laplace") for d, delta in [(1, 0.05), (2, 0.1)]],
     *[(UnknownGaussian(d_bar=d, sigma=0.8, delta=delta), d, "gauss") for d, delta in [(1, 0.05), (2, 0.1)]],
     *[(TruncatedGaussian(d_bar=d, sigma=0.8, delta=delta), d, "truncated") for d, delta in [(1, 0.05), (2, 0.1)]],
     (TruncatedGaussian(sigma=0.8, delta=0.05), 0, "whole"),
@@ -80,10 +80,9 @@ SENSITIVITIES = [Sensitivity(linf=linf, l0=l0) for linf in (1, 2, 3) for l0 in (
 
 
 def world_for(mechanism, sensitivity):
+    """Three labels, each with a count near 0 or surely above the threshold."""
     offset, linf = mechanism.threshold_offset(sensitivity), sensitivity.linf
-    near = tuple(range(linf + 2))
-    far = tuple(range(offset + linf, offset + 2 * linf + 1))
-    return World(3, near + far[: 3 if linf > 1 else 2], sensitivity)
+    return World(3, (*range(linf + 2), offset + linf, offset + 2 * linf), sensitivity)
 
 
 CASES = [
