@@ -190,7 +190,8 @@ class Histogram:
 
         targets = np.empty(len(labels), dtype=object)
         targets[:] = list(labels)
-        rows[:] = pd.Index(self._labels, tupleize_cols=False).get_indexer(pd.Index(targets, tupleize_cols=False))
+        index, wanted_index = (pd.Index(array, dtype=object, tupleize_cols=False) for array in (self._labels, targets))
+        rows[:] = index.get_indexer(wanted_index)
         return rows
 
 
@@ -205,6 +206,8 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if labels.dtype.kind in "iu":
         order: np.ndarray[Any, Any] = np.argsort(labels, kind="stable")
         return order
+    if all(type(label) is str for label in labels):  # distinct, so texts alone decide
+        return np.array(sorted(range(len(labels)), key=labels.tolist().__getitem__), dtype=np.int64)
     keys = [
         (0, label, "", "") if isinstance(label, numbers.Real) else (1, 0, str(label), type(label).__name__)
         for label in labels

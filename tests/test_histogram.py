@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram import Histogram, Sensitivity, label_order
 
 SECRET = "secret-label-4711"  # noqa: S105 - a label
 
@@ -140,3 +140,28 @@ def test_limit_is_what_was_asked_for():
     for refused in ({"limit": 3}, {"complete": False, "limit": 1}, {"complete": False, "limit": 0}):
         with pytest.raises(InvalidParameter, match="limit"):
             Histogram(["a", "b"], [2, 1], **refused)
+
+
+def test_positions_of_labels_of_any_kind():
+    numbers = Histogram([7, 3], [1, 2])
+    assert numbers.positions([3, "x", np.int64(7), (1, 2)]).tolist() == [1, -1, 0, -1]
+    mixed = Histogram(["a", 3, (1, 2)], [1, 2, 3])
+    assert mixed.positions([(1, 2), "a", 3, None, "3"]).tolist() == [2, 0, 1, -1, -1]
+    assert Histogram(None, [1, 2]).positions(["x", 1]).tolist() == [-1, 1]
+
+
+def test_label_order_looks_at_each_label_alone():
+    assert label_order(np.array(["b", "a", "ab"], dtype=object)).tolist() == [1, 2, 0]
+    assert label_order(np.array([10, 9, 2.5, "x", (1,)], dtype=object)).tolist() == [2, 1, 0, 4, 3]
+    assert label_order(np.array(["1", "b", "a"], dtype=object)).tolist() == [0, 2, 1]
+
+
+def test_top_rows_is_a_sort_cut_off():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        counts = rng.integers(0, 4, size=12)
+        labels = rng.permutation(list("abcdefghijkl"))
+        expected = [i for i in sorted(range(12), key=lambda i: (-counts[i], labels[i])) if counts[i] > 0]
+        histogram = Histogram(labels, counts)
+        for d in (0, 1, 3, 11, 12, 40):
+            assert histogram.top_rows(d).tolist() == expected[:d]
