@@ -33,5 +33,8 @@ $(VENV)/.test-ready: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@ $(VENV)/.run-ready
 
+figures: $(VENV)/.test-ready
+	$(BIN)/dptopk reproduce all --out figures
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptopk import cli_ledger
+from dptopk import cli_ledger, cli_reproduce
 from dptopk.errors import DptopkError
 
 __all__ = ["app", "main"]
@@ -36,6 +36,7 @@ app = typer.Typer(
 
 
 app.add_typer(cli_ledger.app, name="ledger")
+app.command()(cli_reproduce.reproduce)
 
 
 class Counts(StrEnum):

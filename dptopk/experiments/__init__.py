@@ -1,1 +1,32 @@
-"""The figures of the papers and our own, one figure a file."""
+"""The figures of the papers and our own, one figure a file.
+
+``EXPERIMENTS`` maps names to modules; each module has an ``EXPERIMENT``. To add a figure, add a file and a line.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.experiments.experiment import Experiment
+
+__all__ = ["EXPERIMENTS", "load"]
+
+EXPERIMENTS = {
+    "ddr-figure-1": "ddr_figure_1",
+}
+
+
+def load(name: str) -> Experiment:
+    """The experiment of a name.
+
+    Raises:
+        InvalidParameter: for an unknown name.
+    """
+    if name not in EXPERIMENTS:
+        raise InvalidParameter(f"experiment must be one of {', '.join(EXPERIMENTS)}; got {name!r}")
+    experiment: Experiment = import_module(f"dptopk.experiments.{EXPERIMENTS[name]}").EXPERIMENT
+    return experiment

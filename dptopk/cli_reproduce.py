@@ -1,0 +1,62 @@
+"""``dptopk reproduce``: the figures of the papers and our own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.experiments.experiment import Experiment
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or 'all'; none lists them.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for CSV, PNG, SVG and report.html.")] = Path("figures"),
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke run: few points and trials.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compute again what is already there.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of everything random.")] = 20220501,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes for trials; 0: one a core.")] = 0,
+) -> None:
+    """Make the figures of the papers, each with its data, and one report "paper says / we get"."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from dptopk.experiments import EXPERIMENTS, load
+    from dptopk.experiments.experiment import Settings
+    from dptopk.experiments.runner import run
+
+    if not names:
+        for name in EXPERIMENTS:
+            experiment = load(name)
+            typer.echo(f"{name:28} {experiment.title}  [{experiment.source}]")
+        return
+    wanted = list(EXPERIMENTS) if names == ["all"] else names
+    for name in wanted:
+        load(name)  # refuse unknown names before anything runs
+    try:
+        import matplotlib as mpl  # noqa: F401 - is it there?
+    except ImportError:
+        raise InvalidParameter("reproduce needs matplotlib; install dptopk[plots]") from None
+    settings = Settings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+
+        def on_start(experiment: Experiment) -> Callable[[float], None]:
+            task = bars.add_task(experiment.name, total=1.0)
+            return lambda share: bars.update(task, completed=share)
+
+        outcomes = run(wanted, out, settings, force=force, on_start=on_start)
+    for outcome in outcomes:
+        differing = [line.quantity for line in outcome.comparisons if line.agrees is False]
+        agreeing = sum(line.agrees is True for line in outcome.comparisons)
+        verdict = f"{agreeing} numbers agree with the paper" if outcome.comparisons else ""
+        typer.echo(f"{outcome.experiment.name:28} {verdict}{'; differ: ' + ', '.join(differing) if differing else ''}")
+    typer.echo(f"report: {out / 'report.html'}")
