@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["count", "finite", "member", "nonnegative", "positive", "probability"]
+__all__ = ["count", "finite", "member", "nonnegative", "nonnegatives", "positive", "probabilities", "probability"]
 
 
 def finite(**arguments: Any) -> float:
@@ -61,6 +65,30 @@ def count(*, at_least: int = 1, **arguments: Any) -> int:
     if number < at_least:
         raise InvalidParameter(f"{name} must be at least {at_least}, got {number}")
     return number
+
+
+def nonnegatives(**arguments: Any) -> NDArray[np.float64]:
+    """Return the one argument as an array of finite floats of at least 0."""
+    return _array(arguments, lambda values: np.isfinite(values) & (values >= 0), "finite and at least 0")
+
+
+def probabilities(**arguments: Any) -> NDArray[np.float64]:
+    """Return the one argument as an array of floats in [0, 1)."""
+    return _array(arguments, lambda values: (values >= 0) & (values < 1), "in [0, 1)")
+
+
+def _array(
+    arguments: dict[str, Any], accept: Callable[[NDArray[np.float64]], NDArray[np.bool_]], range_: str
+) -> NDArray[np.float64]:
+    ((name, value),) = arguments.items()
+    try:
+        values = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"{name} must be an array of numbers") from None
+    refused = values[~accept(values)]
+    if refused.size:
+        raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}")
+    return values + 0.0
 
 
 def member(choices: tuple[str, ...], **arguments: Any) -> str:

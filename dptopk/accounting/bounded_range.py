@@ -143,7 +143,7 @@ def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floa
     >>> round(float(dr19_epsilon(0.1, 100, 1e-6)), 4)
     3.1283
     """
-    return _dr19(_charge_of(epsilon, count)).epsilon(delta)
+    return _dr19(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
 def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
@@ -154,7 +154,7 @@ def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLik
     >>> round(float(improved_drv10_epsilon(0.1, 100, 1e-6)), 4)
     5.7565
     """
-    return _improved_drv10(_charge_of(epsilon, count)).epsilon(delta)
+    return _improved_drv10(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
 def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
@@ -165,7 +165,7 @@ def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Fl
     >>> round(float(opt_kl_epsilon(0.1, 100, 1e-6)), 4)
     2.7532
     """
-    return _opt_kl(_charge_of(epsilon, count)).epsilon(delta)
+    return _opt_kl(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
 def mgf_delta(epsilon: ArrayLike, count: ArrayLike, epsilon_global: ArrayLike) -> Floats:
@@ -181,7 +181,7 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, epsilon_global: ArrayLike) -
     >>> bool(mgf_delta(0.1, 100, 2.7287) < 1e-6)
     True
     """
-    return _chernoff(_charge_of(epsilon, count)).delta(epsilon_global)
+    return _chernoff(_charge_of(epsilon, count)).delta(validate.nonnegatives(epsilon_global=epsilon_global))
 
 
 def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
@@ -192,7 +192,7 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Float
     >>> round(float(mgf_epsilon(0.1, 100, 1e-6)), 4)
     2.7286
     """
-    return _chernoff(_charge_of(epsilon, count)).epsilon(delta)
+    return _chernoff(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
 def adaptivity_gap(epsilon: float, count: int, epsilon_global: float) -> bool | None:

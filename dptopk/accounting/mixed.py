@@ -53,7 +53,7 @@ def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, epsilon_glob
     >>> float(br_dp_nonadaptive_delta(1.0, 1, 1, 0.5).round(6))
     0.321971
     """
-    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(epsilon_global)
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(validate.nonnegatives(epsilon_global=epsilon_global))
 
 
 def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: ArrayLike) -> Floats:
@@ -64,7 +64,7 @@ def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: Arr
     >>> round(float(br_dp_nonadaptive_epsilon(0.1, 0, 25, 1e-6)), 5)  # KOV
     2.07906
     """
-    return br_dp_nonadaptive_curve(epsilon, ranged, pure).epsilon(delta)
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).epsilon(validate.probabilities(delta=delta))
 
 
 def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCurve:

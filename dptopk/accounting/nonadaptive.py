@@ -56,7 +56,7 @@ def br_nonadaptive_delta(epsilon: float, count: int, epsilon_global: ArrayLike) 
     >>> float(br_nonadaptive_delta(1.0, 1, 0.0).round(6))
     0.244919
     """
-    return br_nonadaptive_curve(epsilon, count).delta(epsilon_global)
+    return br_nonadaptive_curve(epsilon, count).delta(validate.nonnegatives(epsilon_global=epsilon_global))
 
 
 def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
@@ -67,7 +67,7 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floa
     >>> round(float(br_nonadaptive_epsilon(0.1, 100, 1e-6)), 3)
     2.246
     """
-    return br_nonadaptive_curve(epsilon, count).epsilon(delta)
+    return br_nonadaptive_curve(epsilon, count).epsilon(validate.probabilities(delta=delta))
 
 
 def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:

@@ -106,6 +106,10 @@ def test_arguments_are_checked():
         dr19_epsilon(-0.1, 3, 1e-6)
     with pytest.raises(InvalidParameter, match="count"):
         mgf_epsilon(0.1, 0, 1e-6)
+    with pytest.raises(InvalidParameter, match="delta"):
+        mgf_epsilon(0.1, 3, np.nan)
+    with pytest.raises(InvalidParameter, match="epsilon_global"):
+        mgf_delta(0.1, 3, [0.3, -0.1])
     with pytest.raises(InvalidParameter, match="at least one"):
         opt_kl_epsilon([], 1, 1e-6)
 

@@ -207,3 +207,8 @@ def test_arguments_are_checked():
         br_nonadaptive_delta(0.0, 3, 1.0)
     with pytest.raises(InvalidParameter, match="count"):
         br_nonadaptive_epsilon(0.1, 2.5, 1e-6)
+    for refused in (np.nan, np.inf, -1.0):
+        with pytest.raises(InvalidParameter, match="epsilon_global"):
+            br_nonadaptive_delta(0.1, 2, [0.1, refused])
+        with pytest.raises(InvalidParameter, match="delta"):
+            br_nonadaptive_epsilon(0.1, 2, refused)
