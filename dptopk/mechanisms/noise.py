@@ -62,8 +62,9 @@ class NoiseLaw:
 
     @cached_property
     def width_bits(self) -> int:
-        """Binary logarithm of the number of integers in a block."""
-        return max(0, math.frexp(self.scale / 8)[1] - 1)
+        """Binary logarithm of the number of integers in a block: 1/16 to 1/8 of the scale, and not above the bound."""
+        width = self.scale / 8 if self.bound is None else min(self.scale / 8, self.bound)
+        return max(0, math.frexp(width)[1] - 1)
 
     def pmf(self, radius: int) -> npt.NDArray[np.float64]:
         """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a relative 1e-12.
