@@ -35,6 +35,8 @@ __all__ = ["Selection", "exponential_choice", "gumbel_top_k"]
 
 _BATCH = 64  # mean number of rings in a batch of a crowd
 _SAMPLE = 1 << 16
+_MOST = 1 << 62  # labels: their numbers fit int64
+_LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class _Crowd:
     def explore(self, race: Race, need: int, origin: Any, least: float) -> Rings | None:
         """Return more rings, or None if no unexplored one can have a score above ``least``."""
         head = max(-float(min(race.rate * (exact_level(origin) - exact_level(self.top)), -Fraction(LOWEST))), LOWEST)
-        more = 1 + need // (_BATCH // 2)
+        more = 1 + 2 * need // _BATCH
         if self.batches:
             tail = -math.log(self.batches * _BATCH / self.size)  # unexplored rings have an E above the argument
             if head + tail + ROUNDING * (2 + abs(head) + abs(tail)) < least:
@@ -221,7 +223,11 @@ def gumbel_top_k(
     """
     values = _as_values(counts=counts)
     k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0)
+    if absent > _MOST:
+        raise InvalidParameter(f"absent must be at most 2^62, got {absent}")
     rate = Fraction(_validate.positive(epsilon=epsilon)) / _validate.count(linf=linf)
+    if rate < _LEAST_RATE:
+        raise InvalidParameter(f"epsilon / linf must be at least 1e-290, got epsilon={epsilon}, linf={linf}")
     if stop is not None:
         stop = stop if isinstance(stop, Fraction) else Fraction(_validate.finite(stop=stop))
     available = values.size + absent + (stop is not None)
@@ -244,6 +250,8 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
     if values.size == 0:
         raise InvalidParameter("utilities must not be empty")
     _validate.positive(rate=rate)
+    if rate < _LEAST_RATE:
+        raise InvalidParameter(f"rate must be at least 1e-290, got {rate}")
     return int(_select(values, 1, Race(Fraction(rate), None, bits), 0)[0])
 
 
