@@ -14,6 +14,8 @@ within ∏ (1 ± η_j), twice because of the normalisation.
 *Continuous form.* Where the lattice has too many points to list: δ(ε) = Σ f(z) over lattice points beyond the point y0
 where the loss is ε, with f = q - e^ε q_A a difference of two Gaussian densities. f(y0) = 0, so by Euler-Maclaurin the
 sum is ∫f - B_2(θ) f'(y0) / 2 with an error of at most max|B_3|/6 times the total variation of f''.
+
+The proofs are in docs/discrete-gaussian.md.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
-from dptopk.accounting.gaussian_pair import gaussian_log_delta
+from dptopk.accounting.gaussian_pair import gaussian_log_delta, gaussian_mu
 from dptopk.accounting.loss_curve import LossCurve
 from dptopk.errors import InvalidParameter
 
@@ -36,6 +38,7 @@ __all__ = [
     "discrete_gaussian_curve",
     "discrete_gaussian_delta",
     "discrete_gaussian_epsilon",
+    "discrete_gaussian_scale",
     "lattice_law",
     "listed_curve",
 ]
@@ -271,6 +274,38 @@ def discrete_gaussian_epsilon(delta: ArrayLike, scale: float, shift: int = 1, co
         count: number of mechanisms, >= 1.
     """
     return _checked(scale, shift, count).epsilon(delta)
+
+
+def discrete_gaussian_scale(epsilon: float, delta: float, *, shift: int = 1, count: int = 1) -> float:
+    """The smallest scale found for which ``count`` discrete Gaussians are (ε, δ)-DP together; checked, rounded up.
+
+    Args:
+        epsilon: >= 0.
+        delta: in (0, 1).
+        shift: the largest move of one value, an integer >= 1.
+        count: number of mechanisms, >= 1.
+
+    Raises:
+        InvalidParameter: when the scale would have to be below about 1.6 for thousands of mechanisms.
+
+    >>> round(discrete_gaussian_scale(2.07906, 1e-6, count=25), 4)
+    10.7646
+    """
+    shift, count = validate.count(shift=shift), validate.count(count=count)
+    continuous = shift * math.sqrt(count) / gaussian_mu(epsilon, delta)
+
+    def fits(scale: float) -> bool:
+        return float(discrete_gaussian_curve(scale, shift, count).delta(epsilon)) <= delta
+
+    low, high = continuous, continuous
+    while not fits(high):
+        low, high = high, high * 1.01
+    while low == high or (fits(low) and low > 1e-3 * continuous):
+        low, high = low / 1.01, low
+    for _ in range(30):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def _checked(scale: float, shift: int, count: int) -> Curve:

@@ -13,6 +13,7 @@ from dptopk.accounting.discrete_gaussian import (
     discrete_gaussian_curve,
     discrete_gaussian_delta,
     discrete_gaussian_epsilon,
+    discrete_gaussian_scale,
     lattice_law,
 )
 from dptopk.accounting.gaussian_pair import gaussian_delta
@@ -120,6 +121,14 @@ def test_monotone_in_shift_count_and_scale():
     assert float(discrete_gaussian_epsilon(1e-6, 4.0, 3, 5)) > base
     assert float(discrete_gaussian_epsilon(1e-6, 4.0, 2, 6)) > base
     assert float(discrete_gaussian_epsilon(1e-6, 4.1, 2, 5)) < base
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(2.07906, 1e-6), (20.0, 1e-6), (0.5, 1e-300), (0.0, 0.1)])
+@pytest.mark.parametrize(("shift", "count"), [(1, 1), (1, 25), (10, 3)])
+def test_scale_is_checked_and_barely_large_enough(epsilon, delta, shift, count):
+    scale = discrete_gaussian_scale(epsilon, delta, shift=shift, count=count)
+    assert float(discrete_gaussian_delta(epsilon, scale, shift, count)) <= delta
+    assert float(discrete_gaussian_delta(epsilon, scale * (1 - 1e-6), shift, count)) > delta
 
 
 def test_refusals():
