@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dptopk import (
     Charge,
@@ -238,3 +240,36 @@ def test_slots_of_many_labels_are_found_without_a_full_sort():
     order = sorted(range(len(counts)), key=lambda i: (-counts[i], labels[i]))[:501]
     assert seen.labels.tolist() == [labels[i] for i in order[:500]]
     assert seen.floor == counts[order[500]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.floats(0.05, 5),
+    st.floats(1e-9, 0.3),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
+def test_thresholds_fall_with_delta_and_rise_with_l0(epsilon, delta, l0, linf):
+    for make in (
+        lambda delta: UnknownGumbel(k=1, d_bar=9, epsilon=epsilon, delta=delta),
+        lambda delta: UnknownLaplace(d_bar=9, epsilon=epsilon, delta=delta),
+        lambda delta: UnknownGaussian(d_bar=9, sigma=1 / epsilon, delta=delta),
+        lambda delta: TruncatedGaussian(d_bar=9, sigma=1 / epsilon, delta=delta),
+    ):
+        offset = make(delta).threshold_offset(Sensitivity(linf=linf, l0=l0))
+        assert make(delta * 2).threshold_offset(Sensitivity(linf=linf, l0=l0)) <= offset
+        assert make(delta).threshold_offset(Sensitivity(linf=linf, l0=l0 + 1)) >= offset
+        assert offset >= linf
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 8), st.randoms())
+def test_slots_do_not_depend_on_the_order_of_rows(counts, d_bar, random):
+    labels = [f"label {i}" for i in range(len(counts))]
+    rows = list(zip(labels, counts, strict=True))
+    random.shuffle(rows)
+    shuffled = Histogram([label for label, _ in rows], [count for _, count in rows])
+    one, other = slots(Histogram(labels, counts), d_bar), slots(shuffled, d_bar)
+    assert one.labels.tolist() == other.labels.tolist()
+    assert one.counts.tolist() == other.counts.tolist()
+    assert one.floor == other.floor

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dptopk import KnownGumbel, Sensitivity, UnknownGumbel
+from dptopk import Histogram, KnownGumbel, Sensitivity, UnknownGumbel
 from dptopk.mechanisms import selection
 
 from .charges import delta_of
@@ -141,3 +141,20 @@ def test_each_selection_has_bounded_range(selection_law, linf):
         for kept in ((0, 1, 2), (0, 1), (0, 2), (1, 2))
     ]
     assert max(spans) == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+def test_a_source_that_cuts_may_break_ties_by_any_fixed_order_of_labels(selection_law, order):
+    """Rows cut to three by count, ties in an order other than ours: still one label enters for one that moves."""
+    sensitivity = Sensitivity(l0=1)
+    attained = 1 / (1 + math.exp(0.2 * 3)) * (1 + 1e-9)
+    mechanism = UnknownGumbel(k=1, d_bar=2, epsilon=0.2, delta=attained)
+    world = World(4, (0, 1, 2), sensitivity)
+
+    def cut(histogram):
+        rows = np.lexsort((np.array(order), -histogram.counts))[:3]
+        labels, counts = histogram.labels[rows], histogram.counts[rows]
+        return Histogram(labels, counts, complete=False, limit=3, sensitivity=sensitivity)
+
+    matrix = laws(world, lambda histogram: selection_law(mechanism, cut(histogram)))
+    assert hockey_stick(matrix, world.neighbours(), [mechanism.epsilon])[0] == pytest.approx(attained)
