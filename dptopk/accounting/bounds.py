@@ -39,7 +39,8 @@ INTERACTIONS = ("batch", "ordered", "setwise", "filter")
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
 _MODULES = (
-    "pure_dp", "gaussian", "nonadaptive", "mixed", "bounded_range", "concentrated", "renyi", "multi_dp", "setwise",
+    "pure_dp", "two_epsilon", "heterogeneous", "gaussian", "nonadaptive", "mixed", "bounded_range", "concentrated", "renyi",
+    "multi_dp", "setwise",
 )  # fmt: skip
 
 
@@ -124,9 +125,10 @@ def bound(
 
 @cache
 def _registry() -> dict[str, BoundSpec]:
-    for module in _MODULES:
-        import_module(f"dptopk.accounting.{module}")
-    return _REGISTRY
+    rank = {import_module(f"dptopk.accounting.{module}").__name__: place for place, module in enumerate(_MODULES)}
+    # Modules may have been imported in another order before.
+    ordered = sorted(_REGISTRY.values(), key=lambda spec: rank.get(spec.build.__module__, len(rank)))
+    return {spec.name: spec for spec in ordered}
 
 
 def names() -> tuple[str, ...]:

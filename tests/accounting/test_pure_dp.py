@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dptopk.accounting.binomial import log_binomial_pmf
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.pure_dp import optimal_dp, optimal_dp_delta, optimal_dp_epsilon
+from dptopk.accounting.pure_dp import homogeneous, optimal_dp_delta, optimal_dp_epsilon
 from dptopk.costs import ApproxDP, BoundedRange, Charge, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
@@ -55,7 +55,7 @@ def test_equals_enumeration_of_all_outcomes(count: int, epsilon: float) -> None:
 @pytest.mark.parametrize("count", [1, 2, 7, 100, 1000])
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 50.0])
 def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -> None:
-    curve = optimal_dp(Charge({PureDP(epsilon): count}))
+    curve = homogeneous(epsilon, count, attained=True)
     for fraction in (0, 1e-9, 0.07, 0.3, 0.61, 0.9, 1 - 1e-9, 1 - 1e-15):
         x = fraction * count * epsilon
         exact = mp_delta(epsilon, count, x)
@@ -97,7 +97,7 @@ def test_a_million_mechanisms_in_high_precision() -> None:
         for i in range(first, first + 20_000):  # 40 standard deviations
             exact += weight * -mpmath.expm1(x - (2 * i - count) * e)
             weight *= (count - i) * odds / (i + 1)
-    curve = optimal_dp(Charge({PureDP(epsilon): count}))
+    curve = homogeneous(epsilon, count, attained=True)
     assert float(curve.delta_lower(x)) <= exact <= float(curve.delta(x))
     assert float(curve.delta(x)) == pytest.approx(float(exact), rel=1e-9)
 
