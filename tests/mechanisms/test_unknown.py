@@ -273,3 +273,25 @@ def test_slots_do_not_depend_on_the_order_of_rows(counts, d_bar, random):
     assert one.labels.tolist() == other.labels.tolist()
     assert one.counts.tolist() == other.counts.tolist()
     assert one.floor == other.floor
+
+
+# Cesar-Rogers 2022, Figure 7 (ε = 0.1, δ = 1e-10, τ = 1), Δ = 1..10: T of TruncGauss, and the threshold of UnkLap.
+FIGURE_7 = {
+    1: (420.65, 258.90), 2: (600.20, 531.28), 3: (738.91, 809.11), 4: (856.34, 1090.48), 5: (960.13, 1374.48),
+    6: (1054.19, 1660.58), 7: (1140.86, 1948.42), 8: (1221.68, 2237.75), 9: (1297.70, 2528.39), 10: (1369.70, 2820.19),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("l0", FIGURE_7)
+def test_published_thresholds(l0):
+    """At their large scales the discrete law gives their T up to rounding; the slot lemma beats their UnkLap by 2 %.
+
+    They split ε and δ as ρ + 2 sqrt(ρ ln(2/δ)) = ε with ρ = Δ/(2σ²), half of δ for the truncation.
+    """
+    log_term = math.log(2 / 1e-10)
+    root = math.sqrt(log_term + 0.1) - math.sqrt(log_term)  # sqrt(ρ)
+    published_t, published_offset = FIGURE_7[l0]
+    mechanism = TruncatedGaussian(sigma=math.sqrt(l0 / 2) / root, delta=5e-11)
+    assert abs(mechanism.bound(Sensitivity(l0=l0)) - published_t) < 1
+    offset = UnknownLaplace(d_bar=100, epsilon=0.1 / l0, delta=1e-10).threshold_offset(Sensitivity(l0=l0))
+    assert 0.95 * published_offset < offset < 0.98 * published_offset

@@ -36,11 +36,11 @@ def noise_table(mechanism, sensitivity):
     return laplace_law(mechanism.epsilon, sensitivity.linf).pmf(math.ceil(20 * sensitivity.linf / mechanism.epsilon))
 
 
-def divergence(mechanism, world, **options):
-    """Largest divergences over the world at each of EPSILONS."""
+def divergence(mechanism, world, epsilons=EPSILONS, **options):
+    """Largest divergences over the world at each ε."""
     pmf = noise_table(mechanism, world.sensitivity)
     matrix = laws(world, lambda histogram: counting_law(mechanism, histogram, pmf, **options))
-    return hockey_stick(matrix, world.neighbours(), EPSILONS)
+    return hockey_stick(matrix, world.neighbours(), epsilons)
 
 
 def promised(mechanism, world):
