@@ -69,9 +69,12 @@ class Bounds:
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
 
 
-def contributions(events: Any, bounds: Bounds) -> Any:
+Contribute = Callable[[Source, Any], Any]
+
+
+def contributions(source: Source, events: Any, bounds: Bounds) -> Any:
     """What each user adds to each label after the bounds: columns user, item, value."""
-    return bounded(amounts(events, bounds), bounds)
+    return bounded(source, amounts(events, bounds), bounds)
 
 
 def amounts(events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
@@ -89,14 +92,14 @@ def amounts(events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
     return pairs.filter(pairs.amount > 0)
 
 
-def bounded(pairs: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
+def bounded(source: Source, pairs: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
     """The amounts under the bounds, which hold for each user and each value of ``within`` by itself; adds ``value``."""
     import ibis
 
     pairs = pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
     if bounds.labels_per_user is None:
         return pairs
-    pairs = pairs.mutate(lot=lot(pairs.user, pairs.item, bounds.key))
+    pairs = pairs.mutate(lot=lot(source, pairs.user, pairs.item, bounds.key))
     order = [pairs.lot, pairs.item]
     if bounds.choose == "top":
         order.insert(0, pairs.amount.desc())
@@ -108,7 +111,7 @@ def bounded(pairs: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
 def label_counts(
     source: Source,
     events: Any,
-    contribute: Callable[[Any], Any],
+    contribute: Contribute,
     *,
     top: int | None,
     within: Sequence[str] = (),
@@ -121,10 +124,10 @@ def label_counts(
     import ibis
     import pyarrow as pa
 
-    total = None
+    total: Any = None
     for part in range(source.passes):
         chosen = events if source.passes == 1 else events.filter(_part_of(events.user, source.passes) == part)
-        kept = contribute(chosen)
+        kept = contribute(source, chosen)
         counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())
         if source.passes == 1:
             counted = _cut(counted, top, within)
@@ -137,7 +140,8 @@ def label_counts(
             progress(part + 1, source.passes)
     if top is not None and source.passes > 1:
         total = _run(source, _cut(ibis.memtable(total), top, within))
-    return total
+    text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in total.schema]
+    return total.cast(pa.schema(text))
 
 
 def _run(source: Source, expression: Any) -> Any:
@@ -157,12 +161,12 @@ def _cut(counted: Any, top: int | None, within: Sequence[str]) -> Any:
     return ranked.filter(ranked.place < top).drop("place")
 
 
-def lot(user: Any, item: Any, key: str) -> Any:
+def lot(source: Source, user: Any, item: Any, key: str) -> Any:
     """The start of the hexadecimal SHA-256 of key | user | item; the key enters by its own digest, of fixed length."""
     import ibis
 
     prefix = ibis.literal(sha256(key.encode()).hexdigest()[:32] + "|")
-    return (prefix + user.cast("string") + "|" + item.cast("string")).hexdigest("sha256").substr(0, DIGITS)
+    return (prefix + source.text(user) + "|" + source.text(item)).hexdigest("sha256").substr(0, DIGITS)
 
 
 def _part_of(user: Any, parts: int) -> Any:

@@ -21,11 +21,15 @@ def select_events(source: Source, where: Any, **columns: str | None) -> Any:
         columns: role=name of the column; a role whose column is None is left out. A ``weight`` may be NULL.
     """
     kept = source.table
-    typed = {role: _typed(kept, role, name) for role, name in columns.items() if name is not None}
+    named = {role: name for role, name in columns.items() if name is not None}
+    for role, name in named.items():
+        _typed(kept, role, name)  # a missing column is told before a bad filter
     if where is not None:
         kept = kept.filter(_row_wise(kept, where))
-        typed = {role: _typed(kept, role, name) for role, name in columns.items() if name is not None}
-    events = kept.select(**typed)
+    typed = {role: _typed(kept, role, name) for role, name in named.items()}
+    events = kept.select(
+        **{role: column if role == "weight" else source.exact(column) for role, column in typed.items()}
+    )
     return events.filter(*[events[role].notnull() for role in typed if role != "weight"])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,8 @@ _FORMATS = {
 _COMPRESSED = (".gz", ".zst")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 
-# Ibis backends on which the tests have run; an order of text that is not the order of its bytes would break ties
-# differently, so nothing is taken on trust.
-_TRIED_BACKENDS = ("duckdb", "pyspark")
+# Ibis backends on which the tests have run -> what their encode() and decode() want besides the text.
+_CHARSET: dict[str, tuple[str, ...]] = {"duckdb": (), "pyspark": ("UTF-8",)}
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,31 @@ class Source:
         run: takes an Ibis expression, returns a pyarrow.Table.
         passes: into how many parts the users are split, one query each, so that a query fits in memory.
         close: gives back what was opened for this table; called on leaving a ``with`` block.
+        backend: the name of its Ibis backend.
+        collated: whether its text may have a collation, in which different texts are equal.
     """
 
     table: Any
     run: Callable[[Any], Any]
     passes: int = 1
     close: Callable[[], Any] = lambda: None
+    backend: str = "duckdb"
+    collated: bool = True
 
     def __enter__(self) -> Source:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def exact(self, column: Any) -> Any:
+        """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
+        is_text = column.type().is_string()
+        return _codec("encode", self.backend)(column) if is_text and self.collated else column
+
+    def text(self, column: Any) -> Any:
+        """A column from ``exact`` as text."""
+        return _codec("decode", self.backend)(column) if column.type().is_binary() else column.cast("string")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +108,16 @@ class DuckDB:
     def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:
         """The table on a connection of its own."""
         connection = self.connect()
+        collated = False  # our own connection compares bytes, and only a database says otherwise for a column
         read = _DUCKDB_FRAMES.get(_library(table))
         if read is not None:
             ibis = imported("ibis", extra="data")
             opened = ibis.memtable(_plain_columns(read(table, columns)))
         else:
             path, kind = _located(table)
+            collated = kind == "database"
             opened = _reading(kind, lambda: _DUCKDB_FILES[kind](connection, path, table_name))
-        return Source(opened, connection.to_pyarrow, self.passes, connection.disconnect)
+        return Source(opened, connection.to_pyarrow, self.passes, connection.disconnect, collated=collated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +146,7 @@ class Spark:
         name = f"dptopk_events_{secrets.token_hex(8)}"
         frame.createOrReplaceTempView(name)
         close = partial(session.catalog.dropTempView, name)
-        return Source(connection.table(name), connection.to_pyarrow, close=close)
+        return Source(connection.table(name), connection.to_pyarrow, close=close, backend="pyspark")
 
 
 Engine = DuckDB | Spark
@@ -172,9 +186,23 @@ def _open_ibis(table: Any, engine: Engine | None) -> Source:
     if not isinstance(engine, DuckDB | None):
         raise InvalidParameter("engine: an Ibis table is read by its own connection")
     backend = table.get_backend()
-    if backend.name not in _TRIED_BACKENDS:
-        raise InvalidParameter(f"table: the Ibis backend {backend.name!r} is untried; use {', '.join(_TRIED_BACKENDS)}")
-    return Source(table, backend.to_pyarrow, engine.passes if engine else 1)
+    if backend.name not in _CHARSET:
+        raise InvalidParameter(f"table: the Ibis backend {backend.name!r} is untried; use {', '.join(_CHARSET)}")
+    return Source(table, backend.to_pyarrow, engine.passes if engine else 1, backend=backend.name)
+
+
+@cache
+def _codec(name: str, backend: str) -> Callable[[Any], Any]:
+    """The engine's own encode (text to bytes) or decode (bytes to text), as a function of Ibis columns."""
+    import ibis
+    import ibis.expr.datatypes as dt
+
+    charset = _CHARSET[backend]
+    takes, gives = (dt.string, dt.binary) if name == "encode" else (dt.binary, dt.string)
+    signature = ((takes, *[dt.string] * len(charset)), gives)
+    stub = (lambda text, charset: None) if charset else (lambda text: None)  # noqa: ARG005 - only its arity counts
+    function = ibis.udf.scalar.builtin(stub, name=name, signature=signature)
+    return lambda column: function(column, *charset)
 
 
 def without_data(argument: str, what: str, action: Callable[[], Any]) -> Any:

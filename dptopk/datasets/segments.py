@@ -11,7 +11,7 @@ from dptopk import _validate as validate
 from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP, sum_up
 from dptopk.datasets.bounding import Bounds, Progress, amounts, bounded, label_counts, lot
 from dptopk.datasets.columns import needed_columns, select_events
-from dptopk.datasets.engines import Engine, open_table, without_data
+from dptopk.datasets.engines import Engine, Source, open_table, without_data
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram import Histogram
@@ -117,7 +117,8 @@ def segment_histograms(
     needed = needed_columns(where, user=user, item=item, weight=weight, segment=segment)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight, segment=segment)
-        kept = without_data("segments", "they do not fit the column", lambda: events.segment.isin(listed))
+        named = source.text(events.segment) if events.segment.type().is_binary() else events.segment
+        kept = without_data("segments", "they do not fit the column", lambda: named.isin(listed))
         contribute = partial(_contributions, bounds=bounds, s=None if s >= len(listed) else s)
         counted = label_counts(source, events.filter(kept), contribute, top=top, within=("segment",), progress=progress)
     histograms = {name: to_histogram(_rows_of(counted, name), bounds, top) for name in listed}
@@ -198,17 +199,17 @@ def _listed(segments: Sequence[Hashable]) -> list[Any]:
     return list(segments)
 
 
-def _contributions(events: Any, bounds: Bounds, s: int | None) -> Any:
+def _contributions(source: Source, events: Any, bounds: Bounds, s: int | None) -> Any:
     """What each user adds to each label of each segment, in at most s segments; the choice looks at that user alone."""
     import ibis
 
     pairs = amounts(events, bounds, within=("segment",))
     if s is not None:
-        pairs = pairs.mutate(segment_lot=lot(pairs.user, pairs.segment, bounds.key))
+        pairs = pairs.mutate(segment_lot=lot(source, pairs.user, pairs.segment, bounds.key))
         place = ibis.dense_rank().over(group_by=pairs.user, order_by=[pairs.segment_lot, pairs.segment])  # from 0
         pairs = pairs.mutate(segment_place=place)
         pairs = pairs.filter(pairs.segment_place < s)
-    return bounded(pairs, bounds, within=("segment",))
+    return bounded(source, pairs, bounds, within=("segment",))
 
 
 def _rows_of(counted: Any, segment: Any) -> Any:

@@ -99,6 +99,29 @@ def test_text_files_keep_text_whatever_the_other_rows_hold(tmp_path):
     assert set(events_histogram(path, user="member;x", item="article", labels_per_user=1).labels) == {"a;b", "# c"}
 
 
+def test_a_collation_does_not_join_labels_or_users(tmp_path):
+    path = tmp_path / "events.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "CREATE TABLE clicks (member VARCHAR COLLATE NOCASE, article VARCHAR COLLATE NOCASE)"
+        ).fetchall()
+        connection.execute("INSERT INTO clicks VALUES ('u', 'A'), ('U', 'a'), ('v', 'a'), ('v', 'B')").fetchall()
+    apart = {"A": 1, "a": 2, "B": 1}
+    assert counts(path, table_name="clicks") == apart
+    with duckdb.connect(str(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM (SELECT DISTINCT article FROM clicks)").fetchall() == [(2,)]
+    own = ibis.duckdb.connect()
+    own.con.execute("SET default_collation = 'nocase'").fetchall()
+    table = own.read_csv(write(tmp_path / "events.csv", "member,article\nu,A\nU,a\nv,a\nv,B\n"), all_varchar=True)
+    assert counts(table) == apart
+    assert counts(table, engine=DuckDB(passes=2)) == apart
+
+
+def write(path, content):
+    path.write_text(content)
+    return path
+
+
 def test_engine_settings_are_used(tmp_path):
     engine = DuckDB(memory_limit="100MB", threads=1, temp_directory=tmp_path / "spill")
     connection = engine.connect().con
