@@ -33,7 +33,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -118,19 +118,18 @@ class Band:
         constant = log_one_minus_chernoff(self.order)
         return total + constant + 1e-14 * (abs(total) + abs(constant))
 
-    def range(self, state: State, h: float) -> tuple[int, int]:
-        """First and last node worth computing at a state."""
-        spent = [k - n for k, n in zip(self.counts, state, strict=True)]
-        middle = self.centre - math.fsum(n * d for n, d in zip(spent, self._drift, strict=True))
+    def ranges(self, states: NDArray[Any], h: float) -> NDArray[Any]:
+        """First and last node worth computing, for states given as rows: shape (number of states, 2)."""
+        epsilons, spent = np.array(self.epsilons), np.array(self.counts) - states
+        middle = self.centre - spent @ np.array(self._drift)
+        top = states @ epsilons
         origin = min(2.0 / self.order, 20.0) ** 2  # the walk ends near x = -1/λ
-        left = math.fsum(n * e * e for n, e in zip(state, self.epsilons, strict=True)) / 4
-        done = math.fsum(n * e * e for n, e in zip(spent, self.epsilons, strict=True)) / 4 + self.variance
-        width = self.spread * math.sqrt((origin + left) * done / (origin + left + done))
-        width += max(self.epsilons) / 2
-        top = math.fsum(n * e for n, e in zip(state, self.epsilons, strict=True))
-        low, high = max(middle - width, -top - 40.0), min(middle + width, top)
-        low = min(low, high)
-        return math.floor(low / h) - 1, math.ceil(high / h) + 1
+        left = origin + states @ epsilons**2 / 4
+        done = spent @ epsilons**2 / 4 + self.variance
+        width = self.spread * np.sqrt(left * done / (left + done)) + max(self.epsilons) / 2
+        high = np.minimum(middle + width, top)
+        low = np.minimum(np.maximum(middle - width, -top - 40.0), high)
+        return np.column_stack([np.floor(low / h) - 1, np.ceil(high / h) + 1]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -176,22 +175,24 @@ class Layer:
         return bounds
 
 
-@dataclass(frozen=True, slots=True)
 class _Geometry:
-    """The constants of a step: N, h, and the factor 1/(E - 1), moved up by the rounding of one step."""
+    """The constants of a step: for offset n, nodes that lie t = n h above a cell's first node.
 
-    N: int
-    h: float
+    ``sign`` is 1 for weights moved up by the rounding of one step, -1 for weights moved down.
+    """
 
-    @property
-    def scale(self) -> float:
-        return (1 + step_slack(self.N * self.h)) / math.expm1(self.N * self.h)
+    def __init__(self, N: int, h: float, sign: int) -> None:
+        self.N, self.h = N, h
+        self.E, self.ratio = math.exp(N * h), math.exp(h)
+        self.slack = 1 + sign * step_slack(N * h)
+        self.scale = self.slack / math.expm1(N * h)
+        t = np.arange(N + 1) * h
+        self.omega = np.exp(t)
+        self.near = self.omega * np.expm1(N * h - t) * self.scale  # (E - ω)/(E - 1)
+        self.far = np.expm1(t) * self.scale  # (ω - 1)/(E - 1)
 
-    def weights(self, offset: Nodes | int) -> tuple[Floats, Floats, Floats]:
-        """(ω, weight of H_i, weight of H_{i+N}) for nodes that lie ``offset`` above the cell's first node."""
-        t = np.asarray(offset, dtype=float) * self.h
-        omega = np.exp(t)
-        return omega, omega * np.expm1(self.N * self.h - t) * self.scale, np.expm1(t) * self.scale
+
+_geometry = lru_cache(maxsize=64)(_Geometry)
 
 
 def upper_step(values: Floats, steps: int, h: float) -> Floats:
@@ -206,48 +207,54 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
         Shape (n,).
     """
     N, n = steps, len(values) - 2 * steps
-    geometry = _Geometry(N, h)
+    geometry = _geometry(N, h, 1)
     slopes = np.diff(values)
     slopes *= 1 / math.expm1(h)
     intercepts = values[:-1] - slopes
     near, far = values[: n + N - 1], values[N:-1]
     R = intercepts[: n + N - 1] - intercepts[N:]
-    S = slopes[N:] - math.exp(N * h) * slopes[: n + N - 1]
+    S = slopes[N:] - geometry.E * slopes[: n + N - 1]
     window = _Window.of(R, S, far, geometry)
-    out = values[N : N + n] * (1 + step_slack(N * h))  # t = 0 and t = ε
+    out = values[N : N + n] * geometry.slack  # t = 0 and t = ε
     first = min(window.unsafe_left, n)
     last = max(n - window.unsafe_right, first)
     for begin in (*range(0, first, _CHUNK), *range(last, n, _CHUNK)):
         end = min(begin + _CHUNK, first if begin < first else n)
-        views = [sliding_window_view(x[begin : end + N - 1], N) for x in (near, far, R, S)]
-        np.maximum(out[begin:end], _best_clipped(views, geometry), out=out[begin:end])
+        bundle = np.stack([x[begin : end + N - 1] for x in (near, far, R, S)])
+        np.maximum(out[begin:end], _best_of_all(bundle, geometry), out=out[begin:end])
     if last > first:
-        root_R, root_S = (np.sqrt(np.maximum(x, 0.0)) for x in (R, S))
-        root_R *= math.sqrt(geometry.scale)
-        root_S *= math.sqrt(geometry.scale)
         middle = out[first:last]
+        root_R, root_S = (np.sqrt(np.maximum(x[first : last + N], 0.0)) for x in (R, S))
+        worth, part = np.empty(last - first), np.empty(last - first)
         for offset in range(window.low, window.high + 1):
-            omega, weight_near, weight_far = geometry.weights(offset)
-            cells = slice(first + N - offset, last + N - offset)
-            worth = root_R[cells] * np.sqrt(omega)
-            worth -= root_S[cells]
-            worth *= worth
-            worth += weight_near * near[cells]
-            worth += weight_far * far[cells]
+            cells = slice(N - offset, last - first + N - offset)
+            np.multiply(root_R[cells], math.sqrt(geometry.omega[offset]), out=worth)
+            np.subtract(worth, root_S[cells], out=worth)
+            np.multiply(worth, worth, out=worth)
+            np.multiply(worth, geometry.scale, out=worth)
+            np.multiply(near[first:][cells], geometry.near[offset], out=part)
+            np.add(worth, part, out=worth)
+            np.multiply(far[first:][cells], geometry.far[offset], out=part)
+            np.add(worth, part, out=worth)
             np.maximum(middle, worth, out=middle)
     return out
 
 
-def _best_clipped(cells: list[Floats], geometry: _Geometry) -> Floats:
-    """The largest chord with its first end in one of the N cells of each row, nearest cell last."""
-    near, far, R, S = cells
-    omega, weight_near, weight_far = geometry.weights(np.arange(geometry.N, 0, -1))
-    ratio = math.exp(geometry.h)
+def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
+    """The largest chord with its first end in one of N cells, for nodes just above the N-th, (N+1)-th, ... cell.
+
+    Here r is kept in [1, g]: where the values are not smooth the formula for the middle would be far too large.
+    """
+    near, far, R, S = sliding_window_view(cells, geometry.N, axis=1)
+    omega_R = geometry.omega[:0:-1] * R
     with np.errstate(divide="ignore", invalid="ignore"):
-        r = np.sqrt(omega * R / S)
-    r = np.clip(np.where(np.isnan(r), 1.0, r), 1.0, ratio)
-    gain = np.maximum((r - 1) * (omega * R / r - S), (ratio - 1) * (omega * R / ratio - S))
-    best: Floats = (geometry.scale * np.maximum(gain, 0.0) + weight_near * near + weight_far * far).max(axis=1)
+        r = np.sqrt(omega_R / S)
+    r = np.fmin(np.fmax(r, 1.0), geometry.ratio)
+    gain = np.maximum((r - 1) * (omega_R / r - S), (geometry.ratio - 1) * (omega_R / geometry.ratio - S))
+    worth = geometry.scale * np.maximum(gain, 0.0)
+    worth += geometry.near[:0:-1] * near
+    worth += geometry.far[:0:-1] * far
+    best: Floats = worth.max(axis=1)
     return best
 
 
@@ -268,7 +275,7 @@ class _Window:
         if len(R) <= 3 * edge:
             return everything
         tolerance = far * TOLERANCE
-        needed = math.exp(2 * h) * S - tolerance  # R ω must reach this for every ω beyond the window
+        needed = geometry.ratio**2 * S - tolerance  # R ω must reach this for every ω beyond the window
         enough = S + tolerance  # and R ω must not exceed this for any ω before it
         inner = slice(edge, len(R) - edge)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -296,19 +303,19 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice is sound.
     """
     N, n = steps, len(values) - 2 * steps
-    scale = (1 - step_slack(N * h)) / math.expm1(N * h)
-    t = np.arange(N + 1) * h
-    near, far = np.exp(t) * np.expm1(N * h - t) * scale, np.expm1(t) * scale
+    geometry = _geometry(N, h, -1)
     first, last = 0, N
     if n > 8 * N:
         picks = np.linspace(0, n - 1, 40).astype(int)
-        windows = picks[:, None] + N - np.arange(N + 1)
-        best = (near * values[windows] + far * values[windows + N]).argmax(axis=1)
+        nodes = picks[:, None] + N - np.arange(N + 1)
+        best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
         first, last = max(int(best.min()) - 2, 0), min(int(best.max()) + 2, N)
     out = np.zeros(n)
+    chord, part = np.empty(n), np.empty(n)
     for offset in range(first, last + 1):
-        chord = near[offset] * values[N - offset : N - offset + n]
-        chord += far[offset] * values[2 * N - offset : 2 * N - offset + n]
+        np.multiply(values[N - offset : N - offset + n], geometry.near[offset], out=chord)
+        np.multiply(values[2 * N - offset : 2 * N - offset + n], geometry.far[offset], out=part)
+        np.add(chord, part, out=chord)
         np.maximum(out, chord, out=out)
     return out
 
@@ -355,10 +362,6 @@ class ValueFunction:
         return bounds
 
 
-def _states(counts: State) -> Iterator[State]:
-    return product(*(range(k + 1) for k in counts))
-
-
 def solve(band: Band, steps: tuple[int, ...], h: float, *, upper: bool, deadline: float) -> ValueFunction:
     """Bounds on V of the full multiset around ``band.centre``.
 
@@ -374,10 +377,10 @@ def solve(band: Band, steps: tuple[int, ...], h: float, *, upper: bool, deadline
     """
     step = upper_step if upper else lower_step
     layers: dict[State, Layer] = {}
-    for number, state in enumerate(_states(band.counts)):
-        if number % 4 == 0 and time.monotonic() > deadline:
+    states = list(product(*(range(k + 1) for k in band.counts)))
+    for state, (first, last) in zip(states, band.ranges(np.array(states), h).tolist(), strict=True):
+        if time.monotonic() > deadline:
             raise OutOfTime
-        first, last = band.range(state, h)
         best: Floats | None = None
         for part, N in enumerate(steps):
             if state[part] == 0:
@@ -408,10 +411,10 @@ def solve_in_order(band: Band, steps: tuple[int, ...], h: float, *, deadline: fl
     That order is a strategy; it is the best one, or close to it.
     """
     layer: Layer | None = None
-    for number, state in enumerate(_largest_last(band.counts, band.epsilons)):
-        if number % 4 == 0 and time.monotonic() > deadline:
+    states = list(_largest_last(band.counts, band.epsilons))
+    for state, (first, last) in zip(states, band.ranges(np.array(states), h).tolist(), strict=True):
+        if time.monotonic() > deadline:
             raise OutOfTime
-        first, last = band.range(state, h)
         if layer is None:
             reach = max(steps)
             layer = Layer(first - reach, _nothing_left(first, last, h, upper=False, reach=reach), 0, 0.0, 1.0, False)
