@@ -42,6 +42,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import Floats
+from dptopk.accounting.lattice import log_peak
 from dptopk.accounting.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf
 
 __all__ = [
@@ -73,11 +74,6 @@ class OutOfTime(Exception):
 def step_slack(epsilon: float) -> float:
     """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
     return 64 * ROUNDOFF * (2 + math.exp(min(epsilon, 600.0)) / math.expm1(min(epsilon, 600.0))) + 2 * TOLERANCE
-
-
-def log_one_minus_chernoff(order: float) -> float:
-    """Ln sup over z >= 0 of (1 - e^{-z}) e^{-λz} = ln [(λ/(1+λ))^λ / (1+λ)], the constant of Chernoff's bound."""
-    return -order * math.log1p(1 / order) - math.log1p(order)
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ class Band:
     def chernoff(self, state: State) -> float:
         """Ln of the factor C in V_state(x) <= C e^{-λx}."""
         total = math.fsum(n * h for n, h in zip(state, self.log_mgf, strict=True))
-        constant = log_one_minus_chernoff(self.order)
+        constant = log_peak(self.order)
         return total + constant + 1e-14 * (abs(total) + abs(constant))
 
     def ranges(self, states: NDArray[Any], h: float) -> NDArray[Any]:

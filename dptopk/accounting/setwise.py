@@ -5,101 +5,128 @@ The optimum over all adaptive, set-wise interactions is (docs/setwise.md)
 
     δ_opt(x) = p_inf + E_{L ~ finite product loss of D}[ V_B(x - L) ],
 
-with V_B from ``recursion`` and the loss of D as a list of atoms, both between an upper and a lower bound. The grid is
-refined until the two answers agree to the tolerance asked for, or time is up; the answer is the upper one either way.
+with V_B from ``recursion`` and the loss of D on a grid (``dominating_pairs``), both between an upper and a lower bound;
+p_inf has been split off beforehand. The grids are refined until the two answers agree to the tolerance asked for, or
+time is up; the answer is the upper one either way. Without bounded-range costs it is the product of the pairs alone.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.binomial import log_binomial_pmf
 from dptopk.accounting.bounds import NotApplicable, bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
-from dptopk.accounting.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.dominating_pairs import DOMINATED, Gaussian, Grid, Source, certified_bracket, sources
+from dptopk.accounting.lattice import Pairs, log_peak, product
+from dptopk.accounting.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.recursion import (
     FLOOR,
     ROUNDOFF,
     Band,
     OutOfTime,
-    State,
     ValueFunction,
     common_grid,
-    log_one_minus_chernoff,
     solve,
     solve_in_order,
 )
-from dptopk.costs import BoundedRange, Charge, PureDP, sum_up
+from dptopk.accounting.renyi import log_mgf, pure_sum
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
 
 __all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
 
-_FIRST_STEPS = 8
-_MOST_STEPS = 1024
-_MOST_ATOMS = 200_000
-_SECONDS_PER_STATE = 1.5e-4
+# Grid steps for the largest ε: on the first run and at most; seconds a state takes at first (a guess).
+FIRST_STEPS, MOST_STEPS = 8, 1024
+SECONDS_PER_STATE = 1.5e-4
+# Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
+MOST_STATES = 6_000
+# Sums of losses of D that are listed one by one, and that a grid may hold.
+LISTED, MOST_ATOMS = 4_000, 200_000
+TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """The finite part of a loss distribution: losses and masses, all moved to the same safe side, and the rest."""
+    """The loss distribution of D as atoms, losses and masses all moved to the same safe side.
+
+    What no atom carries adds at most e^{log_error - order·x} to δ(x), or takes as much away.
+    """
 
     losses: Floats
     masses: Floats
-    infinite: float
+    log_error: float = -math.inf
+    order: float = 1.0
 
     @classmethod
-    def nothing(cls) -> Atoms:
-        """The loss 0."""
-        return cls(np.zeros(1), np.ones(1), 0.0)
+    def of(cls, parts: Sequence[Source], grid: Grid, log_chernoff: float, merge: float) -> Atoms:
+        """The product of the pairs of D on a grid, where V_B(x) <= e^{log_chernoff - grid.tilt·x}.
+
+        From below, atoms less than about ``merge`` apart are then merged.
+
+        A tilted mass a, wherever it is, is worth at most a e^{K - θl} V_B(x - l) <= a e^{K + log_chernoff - θx}.
+        """
+        pairs = [pair for part in parts for pair in part.pairs(grid)]
+        sums = math.prod(pair.losses.shape[1] ** (pair.losses.shape[0] * pair.count) for pair in pairs)
+        if sums <= LISTED and not any(isinstance(part, Gaussian) for part in parts):
+            return cls._listed(pairs, grid, log_chernoff)
+        law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
+        log_masses = law.log_masses
+        kept = law.masses > 0
+        masses = np.exp(log_masses[kept] + grid.side * (law.log_error + 8 * ROUNDOFF))
+        if grid.side > 0:
+            masses = np.maximum(masses, FLOOR)
+        log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
+        losses = law.losses[kept] + grid.side * law.shift
+        if grid.side < 0:
+            losses, masses = _merged(losses, masses, merge)
+        return cls(losses, masses, log_error, law.tilt)
+
+    @classmethod
+    def _listed(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
+        """All sums of losses of a few small pairs, off any grid."""
+        losses, log_masses = np.zeros(1), np.zeros(1)
+        loss_error, log_error, missing, scale = 0.0, 0.0, 0.0, log_chernoff
+        for pair in pairs:
+            for row, row_masses in zip(pair.losses, pair.log_masses, strict=True):
+                for _ in range(pair.count):
+                    losses, log_masses = np.add.outer(losses, row).ravel(), np.add.outer(log_masses, row_masses).ravel()
+            rounds = pair.count * len(pair.losses)
+            loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * float(np.abs(losses).max()))
+            log_error += rounds * (float(np.max(pair.log_error)) + 4 * ROUNDOFF * (1 + float(np.abs(log_masses).max())))
+            missing += rounds * pair.error
+            scale += pair.log_mgf(grid.tilt)
+        masses = np.exp(log_masses + grid.side * log_error)
+        if grid.side > 0:
+            masses = np.maximum(masses, FLOOR)
+        error = math.log(missing) + scale + log_error + 1e-9 if missing else -math.inf
+        return cls(losses + grid.side * loss_error, masses, error, grid.tilt)
+
+    def error(self, x: Floats) -> Floats:
+        """Bound on what the atoms leave out."""
+        with np.errstate(over="ignore"):
+            bounds: Floats = np.exp(self.log_error - self.order * x)
+        return bounds
 
 
-@dataclass(frozen=True)
-class Dominated:
-    """The part of a charge whose costs have dominating pairs.
+def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
+    """Neighbouring outcomes merged into one: post-processing, hence a lower bound, off to second order only.
 
-    Attributes:
-        log_mgf: upper bound on ln E e^{λL}, for an array of λ > 0.
-        top: the largest finite loss, an upper bound.
-        atoms: (upper, accuracy) -> the loss distribution as atoms.
+    The merged outcome has mass Σ p under P and Σ p e^{-l} under Q.
     """
-
-    log_mgf: Callable[[Floats], Floats]
-    top: float
-    atoms: Callable[[bool, float], Atoms]
-
-    @classmethod
-    def of(cls, charge: Charge) -> Dominated:
-        """The dominated part of a charge (its BR costs left out)."""
-        epsilons = {cost.epsilon: times for cost, times in charge.of(PureDP).items()}
-        if math.prod(times + 1 for times in epsilons.values()) > _MOST_ATOMS:
-            raise NotApplicable("too many different combinations of pure costs")
-
-        def log_mgf(order: Floats) -> Floats:
-            total = sum((times * pure_dp_log_mgf(e, order) for e, times in epsilons.items()), np.zeros_like(order))
-            return total * (1 + 2 * LOG_MGF_ERROR)
-
-        return cls(log_mgf, sum_up(epsilons), lambda upper, _: _pure_atoms(epsilons, upper=upper))
-
-
-def _pure_atoms(epsilons: dict[float, int], *, upper: bool) -> Atoms:
-    """All sums of randomised-response losses, with binomial weights."""
-    parts = []
-    for epsilon, times in epsilons.items():
-        log_mass, error = log_binomial_pmf(times, epsilon)
-        sign = 1 if upper else -1
-        parts.append(((2 * np.arange(times + 1) - times) * epsilon, np.exp(log_mass + sign * (error + 4 * ROUNDOFF))))
-    nothing = Atoms.nothing()
-    losses = reduce(lambda a, b: np.add.outer(a, b).ravel(), (losses for losses, _ in parts), nothing.losses)
-    masses = reduce(lambda a, b: np.multiply.outer(a, b).ravel(), (masses for _, masses in parts), nothing.masses)
-    moved = 4 * len(parts) * ROUNDOFF * sum_up(epsilons)
-    return Atoms(losses + (moved if upper else -moved), masses, 0.0)
+    starts = np.flatnonzero(np.diff(np.floor(losses / width), prepend=-np.inf))
+    first = losses[starts]
+    within = losses - np.repeat(first, np.diff(starts, append=len(losses)))
+    total = np.add.reduceat(masses, starts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shift = -np.log(np.add.reduceat(masses * np.exp(-within), starts) / total)
+    rounding = 8 * ROUNDOFF * (2 + np.diff(starts, append=len(losses)) + np.abs(first))
+    return first + np.where(total > 0, np.maximum(shift, 0.0), 0.0) - rounding, total * (1 - rounding)
 
 
 @dataclass(frozen=True)
@@ -115,86 +142,78 @@ class Bracket:
         """Upper bound on δ_opt at every x of a one-dimensional array."""
         values = self.above.upper(np.subtract.outer(x, self.atoms_above.losses))
         total = values @ self.atoms_above.masses * (1 + ROUNDOFF * (len(self.atoms_above.masses) + 8))
-        return np.minimum(total + self.atoms_above.infinite * (1 + 2 * ROUNDOFF), 1.0)
+        return np.minimum(total + self.atoms_above.error(x), 1.0)
 
     def lower(self, x: Floats) -> Floats:
         """Lower bound on δ_opt at every x of a one-dimensional array."""
         values = self.below.lower(np.subtract.outer(x, self.atoms_below.losses), self.above)
         total = values @ self.atoms_below.masses * (1 - ROUNDOFF * (len(self.atoms_below.masses) + 8))
-        return np.maximum(total + self.atoms_below.infinite * (1 - 2 * ROUNDOFF) - FLOOR, 0.0)
+        return np.maximum(total - self.atoms_below.error(x) - FLOOR, 0.0)
 
     def answer(self, query: Query, low: float, high: float) -> tuple[float, float]:
         """(upper, lower) bound on what is asked; for ε, searched for between ``low`` and ``high``."""
         if query.epsilon is not None:
             x = np.array([query.epsilon])
             return float(self.upper(x)[0]), float(self.lower(x)[0])
-        above = _first_where(lambda x: self.upper(x) <= query.delta, low, high)[1]
-        below = _first_where(lambda x: self.lower(x) <= query.delta, low, high)[0]
-        return above, below
+        return (
+            _crossing(self.upper, query.delta, low, high)[1],
+            _crossing(self.lower, query.delta, low, high)[0],
+        )
 
 
-def _first_where(holds: Callable[[Floats], np.ndarray], low: float, high: float) -> tuple[float, float]:
-    """Neighbouring points: the last that was seen not to satisfy ``holds``, the first that was; (0, high) at worst."""
-    if holds(np.array([low]))[0]:
+def _crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> tuple[float, float]:
+    """Close points with function > level at the first and <= level at the second; (0, ...) or (..., high) at worst.
+
+    Finer and finer grids, then clusters around the root of the chord of ln function; what is returned was evaluated.
+    """
+    values = function(np.array([low, high]))
+    if values[0] <= level:
         return 0.0, low
-    for _ in range(8):
-        grid = np.linspace(low, high, 18)
-        at = holds(grid[1:-1])
-        first = int(at.argmax()) if at.any() else len(at)
-        low, high = float(grid[first]), float(grid[first + 1])
+    at = np.array([values[0], max(float(values[1]), level * 1e-9)])
+    for shares in (_GRID, _GRID, _CLUSTER, _CLUSTER, _CLUSTER):
+        rise = math.log(at[0] / level) if at[0] > level else 0.0
+        root = rise / math.log(at[0] / at[1]) if shares is _CLUSTER and at[0] > at[1] else 0.0
+        points = np.append(low + (high - low) * np.clip(root + shares, 0.0, 1.0), high)
+        values = np.append(function(points[:-1]), at[1])
+        above = np.flatnonzero(values > level)
+        if not above.size:
+            return low, float(points[0])
+        last = min(int(above[-1]), len(points) - 2)
+        low, high = float(points[last]), float(points[last + 1])
+        at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
     return low, high
 
 
-@dataclass
-class SetwiseCurve(Curve):
-    """The optimum for a charge of BR costs and costs with dominating pairs; see the module docstring."""
+_GRID = np.linspace(0, 1, 13)[:-1]
+_CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
 
-    epsilons: tuple[float, ...]
-    counts: State
-    dominated: Dominated
-    seconds: float = 10.0
-    _note: str = field(default="", init=False)
+
+class SetwiseCurve(Curve):
+    """The optimum for bounded-range costs and costs with dominating pairs; see the module docstring.
+
+    Args:
+        ranges: the ε's of the BR costs with counts, at least one.
+        rest: the other costs, of the types ``DOMINATED``.
+    """
+
+    def __init__(self, ranges: Mapping[float, int], rest: Charge) -> None:
+        self.ranges = dict(ranges)
+        self.rounded = _rounded_up(ranges, MOST_STATES)
+        self.rest = rest
+        self.parts = sources(rest)
+        whole = Charge({**rest.costs, **{BoundedRange(e): n for e, n in self.rounded.items()}})
+        self.top = pure_sum(whole)
+        self._log_mgf, self._rest_log_mgf = log_mgf(whole), log_mgf(rest)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ, each refined to a relative 1e-3."""
+        """Upper bound on δ, each refined to a relative 1e-3 or for ten seconds."""
         x = np.asarray(epsilon, dtype=float)
-        answers = [self.answer(Query(epsilon=float(e), deadline=time.monotonic() + self.seconds)) for e in x.ravel()]
-        return np.array([answer.value for answer in answers]).reshape(x.shape)
+        return np.array([self.answer(Query(epsilon=float(e))).value for e in x.ravel()]).reshape(x.shape)
 
     def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε, each refined to a relative 1e-3."""
+        """Upper bound on ε, each refined to a relative 1e-3 or for ten seconds."""
         d = np.asarray(delta, dtype=float)
-        answers = [self.answer(Query(delta=float(e), deadline=time.monotonic() + self.seconds)) for e in d.ravel()]
-        return np.array([answer.value for answer in answers]).reshape(d.shape)
-
-    @property
-    def top(self) -> float:
-        """The largest finite loss: no excess over p_inf from there on."""
-        return sum_up([sum_up(dict(zip(self.epsilons, self.counts, strict=True))), self.dominated.top])
-
-    def log_mgf(self, order: Floats) -> Floats:
-        """Upper bound on ln E e^{λL} of everything together."""
-        total = self.dominated.log_mgf(order)
-        for epsilon, times in zip(self.epsilons, self.counts, strict=True):
-            total = total + times * bounded_range_log_mgf(epsilon, order) * (1 + 2 * LOG_MGF_ERROR)
-        return total + np.array([log_one_minus_chernoff(float(one)) for one in order]) * (1 - 1e-14)
-
-    def chernoff(self, query: Query) -> tuple[float, float]:
-        """(bound on what is asked, its order λ)."""
-        low, high = -12.0, 12.0 - math.log(min(self.top, 1e4))
-        best, order = math.inf, 1.0
-        for _ in range(5):
-            grid = np.exp(np.linspace(low, high, 40))
-            if query.epsilon is not None:
-                values = self.log_mgf(grid) - grid * query.epsilon * (1 - 1e-15)
-            else:
-                values = (self.log_mgf(grid) - math.log(query.delta)) / grid
-            at = int(np.nanargmin(values))
-            best, order = min(best, float(values[at])), float(grid[at])
-            low, high = math.log(grid[max(at - 1, 0)]), math.log(grid[min(at + 1, 39)])
-        if query.epsilon is not None:
-            return min(1.0, float(outward(math.exp(min(best + 1e-12 * (1 + abs(best)), 0.0))))), order
-        return min(float(outward(max(best, 0.0), 1e-12)), self.top), order
+        return np.array([self.answer(Query(delta=float(e))).value for e in d.ravel()]).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
         """The answer, refined until the bracket is within ``query.rtol`` or time is up."""
@@ -202,72 +221,154 @@ class SetwiseCurve(Curve):
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
-        value, order = self.chernoff(query)
-        value = value if query.epsilon is None else max(value, FLOOR)
-        lower, steps, cost = 0.0, _FIRST_STEPS, math.prod(k + 1 for k in self.counts) * _SECONDS_PER_STATE
-        sigma = self._sigma(order)
-        centre, slack = (query.epsilon, 0.0) if query.epsilon is not None else (value - sigma / 2, sigma / 3)
-        note = ""
-        while True:
-            remaining = query.deadline - time.monotonic()
-            if cost > remaining:
-                note = "time ran out before the bracket was as narrow as asked"
-                break
-            began = time.monotonic()
-            try:
-                bracket = self._bracket(order, centre, slack, steps, query.deadline)
-            except OutOfTime:
-                note = "time ran out before the bracket was as narrow as asked"
-                break
-            found, proven = bracket.answer(query, max(centre - 5 * sigma, 0.0), value)
-            value, lower = min(value, found), max(lower, min(proven, found))
-            if value - lower <= query.rtol * value:
-                break
-            if steps >= _MOST_STEPS:
-                note = "the bracket cannot be made as narrow as asked"
-                break
-            ratio = math.sqrt((found - proven) / (0.7 * query.rtol * value))
-            grown = 2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2)
-            # The band is about sqrt(k) N nodes long; short ones are all edge, of N cells a node.
-            power = 1.2 if sum(self.counts) > 50 else 2.0
-            cost = (time.monotonic() - began) * (grown / steps) ** power
-            steps = grown
-            if query.epsilon is None:
-                centre, slack = (value + lower) / 2, max((value - lower) / 2, 0.02 * sigma)
-                order = self.chernoff(Query(epsilon=centre))[1]
-        return Answer(value, lower if lower > 0 else None, note)
+        return _Search(self, query).run()
 
-    def _sigma(self, order: float) -> float:
-        """Standard deviation of the whole loss (heuristic)."""
-        ranges = math.fsum(n * e * e for n, e in zip(self.counts, self.epsilons, strict=True)) / 4
-        return math.sqrt(ranges + self._dominated_moments(order)[1])
+    def chernoff(self, query: Query) -> tuple[float, float]:
+        """(upper bound on what is asked by the Rényi route, its order λ)."""
+        low, high = -12.0, 12.0 - math.log(min(self.top, 1e4))
+        best, order = math.inf, 1.0
+        for _ in range(5):
+            grid = np.exp(np.linspace(low, high, 40))
+            log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
+            peaks = np.array([log_peak(one) for one in grid.tolist()])
+            if query.epsilon is not None:
+                values = log_mgf_ + peaks - grid * query.epsilon
+            else:
+                values = (log_mgf_ + peaks - math.log(query.delta)) / grid
+            at = int(np.nanargmin(values))
+            best, order = min(best, float(values[at])), float(grid[at])
+            low, high = math.log(grid[max(at - 1, 0)]), math.log(grid[min(at + 1, 39)])
+        if query.epsilon is not None:
+            return min(1.0, max(float(outward(math.exp(min(best + 1e-12 * (1 + abs(best)), 0.0)))), FLOOR)), order
+        return min(float(outward(max(best, 0.0), 1e-12)), self.top), order
 
-    def _dominated_moments(self, order: float) -> tuple[float, float]:
-        """Tilted mean and variance of the loss of D, by differences (heuristic)."""
+    def moments(self, order: float) -> tuple[float, float]:
+        """Mean and variance of the loss of D under the tilt, by differences (a heuristic)."""
+        if not self.parts:
+            return 0.0, 0.0
         step = 1e-3 * order
-        down, here, up = self.dominated.log_mgf(np.array([order - step, order, order + step]))
+        down, here, up = self._rest_log_mgf(np.array([order - step, order, order + step])).tolist()
         return (up - down) / (2 * step), max((up - 2 * here + down) / step**2, 0.0)
 
-    def _bracket(self, order: float, centre: float, slack: float, steps: int, deadline: float) -> Bracket:
-        mean, variance = self._dominated_moments(order)
-        band = Band(self.epsilons, self.counts, order, centre - mean, variance + slack**2)
-        up, h_up = common_grid(self.epsilons, self.counts, steps, upper=True)
-        down, h_down = common_grid(self.epsilons, self.counts, steps, upper=False)
+    def sigma(self, order: float) -> float:
+        """About the standard deviation of the whole loss (a heuristic)."""
+        return math.sqrt(math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + self.moments(order)[1])
+
+    def bracket(self, order: float, around: tuple[float, float], steps: int, query: Query) -> Bracket:
+        """One run at a given fineness, sharp for x within a few times around[1] of around[0]; always sound."""
+        mean, variance = self.moments(order)
+        bands = []
+        for ranges in (self.rounded, self.ranges):
+            epsilons, counts = tuple(ranges), tuple(ranges.values())
+            bands.append(Band(epsilons, counts, order, around[0] - mean, variance + around[1] ** 2))
+        up, h_up = common_grid(bands[0].epsilons, bands[0].counts, steps, upper=True)
+        down, h_down = common_grid(bands[1].epsilons, bands[1].counts, steps, upper=False)
+        grids = self._grids(order, steps)
         return Bracket(
-            solve(band, up, h_up, upper=True, deadline=deadline),
-            solve_in_order(band, down, h_down, deadline=deadline),
-            self.dominated.atoms(True, 1 / steps),
-            self.dominated.atoms(False, 1 / steps),
+            solve(bands[0], up, h_up, upper=True, deadline=query.deadline),
+            solve_in_order(bands[1], down, h_down, deadline=query.deadline),
+            *(
+                Atoms.of(self.parts, grid, band.chernoff(band.counts), merge=grids[0].step)
+                for grid, band in zip(grids, bands, strict=True)
+            ),
         )
 
+    def _grids(self, order: float, steps: int) -> tuple[Grid, Grid]:
+        """Grids for D whose errors are well below those of N = ``steps`` in B, which are about 1/N² of the variance."""
+        sharpness = 0.1 / steps**2
+        spread = math.fsum(part.spread() for part in self.parts)
+        roundings = np.sum([part.roundings() for part in self.parts], axis=0) if self.parts else (1, 1)
+        typical = self.sigma(order) * math.sqrt(2 * max(1.0, math.log1p(order)))
+        coarsest = spread**0.5 / 4
+        above = min(math.sqrt(2 * sharpness * (spread + self.sigma(order) ** 2) / roundings[0]), coarsest)
+        below = min(2 * sharpness * typical / roundings[1], coarsest)
+        finest = 30 * math.sqrt(spread) / MOST_ATOMS
+        width = math.sqrt(4 * sharpness * spread / max(self.rest.count, 1))
+        return Grid(max(above, finest), order, 1), Grid(max(below, finest), order, -1, width)
 
-@bound("optimal_setwise", source="docs/setwise.md, Theorems A and B", takes=(PureDP, BoundedRange))
+
+class _Search:
+    """Refinement of one answer."""
+
+    def __init__(self, curve: SetwiseCurve, query: Query) -> None:
+        self.curve, self.query = curve, query
+        self.value, self.order = curve.chernoff(query)
+        self.lower = 0.0
+        self.sigma = curve.sigma(self.order)
+        if query.epsilon is not None:
+            self.around = query.epsilon, 0.0
+        else:
+            self.around = self.value - self.sigma / 2, self.sigma / 3
+
+    def run(self) -> Answer:
+        steps, seconds = FIRST_STEPS, SECONDS_PER_STATE * math.prod(n + 1 for n in self.curve.rounded.values())
+        while True:
+            began = time.monotonic()
+            if seconds > self.query.deadline - began:
+                return self.answer(TIME_RAN_OUT)
+            try:
+                gap = self.refine(steps)
+            except OutOfTime:
+                return self.answer(TIME_RAN_OUT)
+            if self.value - self.lower <= self.query.rtol * self.value:
+                return self.answer("")
+            if steps >= MOST_STEPS:
+                return self.answer("the bracket cannot be made as narrow as asked")
+            ratio = math.sqrt(gap / (0.7 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
+            finer = min(2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2), MOST_STEPS)
+            # The band is about sqrt(k) N nodes long; short ones are all edge, of N cells a node.
+            power = 1.2 if sum(self.curve.ranges.values()) > 50 else 2.0
+            seconds = (time.monotonic() - began) * (finer / steps) ** power
+            steps = finer
+
+    def refine(self, steps: int) -> float:
+        """One run; the width of its bracket."""
+        bracket = self.curve.bracket(self.order, self.around, steps, self.query)
+        low = max(self.around[0] - 5 * self.sigma, 0.0)
+        above, below = bracket.answer(self.query, low, self.value)
+        self.value, self.lower = min(self.value, above), max(self.lower, min(below, above))
+        if self.query.epsilon is None:
+            half = (self.value - self.lower) / 2
+            self.around = self.lower + half, max(half, 0.02 * self.sigma)
+            self.order = self.curve.chernoff(Query(epsilon=self.around[0]))[1]
+        return above - below
+
+    def answer(self, note: str) -> Answer:
+        if self.curve.rounded != self.curve.ranges and note:
+            note += "; different epsilons of bounded range were rounded up to " + str(sorted(self.curve.rounded))
+        return Answer(self.value, self.lower if self.lower > 0 else None, note)
+
+
+def _rounded_up(ranges: Mapping[float, int], most: int) -> dict[float, int]:
+    """The ε's with neighbours joined at the larger one, cheapest first, until at most ``most`` multisets are left."""
+    rounded = dict(sorted(ranges.items()))
+    while math.prod(n + 1 for n in rounded.values()) > most and len(rounded) > 1:
+        epsilons = list(rounded)
+        low, high = min(pairwise(epsilons), key=lambda pair: rounded[pair[0]] * (pair[1] ** 2 - pair[0] ** 2))
+        rounded[high] += rounded.pop(low)
+    return rounded
+
+
+class _ProductCurve(SetwiseCurve):
+    """The same without bounded-range costs: the product of the dominating pairs."""
+
+    def answer(self, query: Query) -> Answer:
+        """The certified bracket of the product."""
+        if query.epsilon is None and query.delta <= 0:
+            return Answer(self.top)
+        found = certified_bracket(self.rest, query)
+        return Answer(found.upper, found.lower, found.note)
+
+
+@bound(
+    "optimal_setwise",
+    source="docs/setwise.md, Theorems A and B; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
+    takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
+)
 def optimal_setwise(charge: Charge) -> Curve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
-    ranges = {
-        cost.epsilon: times for cost, times in sorted(charge.of(BoundedRange).items(), key=lambda c: c[0].epsilon)
-    }
+    if charge.of(ZCDP, CDP):
+        raise NotApplicable("ZCDP and CDP costs have no dominating pair: combine them by renyi")
+    ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
     rest = Charge({cost: times for cost, times in charge if not isinstance(cost, BoundedRange)})
-    if not ranges:
-        raise NotApplicable("no bounded-range cost: optimal_dp and its kin are exact")
-    return SetwiseCurve(tuple(ranges), tuple(ranges.values()), Dominated.of(rest))
+    return SetwiseCurve(ranges, rest) if ranges else _ProductCurve({}, rest)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptopk.accounting.bounds import compose
-from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.costs import ZCDP, BoundedRange, Charge, PureDP
 from dptopk.errors import IncompatibleCosts
 
 SETWISE = {"bound": "optimal_setwise"}
@@ -81,6 +81,46 @@ def test_out_of_time_the_answer_is_still_an_upper_bound() -> None:
     assert hurried.epsilon >= compose(charge, delta=1e-6, rtol=0.01, **SETWISE).lower
 
 
-def test_without_bounded_range_the_exact_bounds_are_named() -> None:
-    with pytest.raises(IncompatibleCosts, match="optimal_dp"):
-        compose(Charge({PureDP(0.1): 3}), delta=1e-6, **SETWISE)
+@pytest.mark.parametrize("rest", ["5*DP(0.1)", "GDP(0.3)", "3*DP(0.1) + 2*DP(0.25)", "4*MultiDP(0.5:0, 0.2:1e-3)"])
+def test_without_bounded_range_it_is_the_product_of_the_pairs(rest: str) -> None:
+    charge = Charge.parse(rest)
+    found, other = compose(charge, delta=1e-4, **SETWISE), compose(charge, delta=1e-4)
+    assert other.name != "optimal_setwise"
+    assert found.lower <= other.epsilon
+    assert (other.lower or 0.0) <= found.epsilon
+    assert found.epsilon == pytest.approx(other.epsilon, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["2*DP(0.2)", "GDP(0.5)", "3*DGauss(5.0, 1)", "2*MultiDP(0.5:0, 0.2:1e-3)", "DP(0.1) + GDP(0.3) + DP(0.2, 1e-9)"],
+)
+def test_dominated_costs_beside_bounded_range(rest: str) -> None:
+    ranges = Charge({BoundedRange(0.2): 8})
+    both = Charge.join(ranges, Charge.parse(rest))
+    found = compose(both, delta=1e-6, **SETWISE)
+    assert found.epsilon - found.lower <= 1e-3 * found.epsilon
+    for part in (ranges, Charge.parse(rest)):  # adding costs never lowers ε
+        assert found.epsilon >= (compose(part, delta=1e-6, **SETWISE).lower or 0.0)
+    # A pair of ε-DP is dominated by ε-BR's own pairs at 2ε, and an ε-BR cost by ε-DP.
+    worse = Charge.join(Charge({PureDP(0.2): 8}), Charge.parse(rest))
+    assert found.lower <= compose(worse, delta=1e-6, **SETWISE).epsilon
+    assert found.epsilon <= compose(both, delta=1e-6, bound="renyi").epsilon
+
+
+def test_costs_without_a_pair_are_left_to_the_renyi_route() -> None:
+    with pytest.raises(IncompatibleCosts, match="renyi"):
+        compose(Charge({BoundedRange(0.1): 3, ZCDP(0.01): 1}), delta=1e-6, **SETWISE)
+
+
+def test_many_different_ranges_are_rounded_up_and_say_so() -> None:
+    charge = Charge({BoundedRange(0.05 + i / 1000): 3 for i in range(20)})  # 4^20 multisets
+    found = compose(charge, delta=1e-6, max_seconds=6.0, **SETWISE)
+    assert "rounded up" in found.note
+    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.07): 60}), delta=1e-6, **SETWISE).epsilon
+
+
+def test_a_charge_may_be_written_in_any_order() -> None:
+    one = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.5): 2, PureDP(0.1): 1}), delta=1e-5, **SETWISE)
+    other = compose(Charge({PureDP(0.1): 1, BoundedRange(0.5): 2, BoundedRange(0.2): 3}), delta=1e-5, **SETWISE)
+    assert one == other
