@@ -22,6 +22,7 @@ from dptopk.accounting.constraints import NUDGE, mixture
 from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, Floats, outward
 from dptopk.accounting.log_mgf import LOG_MGF_ERROR, ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.pure_dp import pure_epsilons
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
 
 __all__ = ["log_mgf", "renyi", "renyi_curve"]
@@ -116,15 +117,12 @@ def log_mgf(charge: Charge) -> LogMGF:
     return total
 
 
-def pure_sum(charge: Charge) -> float:
+def _largest_loss(charge: Charge) -> float:
     """Sum of the ε's when every cost implies pure DP, else inf."""
-    epsilons: dict[float, int] = {}
-    for cost, times in charge:
-        pure = implied(cost).pure
-        if pure is None:
-            return np.inf
-        epsilons[pure(cost)] = epsilons.get(pure(cost), 0) + times
-    return sum_up(epsilons)
+    try:
+        return sum_up(pure_epsilons(charge))
+    except NotApplicable:
+        return math.inf
 
 
 @bound(
@@ -135,4 +133,4 @@ def pure_sum(charge: Charge) -> float:
 )
 def renyi(charge: Charge) -> Curve:
     """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""
-    return renyi_curve(log_mgf(charge), pure_sum(charge))
+    return renyi_curve(log_mgf(charge), _largest_loss(charge))
