@@ -16,6 +16,7 @@ from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.tails import (
+    density,
     gaussian_difference_tail,
     gaussian_edge_mass,
     gaussian_tail,
@@ -82,7 +83,7 @@ class KnownGaussian(CountingMechanism):
         if scale >= 2:
             return scale
         n = np.arange(-60.0, 61.0)
-        weights = np.exp(-((n / scale) ** 2) / 2)
+        weights = density(n, scale)
         return float(np.sqrt((weights * n**2).sum() / weights.sum()))
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from dptopk.errors import InvalidParameter
 
 __all__ = [
+    "density",
     "gaussian_difference_tail",
     "gaussian_edge_mass",
     "gaussian_tail",
@@ -70,6 +72,13 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     return _outward(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
 
 
+def density(n: np.ndarray[Any, Any] | np.float64, scale: float) -> np.ndarray[Any, Any] | np.float64:
+    """The Gaussian weight exp(-n²/(2 scale²)); a square that overflows gives 0."""
+    with np.errstate(over="ignore"):
+        weight: np.ndarray[Any, Any] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
+    return weight
+
+
 def _half_sum(scale: float, c: int) -> float:
     """Upper bound on the sum of exp(-n²/(2 scale²)) over n > c, c >= 0."""
     from scipy.special import erfc
@@ -81,7 +90,7 @@ def _half_sum(scale: float, c: int) -> float:
         # The terms fall, so what is left after the last one is at most the integral from it.
         terms = max(64, math.ceil(10 * scale))
         n = np.arange(c + 1, c + 1 + terms, dtype=np.float64)
-        return float(np.exp(-((n / scale) ** 2) / 2).sum()) + integral(c + terms)
+        return float(density(n, scale).sum()) + integral(c + terms)
     # Convex beyond one scale: each term is at most the integral over the unit interval around it.
     return integral(c + 0.5 if c >= scale else c)
 
@@ -95,7 +104,7 @@ def _theta(scale: float, offset: float = 0.0) -> float:
             * (1 + 2 * math.cos(2 * math.pi * offset) * math.exp(-2 * (math.pi * scale) ** 2))
         )
     n = np.arange(-60.0, 61.0) + offset
-    return float(np.exp(-((n / scale) ** 2) / 2).sum())
+    return float(density(n, scale).sum())
 
 
 def gaussian_tail(scale: float, c: int) -> float:
@@ -114,7 +123,7 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
         return _outward(_half_sum(wide, c) * _theta(narrow) / _theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, _theta(narrow), _theta(narrow, 0.5))
-    kept = float((np.exp(-((d / scale) ** 2) / 4) * weights).sum())
+    kept = float((density(d, wide) * weights).sum())
     rest = _half_sum(wide, c + 160) * _theta(narrow)
     return _outward((kept + rest) / _theta(scale) ** 2)
 
@@ -126,8 +135,8 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     """
     step = -(-width // EDGE_POINTS)  # the density falls, so its value at the left end bounds a whole step
     n = np.arange(bound - width + 1, bound + 1, step, dtype=np.float64)
-    edge = step * float(np.exp(-((n / scale) ** 2) / 2).sum())
-    outermost = math.exp(-((bound / scale) ** 2) / 2)
+    edge = step * float(density(n, scale).sum())
+    outermost = float(density(np.float64(bound), scale))
     total = max(_theta(scale) - 2 * _half_sum(scale, bound), 1 + 2 * bound * outermost)
     return _outward(edge / total)
 
