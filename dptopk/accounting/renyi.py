@@ -25,7 +25,7 @@ from dptopk.accounting.log_mgf import LOG_MGF_ERROR, ChernoffCurve, bounded_rang
 from dptopk.accounting.pure_dp import pure_epsilons
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
 
-__all__ = ["log_mgf", "renyi", "renyi_curve"]
+__all__ = ["log_mgf", "pure_sum", "renyi", "renyi_curve"]
 
 LogMGF = Callable[[Floats], Floats]
 
@@ -117,7 +117,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     return total
 
 
-def _largest_loss(charge: Charge) -> float:
+def pure_sum(charge: Charge) -> float:
     """Sum of the ε's when every cost implies pure DP, else inf."""
     try:
         return sum_up(pure_epsilons(charge))
@@ -133,4 +133,4 @@ def _largest_loss(charge: Charge) -> float:
 )
 def renyi(charge: Charge) -> Curve:
     """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""
-    return renyi_curve(log_mgf(charge), _largest_loss(charge))
+    return renyi_curve(log_mgf(charge), pure_sum(charge))
