@@ -56,8 +56,9 @@ class Release:
     def intervals(self, *, confidence: float = 0.95) -> pd.DataFrame:
         """Confidence intervals for the true counts: columns rank, label, low, high; post-processing, costs nothing.
 
-        Exact for each label by itself: it covers its true count with probability at least ``confidence``, from the
-        known law of the noise around the noisy count (before any fit), cut at 0.
+        Exact for each label that was chosen without a look at this noise: the interval covers its true count with
+        probability at least ``confidence``, by the known law of the noise around the noisy count (before any fit), cut
+        at 0. Rows kept because their noisy counts were the largest are covered less often.
 
         Raises:
             InvalidParameter: when the mechanism released no counts, or only counts that passed a noisy threshold
