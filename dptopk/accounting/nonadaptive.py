@@ -196,7 +196,7 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     """Between which indices the bracket of R(l) seems to cross 1: a maximum of G lies there if R falls."""
     low, high = [0, 0], [_last_index(epsilon, count, x)] * 2  # rising before low, falling from high on
     while low[0] < high[0] or low[1] < high[1]:
-        probe = np.unique(np.linspace(low, [max(h - 1, 0) for h in high], 16).astype(int))
+        probe = np.unique(np.linspace(low, [max(h - 1, 0) for h in high], 32).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
         for side, values in enumerate(bounds):
             rising = probe[np.nan_to_num(values, nan=0.0) > 0]

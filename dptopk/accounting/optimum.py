@@ -81,8 +81,6 @@ class OptimumCurve(Curve):
 
     def _root(self, log_target: float) -> float:
         """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed."""
-        if self.nearby(0.0).log_value <= log_target and self.everywhere(0.0).upper <= log_target:
-            return 0.0
         x = self._guess(log_target)
         nudge = 0.0
         for attempt in range(60):
@@ -94,7 +92,7 @@ class OptimumCurve(Curve):
             if excess <= 0:
                 return x
             step = excess / -point.slope if point.slope < 0 else math.inf
-            nudge = min(step, (self.epsilon_max - x) / 2) + 4e-15 * 2**attempt * x
+            nudge = min(step, (self.epsilon_max - x) / 2) + 4e-15 * 2**attempt * max(x, 1e-3 * self.epsilon_max)
         return self.epsilon_max
 
     def _guess(self, log_target: float) -> float:
@@ -106,8 +104,10 @@ class OptimumCurve(Curve):
             excess = point.upper - log_target
             low, high = (x, high) if excess > 0 else (low, x)
             newton = x - excess / point.slope if point.slope < 0 else math.nan
-            if abs(newton - x) <= 1e-8 * x:  # convergence is quadratic
-                return newton
+            if abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high:  # convergence is quadratic
+                return newton if low <= newton <= high else x
+            if low == 0 and newton <= 0 and self.nearby(0.0).upper <= log_target:
+                return 0.0
             x = newton if low < newton < high else low + (high - low) / 2
         return x
 

@@ -35,7 +35,7 @@ def log_binomial_pmf(successes: ArrayLike, trials: ArrayLike, success: ArrayLike
     0.250282287598
     """
     i, n, p, q = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (successes, trials, success, failure)))
-    rest = n - i
+    p, q, rest = p + 0.0, q + 0.0, n - i  # no negative zeros
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = (
             _stirling_error(n)

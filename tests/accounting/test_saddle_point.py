@@ -24,4 +24,5 @@ def test_small_cases_and_certain_outcomes():
     assert np.exp(log_binomial_pmf([0, 1, 2], 2, 0.5, 0.5)) == pytest.approx([0.25, 0.5, 0.25], rel=1e-15)
     assert log_binomial_pmf([0, 1], 1, 0.0, 1.0).tolist() == [0.0, -np.inf]
     assert log_binomial_pmf([0, 1], 1, 1.0, 0.0).tolist() == [-np.inf, 0.0]
+    assert log_binomial_pmf([0, 1, 5], 5, -0.0, 1.0).tolist() == [0.0, -np.inf, -np.inf]
     assert float(log_binomial_pmf(0, 0, 0.3, 0.7)) == 0.0
