@@ -39,8 +39,8 @@ INTERACTIONS = ("batch", "ordered", "setwise", "filter")
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
 _MODULES = (
-    "pure_dp", "two_epsilon", "heterogeneous", "gaussian", "nonadaptive", "mixed", "bounded_range", "concentrated",
-    "renyi", "multi_dp", "setwise",
+    "pure_dp", "two_epsilon", "heterogeneous", "gaussian", "nonadaptive", "br_heterogeneous", "mixed", "bounded_range",
+    "concentrated", "renyi", "multi_dp", "setwise",
 )  # fmt: skip
 
 
