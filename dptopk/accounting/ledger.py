@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger_state import DatasetState, LedgerState, account_of, fits, terms_of
@@ -60,14 +60,29 @@ class Ledger:
             raise InvalidParameter("key must not be empty")
         self._store = Store(url, key=secret, read_only=read_only)
         self._state = LedgerState(secret)
-        if not read_only:
+        try:
+            self._initialise(test)
+        except BaseException:
+            self.close()
+            raise
+
+    def _initialise(self, test: bool) -> None:
+        """Read the log; write its first entry when it is new."""
+        if not self._store.read_only:
             self._store.create()
         with self._write() as log:
             if self._state.last[0] == 0:
-                if read_only:
+                if self._store.read_only:
                     raise LedgerError("the ledger is empty: it was never initialised")
-                body = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": secret is not None, "test": test}
+                keyed = self._store.key is not None
+                body = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": keyed, "test": test}
                 self._append(log, "ledger", "", "", body)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # Writing
 
