@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -241,13 +241,14 @@ def outcomes(parts: Parts) -> int:
     return math.prod(_outcomes(len(responses), times) for responses, times in parts)
 
 
+@cache
 def _outcomes(kinds: int, count: int) -> int:
     """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is hopeless."""
     if kinds == 1 and count <= 30_000:
         return count + 1
     if kinds == 2:
         return (count + 1) ** 2
-    if count > 150:
+    if count > 150 or kinds > 6:
         return MOST_OUTCOMES**2
     return sum((j + 1) ** 2 * _outcomes(kinds - 2, count - j) for j in range(count + 1))
 
