@@ -314,7 +314,7 @@ class _Search:
                 return self.answer("")
             if steps >= MOST_STEPS:
                 return self.answer("the bracket cannot be made as narrow as asked")
-            ratio = math.sqrt(gap / (0.7 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
+            ratio = math.sqrt(gap / (0.5 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
             finer = min(2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2), MOST_STEPS)
             # The band is about sqrt(k) N nodes long; short ones are all edge, of N cells a node.
             power = 1.2 if sum(self.curve.ranges.values()) > 50 else 2.0
