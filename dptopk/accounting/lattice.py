@@ -49,8 +49,12 @@ Indices = NDArray[np.int64]
 ALIASED = 1e-12
 # Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.
 SNAP = 1e-9
-# Rows of a bundle handled together, and the number of atoms above which a row has its own FFT.
-BLOCK, SPARSE = 16, 24
+# Rows handled together, and the grid cells they come from.
+BLOCK, CELLS = 64, 8
+# A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
+FFT_WORTH = 2
+# A modulus at which a frequency is given up.
+FAINT = 1e-30
 # An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
 FFT_ERROR = 8.0
 
@@ -255,15 +259,12 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int) -> L
     placed = [_place(item, step, tilt, side) for item in pairs]
     low, high, aliased = _window(placed)
     length = _fast_length(high - low + 1)
-    spectrum = np.ones(length // 2 + 1, dtype=complex)
-    error_per_frequency = 0.0
+    spectrum = _Spectrum(length)
     for item in placed:
-        factor, factor_error = _spectrum(item, length)
-        spectrum *= factor
-        error_per_frequency += factor_error
-    masses = np.roll(np.fft.irfft(spectrum, length), -(low % length))
+        spectrum.multiply(item)
+    masses = np.roll(np.fft.irfft(spectrum.values(), length), -(low % length))
     # Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over sqrt(n).
-    numerical = math.sqrt(length) * (error_per_frequency + FFT_ERROR * math.log2(length + 1) * EPS)
+    numerical = math.sqrt(length) * (spectrum.error + FFT_ERROR * math.log2(length + 1) * EPS)
     log_scale = math.fsum(item.count * item.log_scale for item in placed)
     shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * max(abs(low), abs(high))
     return LossDistribution(
@@ -315,32 +316,63 @@ def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
     return low, high, 0.0 if (low, high) == (least, most) else ALIASED
 
 
-def _spectrum(item: _Placed, length: int) -> tuple[NDArray[np.complex128], float]:
-    """Product over the rows, to the power count, of their characteristic functions; bound on its absolute error."""
-    rows, atoms = item.masses.shape
-    total = np.ones(length // 2 + 1, dtype=complex)
-    error = 0.0
-    if atoms > SPARSE:
-        for indices, masses in zip(item.indices, item.masses, strict=True):
-            dense = np.bincount(indices % length, masses, minlength=length)
-            total *= np.fft.rfft(dense)
-            norm = math.sqrt(length) * float(np.linalg.norm(dense))
-            error += (FFT_ERROR * math.log2(length + 1) * min(norm, math.sqrt(length)) + 8) * EPS
-    else:
-        roots = np.exp(-2j * np.pi / length * np.arange(length))
-        frequencies = np.arange(length // 2 + 1)
-        order = np.argsort(item.indices[:, 0], kind="stable")
-        for start in range(0, rows, BLOCK):
-            block = order[start : start + BLOCK]
-            points, place = np.unique(item.indices[block], return_inverse=True)
-            weights = np.zeros((block.size, points.size))
-            np.add.at(weights, (np.arange(block.size)[:, None], place.reshape(block.size, -1)), item.masses[block])
-            basis = roots[(points[:, None] % length) * frequencies % length]
+class _Spectrum:
+    """A product of characteristic functions at the frequencies 0 .. n/2 of a grid of n points.
+
+    No factor exceeds 1, so a frequency at which the product has become FAINT stays so: it is given up, as 0. Sums of
+    many losses are smooth; after a few dozen factors few frequencies are left.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._roots = np.exp(-2j * np.pi / length * np.arange(length))
+        self._active = np.arange(length // 2 + 1)
+        self._values = np.ones(self._active.size, dtype=complex)
+        self.error = FAINT  # bound on the absolute error at any frequency
+
+    def values(self) -> NDArray[np.complex128]:
+        """The product at all frequencies."""
+        full = np.zeros(self._length // 2 + 1, dtype=complex)
+        full[self._active] = self._values
+        return full
+
+    def multiply(self, item: _Placed) -> None:
+        """Multiply by the characteristic functions of all rows, to the power count."""
+        for rows in _blocks(item.indices[:, 0]):
+            points, place = np.unique(item.indices[rows], return_inverse=True)
+            place = place.reshape(rows.size, -1)
+            if rows.size == 1 and points.size * self._active.size > FFT_WORTH * self._length:
+                self._by_fft(item.indices[rows[0]], item.masses[rows[0]], item.count)
+                continue
+            weights = np.zeros((rows.size, points.size))
+            np.add.at(weights, (np.arange(rows.size)[:, None], place), item.masses[rows])
+            basis = self._roots[(points[:, None] % self._length) * self._active % self._length]
             # A real matrix times a complex one: twice as fast on the pairs (real, imaginary).
-            values = (weights @ basis.view(float)).view(complex)
-            total *= np.multiply.reduce(values, axis=0)
-            error += block.size * (points.size + 16) * EPS
-    return _power(total, item.count), item.count * error
+            factors = (weights @ basis.view(float)).view(complex)
+            self._factor(np.multiply.reduce(factors, axis=0), item.count, rows.size * (points.size + 16) * EPS)
+
+    def _by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
+        dense = np.bincount(indices % self._length, masses, minlength=self._length)
+        norm = math.sqrt(self._length) * min(float(np.linalg.norm(dense)), 1.0)
+        error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
+        self._factor(np.fft.rfft(dense)[self._active], count, error)
+
+    def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
+        self._values = self._values * _power(factor, count)
+        self.error += count * (error + 4 * EPS)
+        alive = np.abs(self._values) > FAINT
+        if 2 * np.count_nonzero(alive) < alive.size:
+            self._active, self._values = self._active[alive], self._values[alive]
+
+
+def _blocks(cells: Indices) -> list[Indices]:
+    """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled order."""
+    order = np.argsort(cells, kind="stable")
+    rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])
+    groups = np.split(order, np.flatnonzero(np.diff(rank // CELLS)) + 1)
+    blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / BLOCK))]
+    # Losses of different sizes together make the spectrum faint sooner.
+    return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
 
 
 def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
