@@ -40,6 +40,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEW = 32  # so few candidates are not worth pruning
+BLOCK = 1 << 14  # candidates whose temporary arrays fit into the cache
 
 
 def br_nonadaptive_delta(epsilon: float, count: int, epsilon_global: ArrayLike) -> Floats:
@@ -132,11 +133,13 @@ def candidates(epsilon: float, count: int, epsilon_global: float) -> Ints:
     every = np.arange(last + 1)
     if last < FEW:
         return every
-    low, high = _log_ratio(epsilon, count, epsilon_global, every[:-1].astype(float))
-    margin = 1e-8  # above the error of low and high; NaN counts as undecided
-    may_rise = np.concatenate([[True], ~(high < -margin)])  # G(l) >= G(l-1) is possible
-    may_fall = np.concatenate([~(low > margin), [True]])  # G(l) >= G(l+1) is possible
-    kept: Ints = every[may_rise & may_fall]
+    margin = 1e-8  # above the error of the bounds; NaN counts as undecided
+    rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # surely, from l to l + 1
+    for begin in range(0, last, BLOCK):
+        block = slice(begin, min(begin + BLOCK, last))
+        low, high = _log_ratio(epsilon, count, epsilon_global, every[block].astype(float))
+        rises[block], falls[block] = low > margin, high < -margin
+    kept: Ints = every[np.append(~rises, True) & np.append(True, ~falls)]
     return kept
 
 

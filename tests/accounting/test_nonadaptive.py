@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dptopk.accounting.bounded_range import adaptivity_gap, mgf_epsilon
+from dptopk.accounting.bounded_range import adaptivity_gap, mgf_delta, mgf_epsilon
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.nonadaptive import (
     _best,
@@ -164,6 +164,7 @@ def test_adaptive_analyst_does_no_worse_and_gains_where_theory_says(epsilon, cou
         if gap is True:
             assert free > fixed
         assert free > fixed * 0.95  # the grid of t costs a little
+        assert free <= float(mgf_delta(epsilon, count, x))
     assert adaptivity_gap(0.5, 4, 0.25) is True
 
 
