@@ -140,4 +140,7 @@ def _slope(left: Pair, right: Pair) -> float:
     """
     (a, delta_a), (b, delta_b) = left, right
     ratio = math.exp(b - a) * (1 + math.exp(-b)) / (1 + math.exp(-a))
-    return (delta_b - ratio * delta_a) / (-math.expm1(b - a) / (1 + math.exp(-a)))
+    rise, run = delta_b - ratio * delta_a, -math.expm1(b - a) / (1 + math.exp(-a))
+    if run == 0:  # the ε's differ by less than the smallest float: whichever has the larger δ is dropped
+        return math.inf if rise > 0 else -math.inf
+    return rise / run

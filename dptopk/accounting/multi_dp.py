@@ -76,8 +76,9 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsil
         epsilon_global: ε >= 0 of the composition, any shape.
 
     Returns:
-        Upper bounds on δ of the same shape: exact to a relative error below 1e-11 while the outcomes can be listed
-        (two constraints: k < 2000), else of a bracket on a grid (``multi_dp_bracket``).
+        Upper bounds on δ of the same shape. While the outcomes can be listed (two constraints: k < 2000) they are exact
+        to a relative error of about 1e-11, plus 4e-15 k ε_1 for the rounding of the losses; else they are the upper
+        side of a bracket on a grid (``multi_dp_bracket``).
 
     Raises:
         InvalidParameter: on arguments outside their ranges.

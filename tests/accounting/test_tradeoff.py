@@ -99,6 +99,13 @@ def test_nearly_equal_constraints_do_no_harm(constraints, gap):
     np.testing.assert_allclose(PiecewiseLinear.from_constraints(doubled).delta(x), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_epsilons_that_differ_by_a_denormal_number():
+    """Between them 1/(1 + e^ε) does not move: the smaller δ wins, whichever ε it is at."""
+    for deltas in ((0.5, 0.4), (0.4, 0.5)):
+        worst = mixture(zip((3e-311, 2e-311), deltas, strict=True))
+        assert [delta for _, delta in worst.active] == [0.4]
+
+
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
 def test_gaussian_against_mpmath(mu):
     f = GaussianTradeoff(mu)
