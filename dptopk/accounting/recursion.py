@@ -50,6 +50,7 @@ __all__ = [
     "OutOfTime",
     "ValueFunction",
     "common_grid",
+    "first_steps",
     "lower_step",
     "solve",
     "solve_in_order",
@@ -71,9 +72,9 @@ class OutOfTime(Exception):
     """The deadline passed before the recursion was done."""
 
 
-def step_slack(epsilon: float) -> float:
+def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
-    return 64 * ROUNDOFF * (2 + math.exp(min(epsilon, 600.0)) / math.expm1(min(epsilon, 600.0))) + 2 * TOLERANCE
+    return 32 * ROUNDOFF * (4 + N * h + N / -math.expm1(-N * h)) + 2 * TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Layer:
             return bounds
         # The chord from H(0) = 1 to the first node.
         chord = 1 - (1 - edge) * np.exp((nodes - self.first) * h) * (1 - 8 * ROUNDOFF)
-        highest: Floats = np.minimum(np.maximum(chord, edge), self._chernoff(nodes, h))
+        highest: Floats = np.minimum(np.maximum(chord * (1 + 4 * ROUNDOFF), edge), self._chernoff(nodes, h))
         return highest
 
     def _right(self, nodes: Nodes, h: float) -> Floats:
@@ -180,12 +181,12 @@ class _Geometry:
     def __init__(self, N: int, h: float, sign: int) -> None:
         self.N, self.h = N, h
         self.E, self.ratio = math.exp(N * h), math.exp(h)
-        self.slack = 1 + sign * step_slack(N * h)
+        self.slack = 1 + sign * step_slack(N, h)
         self.scale = self.slack / math.expm1(N * h)
-        t = np.arange(N + 1) * h
-        self.omega = np.exp(t)
-        self.near = self.omega * np.expm1(N * h - t) * self.scale  # (E - ω)/(E - 1)
-        self.far = np.expm1(t) * self.scale  # (ω - 1)/(E - 1)
+        offsets = np.arange(N + 1)
+        self.omega = np.exp(offsets * h)
+        self.near = self.omega * np.expm1((N - offsets) * h) * self.scale  # (E - ω)/(E - 1)
+        self.far = np.expm1(offsets * h) * self.scale  # (ω - 1)/(E - 1)
 
 
 _geometry = lru_cache(maxsize=64)(_Geometry)
@@ -332,29 +333,33 @@ class ValueFunction:
         node = np.floor(x / self.h)
         first, last = int(node.min()) - 1, int(node.max()) + 2
         values = self.nodes(first, last)
-        share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         at = node.astype(int) - first
+        share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         chord = values[at] - (values[at] - values[at + 1]) * share
-        # Rounding moves x by some ulps, and with it the share: a relative error of the drop over one cell.
-        moved = 8 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
-        bounds: Floats = chord * (1 + 4 * ROUNDOFF) + (values[at] - values[at + 1]) * moved
+        bounds: Floats = chord * (1 + 4 * ROUNDOFF) + (values[at - 1] - values[at + 1]) * self._moved(x)
         return bounds
+
+    def _moved(self, x: NDArray[Any]) -> Floats:
+        """How far rounding can move x within a cell, as a share of the cell."""
+        moved: Floats = 8 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
+        return moved
 
     def lower(self, x: Floats, above: ValueFunction) -> Floats:
         """Lower bound at any x (of a lower value function, given an upper one).
 
         H is convex: left of a node it lies above the line through the node and any point further right, so a lower
-        bound at the node and an upper one to its right give a lower bound in between.
+        bound at the node and an upper one to its right give a lower bound in between. And should rounding have put x
+        beyond the node, H falls there no faster than it does left of the node.
         """
         node = np.ceil(x / self.h)
-        first, last = int(node.min()), int(node.max()) + 1
+        first, last = int(node.min()), int(node.max())
         values = self.nodes(first, last)
-        right = above.upper(np.arange(first + 1, last + 1) * self.h)
+        upper = above.upper(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         share = np.clip(-np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
-        moved = 8 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
-        rise = np.maximum(values[at] - right[at], 0.0) * np.maximum(share - moved, 0.0)
-        bounds: Floats = (values[at] + rise) * (1 - 8 * ROUNDOFF)
+        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - self._moved(x), 0.0)
+        fall = (upper[at] - values[at]) * self._moved(x)
+        bounds: Floats = np.maximum((values[at] + rise) * (1 - 8 * ROUNDOFF) - fall, 0.0)
         return bounds
 
 
@@ -417,7 +422,9 @@ def solve_in_order(band: Band, steps: tuple[int, ...], h: float, *, deadline: fl
             before = state
             continue
         N = next(N for N, now, then in zip(steps, state, before, strict=True) if now > then)
-        layer = Layer(first, lower_step(layer.extended(first - N, last + N, h), N, h), 0, 0.0, 1.0, False)
+        values = layer.extended(first - N, last + N, h)
+        # An ε that is rounded down to 0 is not played.
+        layer = Layer(first, lower_step(values, N, h) if N else values, 0, 0.0, 1.0, False)
         before = state
     if layer is None:
         raise ValueError("no state")
@@ -442,17 +449,30 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
     largest = max(epsilons)
     if len(epsilons) == 1:
         return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
-    rounded = math.ceil if upper else math.floor
-    nudge = -1e-9 if upper else 1e-9
-
-    def change(n: int) -> float:
-        moved = (rounded(e / largest * n + nudge) / n * largest for e in epsilons)
-        excess = math.fsum(k * abs(m * m - e * e) for m, e, k in zip(moved, epsilons, counts, strict=True))
-        return excess + sum(counts) * (largest / n) ** 2 / 4
-
-    best = min(range(steps, 2 * steps + 1), key=change)
-    each = tuple(max(rounded(e / largest * best + nudge), 1 if upper else 0) for e in epsilons)
+    best = min(range(steps, 2 * steps + 1), key=lambda n: _change(epsilons, counts, n, upper=upper))
+    each = tuple(_rounded(epsilon / largest * best, upper=upper) for epsilon in epsilons)
     return each, _exact_step(epsilons, each, largest / best, upper=upper)
+
+
+def first_steps(epsilons: tuple[float, ...], counts: State, steps: int, most: int) -> int:
+    """``steps``, doubled until rounding the ε's to the grid changes Σ ε² by at most a fiftieth."""
+    total = math.fsum(k * e * e for e, k in zip(epsilons, counts, strict=True))
+    while (
+        steps < most and min(_change(epsilons, counts, n, upper=True) for n in range(steps, 2 * steps + 1)) > total / 50
+    ):
+        steps *= 2
+    return min(steps, most)
+
+
+def _rounded(multiple: float, *, upper: bool) -> int:
+    return math.ceil(multiple - 1e-9) if upper else math.floor(multiple + 1e-9)
+
+
+def _change(epsilons: tuple[float, ...], counts: State, n: int, *, upper: bool) -> float:
+    """By how much a grid with n steps for the largest ε changes the variance Σ ε², interpolation included, about."""
+    step = max(epsilons) / n
+    moved = (step * _rounded(epsilon / step, upper=upper) for epsilon in epsilons)
+    return math.fsum(k * (abs(m * m - e * e) + step**2 / 4) for m, e, k in zip(moved, epsilons, counts, strict=True))
 
 
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:

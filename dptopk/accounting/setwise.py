@@ -33,6 +33,7 @@ from dptopk.accounting.recursion import (
     OutOfTime,
     ValueFunction,
     common_grid,
+    first_steps,
     solve,
     solve_in_order,
 )
@@ -48,6 +49,7 @@ SECONDS_PER_STATE = 1.5e-4
 MOST_STATES = 6_000
 # Sums of losses of D that are listed one by one, and that a grid may hold.
 LISTED, MOST_ATOMS = 4_000, 200_000
+LARGEST_RANGE = 100.0  # e^ε and its products must not overflow
 TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
 
 
@@ -231,8 +233,9 @@ class SetwiseCurve(Curve):
             grid = np.exp(np.linspace(low, high, 40))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
+            log_mgf_ += 1e-14 * np.abs(peaks)
             if query.epsilon is not None:
-                values = log_mgf_ + peaks - grid * query.epsilon
+                values = log_mgf_ + peaks - grid * query.epsilon * (1 - 1e-14)
             else:
                 values = (log_mgf_ + peaks - math.log(query.delta)) / grid
             at = int(np.nanargmin(values))
@@ -301,7 +304,9 @@ class _Search:
             self.around = self.value - self.sigma / 2, self.sigma / 3
 
     def run(self) -> Answer:
-        steps, seconds = FIRST_STEPS, SECONDS_PER_STATE * math.prod(n + 1 for n in self.curve.rounded.values())
+        counts = tuple(self.curve.rounded.values())
+        steps = first_steps(tuple(self.curve.rounded), counts, FIRST_STEPS, MOST_STEPS // 4)
+        seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts)
         while True:
             began = time.monotonic()
             if seconds > self.query.deadline - began:
@@ -316,9 +321,7 @@ class _Search:
                 return self.answer("the bracket cannot be made as narrow as asked")
             ratio = math.sqrt(gap / (0.5 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
             finer = min(2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2), MOST_STEPS)
-            # The band is about sqrt(k) N nodes long; short ones are all edge, of N cells a node.
-            power = 1.2 if sum(self.curve.ranges.values()) > 50 else 2.0
-            seconds = (time.monotonic() - began) * (finer / steps) ** power
+            seconds = (time.monotonic() - began) * (finer / steps) ** 1.3
             steps = finer
 
     def refine(self, steps: int) -> float:
@@ -370,5 +373,7 @@ def optimal_setwise(charge: Charge) -> Curve:
     if charge.of(ZCDP, CDP):
         raise NotApplicable("ZCDP and CDP costs have no dominating pair: combine them by renyi")
     ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
+    if max(ranges, default=0.0) > LARGEST_RANGE:
+        raise NotApplicable(f"a range above {LARGEST_RANGE}")
     rest = Charge({cost: times for cost, times in charge if not isinstance(cost, BoundedRange)})
     return SetwiseCurve(ranges, rest) if ranges else _ProductCurve({}, rest)

@@ -50,7 +50,7 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
         for node in np.linspace(N, len(x) - N - 1, 12).astype(int):
             exact = best_chord(values, int(node), N, mpmath.mpf(h))
             assert exact <= mpmath.mpf(got[node - N])
-            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(recursion.step_slack(epsilon)))
+            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(recursion.step_slack(N, h)))
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
