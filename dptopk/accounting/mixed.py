@@ -9,14 +9,14 @@ so that m = 0 is DDR Theorem 3 and b = 0 is KOV. Only b + 1 of the b + 2m + 1 ca
 law of N is one convolution of two short windows: O(b) convolutions in place of O((b+m)³) terms.
 
 The law is computed under the tilted measure P[N = ν] e^{θ(ν - n)}, θ <= 0 chosen so that N has mean n (θ = 0 where the
-mean is below n). There the terms that matter have probabilities near 1/sqrt(b+m), whatever δ is, and what the windows
-leave out is at most its tilted mass, which is added.
+mean is below n): i and j are then binomial again, the terms that matter have probabilities near 1/sqrt(b+m), whatever δ
+is, and what windows around the two means leave out weighs at most its tilted mass, which is added.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,9 +33,9 @@ __all__ = ["br_dp_nonadaptive_delta", "br_dp_nonadaptive_epsilon"]
 
 Floats = NDArray[np.float64]
 
-# Work of one evaluation in elementary operations, b (b + m), above which the bound declines: some ten seconds.
-LARGEST_WORK = 5e7
-NEGLIGIBLE = 1e-22  # relative size of a tilted probability that a window leaves out
+# b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three seconds.
+LARGEST_WORK = 4e7
+OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
 
 
 def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, epsilon_global: ArrayLike) -> Floats:
@@ -92,7 +92,7 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
     if len(counts) < 2:
         raise NotApplicable("needs both BR and DP costs")
     ranged, pure = counts[BoundedRange], counts[PureDP]
-    if float(ranged) * (ranged + pure) > LARGEST_WORK:
+    if ranged * math.sqrt(ranged * (ranged + pure)) > LARGEST_WORK:
         raise NotApplicable("too many costs for an evaluation of all candidates")
     epsilon = next(iter(charge.costs)).epsilon  # type: ignore[attr-defined]
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
@@ -105,12 +105,6 @@ class _Mixed(OptimumCurve):
     base: float
     ranged: int
     pure: int
-    log_pure: Floats = field(init=False, repr=False, compare=False)  # ln P[j], j = 0..m
-
-    def __post_init__(self) -> None:
-        failure = 1 / (1 + math.exp(-self.base))
-        success = math.exp(-self.base) * failure
-        object.__setattr__(self, "log_pure", log_binomial_pmf(np.arange(self.pure + 1), self.pure, success, failure))
 
     @property
     def epsilon_max(self) -> float:
@@ -150,19 +144,18 @@ class _Mixed(OptimumCurve):
         s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
         q = math.expm1(-s) / math.expm1(-epsilon)
         rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
-        log_ranged = log_binomial_pmf(np.arange(b + 1), b, rest, q)
         theta = _tilt(n, b, rest / q, m, math.exp(-epsilon)) if q > 0 else 0.0
-        first_i, i_law, i_rest, i_scale = _window(log_ranged + theta * np.arange(b + 1))
-        first_j, j_law, j_rest, j_scale = _window(self.log_pure + 2 * theta * np.arange(m + 1))
+        first_i, i_law, i_scale = _tilted(b, rest, q, theta)
+        first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * _up(epsilon), _up(epsilon), 2 * theta)
         spaced = np.zeros(2 * len(j_law) - 1)
         spaced[::2] = j_law
         law = np.convolve(i_law, spaced)
         gap = n - (first_i + 2 * first_j + np.arange(len(law)))
         law, gap = law[gap >= 0] * np.exp(theta * gap[gap >= 0]), gap[gap >= 0]
         mass, total = float(law.sum()), float((law * -np.expm1(-s - gap * epsilon)).sum())
-        cut = i_rest * (float(j_law.sum()) + j_rest) + float(i_law.sum()) * j_rest
+        cut = 2 * OUTSIDE
         if total <= 0:
-            return Point(-math.inf if cut == 0 else math.log(cut) + i_scale + j_scale - theta * n)
+            return Point(math.log(cut) + i_scale + j_scale - theta * n)
         slope = -(mass + cut - total) / total
         log_value = math.log(total) + i_scale + j_scale - theta * n
         size = len(i_law) + len(j_law) + abs(i_scale) + abs(j_scale) + abs(theta) * (n + b + m)
@@ -186,10 +179,21 @@ def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float
     return high
 
 
-def _window(log_law: Floats) -> tuple[int, Floats, float, float]:
-    """Where a law counts: (first index, values over e^scale, what is left out over e^scale, scale)."""
-    scale = float(log_law.max())
-    law = np.exp(log_law - scale)
-    kept = np.flatnonzero(law > NEGLIGIBLE)
-    first, last = int(kept[0]), int(kept[-1]) + 1
-    return first, law[first:last], float(law[:first].sum() + law[last:].sum()), scale
+def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[int, Floats, float]:
+    """The law P[i] e^{θi} of a binomial i, in a window around its mean: (first i, values over e^scale, scale).
+
+    The tilted law over e^scale is a binomial law again; outside the window it has mass at most ``OUTSIDE``.
+    """
+    success = success * math.exp(theta)
+    total = success + failure
+    success, failure = success / total, failure / total
+    reach = 17 + math.sqrt(240 + 92 * trials * success * failure)  # Bernstein's inequality, e^-46 on each side
+    first = max(math.floor(trials * success - reach), 0)
+    last = min(math.ceil(trials * success + reach), trials)
+    law = np.exp(log_binomial_pmf(np.arange(first, last + 1), trials, success, failure))
+    return first, law, trials * math.log(total)
+
+
+def _up(epsilon: float) -> float:
+    """Probability that randomised response has the loss +ε."""
+    return 1 / (1 + math.exp(-epsilon))
