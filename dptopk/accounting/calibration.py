@@ -1,33 +1,43 @@
-"""Calibration: the most that can be done within a budget, on the safe side."""
+"""Calibration: the most that can be done within a budget, ending on the safe side.
+
+Every answer has been checked: ``compose`` of what it stands for stays within the budget. The searches start from a
+bound that costs little (Rényi, or plain sums where δ is 0), because the best one may take a tenth of a second or more.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from dptopk.accounting.bounds import compose
+from dptopk import _validate as validate
+from dptopk.accounting.bounds import compose, names
 from dptopk.accounting.budget import Budget
-from dptopk.costs import Charge
-from dptopk.errors import InvalidParameter
+from dptopk.costs import BoundedRange, Charge, GaussianDP
+from dptopk.errors import IncompatibleCosts, InvalidParameter
 
-__all__ = ["calibrate"]
+__all__ = ["calibrate", "queries_affordable", "selection_epsilon", "smallest_sigma"]
+
+MakeCharge = Callable[[float], Charge]
+_CHEAP = ("renyi", "basic")
 
 
 def calibrate(
-    make_charge: Callable[[float], Charge],
+    make_charge: MakeCharge,
     budget: Budget,
     *,
     interaction: str = "setwise",
-    rtol: float = 1e-4,
+    bound: str = "best",
+    rtol: float = 1e-3,
     max_seconds: float = 10.0,
 ) -> float:
-    """The largest x > 0 found for which make_charge(x) stays within a budget under the tightest valid bound.
+    """The largest x > 0 found for which make_charge(x) stays within a budget.
 
     Args:
         make_charge: the charge as a function of a scale x in (0, inf); must cost more as x grows.
         budget: the total (ε, δ).
         interaction: as for ``compose``.
-        rtol: relative width in x at which the search stops.
+        bound: as for ``compose``.
+        rtol: the search stops when the ε used is within this share of the budget, or x is known to a tenth of it.
         max_seconds: for each evaluation of ``compose``.
 
     Returns:
@@ -35,20 +45,165 @@ def calibrate(
 
     Raises:
         InvalidParameter: when even the smallest scale tried (1e-12) costs more than the budget.
+
+    >>> from dptopk.costs import PureDP
+    >>> round(calibrate(lambda x: Charge({PureDP(x): 25}), Budget(2.07906, 1e-6)), 3)
+    0.1
     """
+    validate.positive(rtol=rtol)
 
-    def fits(x: float) -> bool:
-        found = compose(make_charge(x), delta=budget.delta, interaction=interaction, max_seconds=max_seconds)
-        return found.epsilon <= budget.epsilon
+    def epsilon(x: float, name: str = bound) -> float:
+        return compose(
+            make_charge(x), delta=budget.delta, interaction=interaction, bound=name, rtol=rtol, max_seconds=max_seconds
+        ).epsilon
 
-    low, high = 1.0, 1.0
-    while not fits(low):
-        low, high = low / 16, low
-        if low < 1e-12:
-            raise InvalidParameter(f"budget {budget} is too small: no charge of this form stays within it")
-    while low == high or (high < 1e12 and fits(high)):
-        low, high = high, high * 16
-    while high / low > 1 + rtol:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if fits(middle) else (low, middle)
+    start = 1.0
+    if bound == "best":
+        cheap = _cheap(epsilon)
+        if cheap:
+            start = _largest(lambda x: epsilon(x, cheap), budget.epsilon, 1.0, rtol)[0] or 1.0
+    found, least = _largest(epsilon, budget.epsilon, start, rtol)
+    if not found:
+        raise InvalidParameter(f"budget {budget} is too small: at scale {least:.3g} such a charge costs more")
+    return found
+
+
+def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
+    """A fast bound that takes these charges."""
+    for name in _CHEAP:
+        try:
+            if math.isfinite(epsilon(1e-3, name)):
+                return name
+        except IncompatibleCosts:
+            continue
+    return None
+
+
+def _largest(epsilon: Callable[[float], float], target: float, start: float, rtol: float) -> tuple[float, float]:
+    """(largest x found with epsilon(x) <= target or 0, smallest x tried), by secant steps on logarithms, bracketed."""
+    low, high = 0.0, math.inf
+    at_low = at_high = math.nan
+    x = start
+    for _ in range(200):
+        value = epsilon(x)
+        if value <= target:
+            low, at_low = x, value
+            if value >= target * (1 - rtol):
+                break
+        else:
+            high, at_high = x, value
+        if high <= low * (1 + rtol / 10) or high < 1e-12 or low > 1e12:
+            break
+        x = _next(low, at_low, high, at_high, target)
+    return low, min(x, high)
+
+
+def _next(low: float, at_low: float, high: float, at_high: float, target: float) -> float:
+    """Where ε, taken as a power of x between or beyond what is known, reaches just below the target."""
+    aim = math.log(target)
+    if low and high < math.inf:
+        share = 0.5
+        if at_low > 0 and math.isfinite(at_high):
+            share = (aim - math.log(at_low)) / math.log(at_high / at_low) - 1e-4
+        return math.exp(math.log(low) + min(max(share, 0.02), 0.98) * math.log(high / low))
+    if low:  # ε is close to linear in x when x is small, and grows faster later
+        return low * min(max(target / at_low, 1.0005), 16.0) if at_low > 0 else low * 16
+    return high * max(min(target / at_high, 0.999), 1 / 16)
+
+
+def selection_epsilon(k: int, budget: Budget, *, beside: Charge | None = None, **options: str | float) -> float:
+    """The largest ε for which k adaptive ε-BR selections (k draws of one Gumbel top-k, say) stay within a budget.
+
+    Args:
+        k: how many selections.
+        budget: the total (ε, δ).
+        beside: what else the budget has to cover.
+        options: passed on to ``calibrate``.
+
+    >>> 0.044 < selection_epsilon(100, Budget(1.0, 1e-6)) < 0.05
+    True
+    """
+    k = validate.count(k=k)
+    others = beside or Charge()
+
+    def charge(epsilon: float) -> Charge:
+        return Charge.join(others, Charge({BoundedRange(epsilon): k}, adaptive=k > 1, neighbours=others.neighbours))
+
+    return calibrate(charge, budget, **options)  # type: ignore[arg-type]
+
+
+def smallest_sigma(count: int, budget: Budget, *, beside: Charge | None = None, **options: str | float) -> float:
+    """The smallest σ, in units of the sensitivity, for which ``count`` Gaussian answers stay within a budget.
+
+    Continuous noise; arguments as for ``selection_epsilon``.
+
+    >>> round(smallest_sigma(1, Budget(2.07906, 1e-6)), 2)
+    2.15
+    """
+    count = validate.count(count=count)
+    others = beside or Charge()
+
+    def charge(mu: float) -> Charge:
+        return Charge.join(others, Charge({GaussianDP(mu): count}, neighbours=others.neighbours))
+
+    return 1 / calibrate(charge, budget, **options)  # type: ignore[arg-type]
+
+
+def queries_affordable(
+    query: Charge,
+    budget: Budget,
+    *,
+    interaction: str = "setwise",
+    bound: str = "best",
+    rtol: float = 1e-3,
+    max_seconds: float = 10.0,
+    most: int = 10**9,
+) -> int:
+    """How many queries with one charge a budget affords: n with n queries within it and n + 1 not, or ``most``.
+
+    Arguments as for ``calibrate``. The count is checked; ``rtol`` matters only through the tightness of the bound.
+
+    Raises:
+        InvalidParameter: on an unknown bound name, or an empty query.
+
+    >>> queries_affordable(Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6), bound="opt_kl")
+    13
+    """
+    if not query:
+        raise InvalidParameter("query must be a charge that is not empty")
+    if bound != "best" and bound not in names():
+        raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
+
+    def fits(n: int, name: str) -> tuple[bool, float]:
+        if n and query.delta * n >= 1:
+            return False, math.inf
+        found = compose(
+            query.times(n), delta=budget.delta, interaction=interaction, bound=name, rtol=rtol, max_seconds=max_seconds
+        )
+        return found.epsilon <= budget.epsilon, found.epsilon
+
+    start = 1
+    if bound == "best":
+        cheap = _cheap(lambda _, name: fits(1, name)[1])
+        if cheap:
+            start = max(_most(lambda n: fits(n, cheap), budget.epsilon, 1, most), 1)
+    return _most(lambda n: fits(n, bound), budget.epsilon, start, most)
+
+
+def _most(fits: Callable[[int], tuple[bool, float]], target: float, start: int, most: int) -> int:
+    """The n with fits(n) and not fits(n + 1): guesses by ε ~ sqrt(n), then interpolation in a bracket."""
+    low, high = 0, most + 1
+    at_low, at_high = 0.0, math.inf
+    n = min(start, most)
+    for step in range(1000):
+        ok, value = fits(n)
+        low, at_low, high, at_high = (n, value, high, at_high) if ok else (low, at_low, n, value)
+        if high - low <= 1:
+            break
+        share = 0.5
+        if high > most:
+            share = low * (min(max(target / at_low, 1.0), 4.0) ** 2 - 1) / (high - low) if at_low > 0 else 0.5
+        elif math.isfinite(at_high) and step % 4 != 3:  # every fourth step halves the bracket
+            share = (target**2 - at_low**2) / (at_high**2 - at_low**2)
+        n = min(max(low + round(share * (high - low)), low + 1), high - 1)
     return low

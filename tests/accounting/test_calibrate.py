@@ -1,0 +1,108 @@
+"""Calibration ends on the safe side, close to the budget, and in few evaluations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dptopk.accounting import calibration
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.budget import Budget
+from dptopk.accounting.calibration import calibrate, queries_affordable, selection_epsilon, smallest_sigma
+from dptopk.accounting.gaussian_pair import gaussian_mu
+from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
+from dptopk.errors import InvalidParameter
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    k=st.integers(1, 200),
+    target=st.floats(0.05, 8),
+    log_delta=st.floats(-30, -3),
+    cost=st.sampled_from([PureDP, GaussianDP]),
+)
+def test_the_answer_is_within_the_budget_and_close_to_it(k: int, target: float, log_delta: float, cost: type) -> None:
+    budget = Budget(target, math.exp(log_delta))
+    x = calibrate(lambda x: Charge({cost(x): k}), budget)
+    used = compose(Charge({cost(x): k}), delta=budget.delta).epsilon
+    assert target * (1 - 1.1e-3) <= used <= target
+
+
+@pytest.mark.parametrize(("k", "target"), [(1, 0.5), (10, 1.0), (100, 1.0), (30, 6.0)])
+def test_selections(k: int, target: float) -> None:
+    budget = Budget(target, 1e-6)
+    epsilon = selection_epsilon(k, budget)
+    used = compose(Charge({BoundedRange(epsilon): k}), delta=1e-6).epsilon
+    assert target * (1 - 2e-3) <= used <= target
+    more = compose(Charge({BoundedRange(epsilon * 1.01): k}), delta=1e-6)
+    assert more.lower > target * 0.999
+
+
+def test_beside_other_costs() -> None:
+    beside = Charge({GaussianDP(0.2): 1}, delta=1e-7)
+    budget = Budget(1.5, 1e-6)
+    epsilon = selection_epsilon(20, budget, beside=beside)
+    assert epsilon < selection_epsilon(20, budget)
+    assert compose(Charge.join(beside, Charge({BoundedRange(epsilon): 20})), delta=1e-6).epsilon <= 1.5
+
+
+def test_smallest_sigma_is_the_analytic_gaussian() -> None:
+    sigma = smallest_sigma(1, Budget(1.0, 1e-6), rtol=1e-6)
+    assert sigma >= (1 - 1e-9) / gaussian_mu(1.0, 1e-6)
+    assert sigma == pytest.approx(1 / gaussian_mu(1.0, 1e-6), rel=1e-5)
+
+
+def test_a_pure_budget() -> None:
+    assert calibrate(lambda x: Charge({PureDP(x): 4}), Budget(1.0)) == pytest.approx(0.25, rel=1e-3)
+    assert calibrate(lambda x: Charge({PureDP(x): 4}), Budget(1.0)) <= 0.25
+
+
+def test_few_evaluations_of_the_expensive_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(calibration, "compose", lambda *a, **kw: calls.append(kw["bound"]) or compose(*a, **kw))
+    selection_epsilon(50, Budget(1.0, 1e-6))
+    assert calls.count("best") <= 6
+
+
+def test_steps_in_the_charge_do_not_break_the_search() -> None:
+    def charge(x: float) -> Charge:
+        return Charge({PureDP(0.1): max(int(10 * x), 1)})
+
+    x = calibrate(charge, Budget(1.0, 1e-6))
+    fits = compose(charge(x), delta=1e-6).epsilon
+    assert fits <= 1.0 < compose(charge(x + 0.11), delta=1e-6).epsilon
+
+
+def test_a_budget_that_nothing_meets() -> None:
+    with pytest.raises(InvalidParameter, match="too small"):
+        calibrate(lambda x: Charge({PureDP(x): 1, PureDP(1.0): 3}), Budget(0.5))
+
+
+class TestQueriesAffordable:
+    @pytest.mark.parametrize("bound", ["best", "opt_kl", "mgf", "setwise_zcdp", "basic", "renyi"])
+    def test_one_more_is_too_many(self, bound: str) -> None:
+        query, budget = Charge({BoundedRange(0.1): 5}, delta=1e-9, adaptive=True), Budget(1.5, 1e-6)
+        n = queries_affordable(query, budget, bound=bound)
+        assert n >= 1
+        assert compose(query.times(n), delta=1e-6, bound=bound).epsilon <= 1.5
+        assert compose(query.times(n + 1), delta=1e-6, bound=bound).epsilon > 1.5
+
+    def test_the_optimum_affords_more_than_the_other_bounds(self) -> None:
+        query, budget = Charge({BoundedRange(0.1): 1}), Budget(2.0, 1e-6)
+        counts = [
+            queries_affordable(query, budget, bound=b) for b in ("opt_kl", "setwise_zcdp", "mgf", "renyi", "best")
+        ]
+        assert counts[0] <= counts[2] < counts[3] < counts[4]
+        assert counts[1] < counts[3]
+
+    def test_limits(self) -> None:
+        assert queries_affordable(Charge({BoundedRange(3.0): 1}), Budget(1.0, 1e-6)) == 0
+        assert queries_affordable(Charge({BoundedRange(1e-6): 1}), Budget(1.0, 1e-6), bound="basic", most=1000) == 1000
+        assert queries_affordable(Charge({}, delta=1e-7), Budget(1.0, 1e-6), bound="best") == 10
+        with pytest.raises(InvalidParameter, match="empty"):
+            queries_affordable(Charge(), Budget(1.0, 1e-6))
+        with pytest.raises(InvalidParameter, match="bound"):
+            queries_affordable(Charge({PureDP(1.0): 1}), Budget(1.0, 1e-6), bound="nonsense")
