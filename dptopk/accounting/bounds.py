@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -78,7 +78,12 @@ class BoundSpec:
     source: str
     takes: tuple[type[Cost], ...]
     valid_through: str | Callable[[Charge], str]
+    lower_from: Callable[[Charge], str]
     build: Callable[[Charge], Curve]
+
+    def lower_holds(self, charge: Charge, interaction: str) -> bool:
+        """Whether the bound's lower bound is on the optimum of this interaction, and not only of a stronger one."""
+        return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
 
     def valid_in(self, charge: Charge) -> tuple[str, ...]:
         """The interaction models in which this bound holds for the charge."""
@@ -106,6 +111,7 @@ def bound(
     source: str,
     takes: Iterable[type[Cost]],
     valid_through: str | Callable[[Charge], str] = "setwise",
+    lower_from: Callable[[Charge], str] = lambda charge: "batch",  # noqa: ARG005
 ) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
     """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
 
@@ -114,10 +120,12 @@ def bound(
         source: paper and theorem.
         takes: the cost types that may occur in the charge.
         valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
+        lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
+            for a bound that is attained only by an analyst who adapts.
     """
 
     def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
-        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, build)
+        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, build)
         return build
 
     return register
@@ -353,6 +361,8 @@ class _Question:
         if self.settled is not None:
             return self.settled
         answer = spec.curve(self.rest).answer(self.query)
+        if not spec.lower_holds(self.rest, self.interaction):
+            answer = replace(answer, lower=None)
         return self._bound(answer, spec.name, spec.source, spec.valid_in(self.rest))
 
     def value(self, found: Bound) -> float:

@@ -44,6 +44,8 @@ FEW = 3
 NEGLIGIBLE = 50.0
 # Longest grid that is tried.
 MOST_POINTS = 2**19
+# Times that the steps are halved at most.
+REFINEMENTS = 10
 
 
 @dataclass(frozen=True)
@@ -269,54 +271,67 @@ class Bracket:
     above: LossDistribution
     below: LossDistribution
 
+    def narrow(self, rtol: float) -> bool:
+        """Whether the width is at most rtol, relative to the upper end."""
+        return self.upper - self.lower <= rtol * self.upper
+
+    def tightened(self, other: Bracket) -> Bracket:
+        """The better end of each."""
+        upper, lower = min(self, other, key=lambda b: b.upper), max(self, other, key=lambda b: b.lower)
+        return Bracket(upper.upper, lower.lower, "", upper.above, lower.below)
+
 
 def certified_bracket(charge: Charge, query: Query) -> Bracket:
     """Bracket the optimal composition of dominated costs by two grids, refined until it is as narrow as asked.
 
     Args:
         charge: costs of the types ``DOMINATED`` only, at least one.
-        query: asks for δ at an ε > = 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline.
+        query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline.
 
     Returns:
         Bracket: always sound; the note says when it is wider than rtol.
     """
     parts = sources(charge)
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
+    grids = _first_grids(charge, parts, tilt, query)
+    started = time.monotonic()
+    best = _bracket(charge, parts, grids, query)
+    for _ in range(REFINEMENTS):
+        now = time.monotonic()
+        longest = max(best.above.masses.size, best.below.masses.size)
+        if best.narrow(query.rtol) or now + 3 * (now - started) > query.deadline or 2 * longest > MOST_POINTS:
+            break
+        started = now
+        above, below = grids
+        grids = (replace(above, step=above.step / 2), replace(below, step=below.step / 2, width=below.width / 1.4))
+        best = best.tightened(_bracket(charge, parts, grids, query))
+    if best.narrow(query.rtol):
+        return best
+    return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+
+
+def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Query) -> tuple[Grid, Grid]:
+    """Grids on which a first bracket should be about rtol wide; a guess that only costs time when it is wrong."""
     spread = sum(part.spread() for part in parts)
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))  # about the size of the losses that matter
-    tolerance = query.rtol * typical if query.epsilon is None else min(query.rtol / (1 + tilt), typical / 2)
-    sharpness = tolerance / typical
-    roundings = np.sum([part.roundings() for part in parts], axis=0)
-    step_above = math.sqrt(2 * sharpness * spread / roundings[0])
-    step_below = tolerance / (2 * roundings[1])
-    width = math.sqrt(4 * sharpness * spread / charge.count)
+    start = min(max(query.rtol, 1e-3), 0.5)  # a narrower bracket is reached by refinement, watching the time
+    tolerance = start * typical if query.epsilon is None else min(start / (1 + tilt), typical / 2)
+    above, below = np.sum([part.roundings() for part in parts], axis=0)
     coarsest = 30 * math.sqrt(spread) / MOST_POINTS  # about MOST_POINTS cells within the reach of the product
-    step_above, step_below = max(step_above, coarsest), max(step_below, coarsest)
+    step_above = max(math.sqrt(2 * tolerance / typical * spread / above), coarsest)
     if query.epsilon:  # a grid point at ε: there the chord touches the curve it bounds
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
-    largest = _largest_loss(charge)
-    best: Bracket | None = None
-    while True:
-        started = time.monotonic()
-        above = grid_product(parts, Grid(step_above, tilt, 1))
-        below = grid_product(parts, Grid(step_below, tilt, -1, width))
-        if query.epsilon is None:
-            upper, lower = min(above.epsilon(query.delta), largest), below.epsilon(query.delta)
-        else:
-            upper, lower = above.delta(query.epsilon), below.delta(query.epsilon)
-        if best is None:
-            best = Bracket(upper, lower, "", above, below)
-        else:
-            best = Bracket(
-                min(upper, best.upper), max(lower, best.lower), "",
-                above if upper <= best.upper else best.above, below if lower >= best.lower else best.below,
-            )  # fmt: skip
-        if best.upper - best.lower <= query.rtol * best.upper:
-            return best
-        now = time.monotonic()
-        if now + 3 * (now - started) > query.deadline or 2 * max(above.masses.size, below.masses.size) > MOST_POINTS:
-            return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
-        step_above, step_below, width = step_above / 2, step_below / 2, width / math.sqrt(2)
+    step_below = max(tolerance / (2 * below), coarsest)
+    width = math.sqrt(4 * tolerance / typical * spread / charge.count)
+    return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
+
+
+def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], query: Query) -> Bracket:
+    above, below = (grid_product(parts, grid) for grid in grids)
+    if query.epsilon is not None:
+        return Bracket(above.delta(query.epsilon), below.delta(query.epsilon), "", above, below)
+    upper = min(above.epsilon(query.delta), _largest_loss(charge))
+    return Bracket(upper, min(below.epsilon(query.delta), upper), "", above, below)
 
 
 def _largest_loss(charge: Charge) -> float:

@@ -54,7 +54,7 @@ class LossCurve(Curve):
         self._losses, self._log_masses, self._log_error = losses, log_masses, log_error
         self._shift = loss_error + 4 * EPS * float(np.abs(losses).max())
         self._tail = tail
-        self._epsilon_max = float(losses[-1]) + self._shift if epsilon_max is None else epsilon_max
+        self._epsilon_max = max(float(losses[-1]) + self._shift, 0.0) if epsilon_max is None else epsilon_max
         self._exact = exact
 
     @cached_property
@@ -139,7 +139,7 @@ class LossCurve(Curve):
     def epsilon(self, delta: ArrayLike) -> Floats:
         """Upper bound on ε for every δ; inf for a δ below the tail's mass."""
         bounded: Floats = outward(self._epsilon(delta, 1), 4 * EPS)
-        return np.minimum(bounded, np.maximum(self._epsilon_max, 0.0)) if not self._tail else bounded
+        return np.minimum(bounded, self._epsilon_max) if not self._tail else bounded
 
     def delta_lower(self, epsilon: ArrayLike) -> Floats:
         """Lower bound on the δ of this loss distribution (the tail left out)."""

@@ -367,6 +367,7 @@ class _ProductCurve(SetwiseCurve):
     "optimal_setwise",
     source="docs/setwise.md, Theorems A and B; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
+    lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
 )
 def optimal_setwise(charge: Charge) -> Curve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
