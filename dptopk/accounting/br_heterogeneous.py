@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import NotApplicable, bound
 from dptopk.accounting.curves import Answer, Curve, Query, outward
+from dptopk.accounting.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 
@@ -87,6 +88,8 @@ def _curve(charge: Charge) -> _Heterogeneous:
         raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
     if len(epsilons) > MOST_EPSILONS or math.prod((counts + 1).tolist()) > MOST_OUTCOMES:
         raise NotApplicable(f"searches over at most {MOST_EPSILONS} epsilons and {MOST_OUTCOMES} outcomes")
+    if epsilons.max() > LARGEST_EPSILON / 2:  # cells are up to twice as wide
+        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON / 2} only")
     return _Heterogeneous(tuple(epsilons.tolist()), tuple(counts.tolist()))
 
 
@@ -182,6 +185,7 @@ class _Heterogeneous(Curve):
             best, centre, width = max(best, float(values[at])), t[at], width * 0.4
         return best
 
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN is kept apart by the callers
     def _value(self, x: float, high: Floats, low: Floats) -> Floats:
         """δ(x) of the pairs with losses high_j and low_j - ε_j, one row of (rows, d) arrays at a time."""
         mass, loss = np.ones((len(high), 1)), np.zeros((len(high), 1))

@@ -24,10 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import NotApplicable, bound
 from dptopk.accounting.curves import Curve
-from dptopk.accounting.nonadaptive import br_nonadaptive_curve
+from dptopk.accounting.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.optimum import OptimumCurve, Point
 from dptopk.accounting.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.errors import InvalidParameter
 
 __all__ = ["br_dp_nonadaptive_delta", "br_dp_nonadaptive_epsilon"]
 
@@ -42,7 +43,7 @@ def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, epsilon_glob
     """δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
 
     Args:
-        epsilon: ε > 0, common to all.
+        epsilon: ε in (0, 700], common to all.
         ranged: k - m >= 0, number of BR mechanisms.
         pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
         epsilon_global: ε_g >= 0, any shape.
@@ -70,6 +71,8 @@ def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: Arr
 def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCurve:
     """The curve behind the two functions above."""
     epsilon = validate.positive(epsilon=epsilon)
+    if epsilon > LARGEST_EPSILON:
+        raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
     ranged = validate.count(ranged=ranged, at_least=0)
     pure = validate.count(pure=pure, at_least=0 if ranged else 1)
     return _Mixed(epsilon, ranged, pure) if pure else br_nonadaptive_curve(epsilon, ranged)
@@ -95,6 +98,8 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
     if ranged * math.sqrt(ranged * (ranged + pure)) > LARGEST_WORK:
         raise NotApplicable("too many costs for an evaluation of all candidates")
     epsilon = next(iter(charge.costs)).epsilon  # type: ignore[attr-defined]
+    if epsilon > LARGEST_EPSILON:
+        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
 
 

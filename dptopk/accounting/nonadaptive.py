@@ -33,12 +33,14 @@ from dptopk.accounting.curves import Curve
 from dptopk.accounting.optimum import OptimumCurve, Point
 from dptopk.accounting.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge
+from dptopk.errors import InvalidParameter
 
 __all__ = ["br_nonadaptive_delta", "br_nonadaptive_epsilon", "candidates"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LARGEST_EPSILON = 700.0  # above, e^-ε underflows
 FEW = 32  # so few candidates are not worth pruning
 BLOCK = 1 << 14  # candidates whose temporary arrays fit into the cache
 
@@ -47,7 +49,7 @@ def br_nonadaptive_delta(epsilon: float, count: int, epsilon_global: ArrayLike) 
     """δ of k independent ε-BR mechanisms at ε_g: the exact optimum, rounded outward.
 
     Args:
-        epsilon: ε > 0.
+        epsilon: ε in (0, 700].
         count: k >= 1.
         epsilon_global: ε_g >= 0, any shape.
 
@@ -73,7 +75,10 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floa
 
 def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     """The curve behind the two functions above."""
-    return _Homogeneous(validate.positive(epsilon=epsilon), validate.count(count=count))
+    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
+    if epsilon > LARGEST_EPSILON:
+        raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
+    return _Homogeneous(epsilon, count)
 
 
 def _interaction(charge: Charge) -> str:
@@ -90,6 +95,8 @@ def _br_nonadaptive(charge: Charge) -> Curve:
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")
     ((cost, count),) = charge
+    if cost.epsilon > LARGEST_EPSILON:  # type: ignore[attr-defined]
+        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
     return br_nonadaptive_curve(cost.epsilon, count)  # type: ignore[attr-defined]
 
 
@@ -215,6 +222,7 @@ def _best(epsilon: float, count: int, x: float, index: Ints) -> Point:
     return max(points, key=lambda point: point.upper)
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
 def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Point]:
     """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
     t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
@@ -226,24 +234,23 @@ def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Poi
     width = np.maximum(top - np.minimum(index, mode), 0) + _reach(k, np.minimum(index, mode), q, rest)
     offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
     i = np.maximum(top[:, None] - offset, -1.0)
-    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        odds = q / rest
-        rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
-        rises[:, 0] = 0.0
-        log_weights = np.cumsum(rises, axis=1)
-        peak = log_weights.max(axis=1)
-        weights = np.exp(log_weights - peak[:, None])
-        mass = weights.sum(axis=1)
-        gap = (index - top)[:, None] + offset  # l - i
-        total = (weights * -np.expm1(-s[:, None] - gap * epsilon)).sum(axis=1)
-        below, above = np.maximum(i[:, -1], 0) / (k - i[:, -1] + 1) * odds, (k - top) / (top + 1) / odds
-        cut = weights[:, -1] * _geometric(below) + weights[:, 0] * np.where(top < index, _geometric(above), 0.0)
-        slope = -(mass + cut - total) / total
-        log_anchor = log_binomial_pmf(top, k, rest, q)
-        log_value = log_anchor + peak + np.log(total)
-        # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down to e^-46 only.
-        rounding = 1e-15 * (10 + np.abs(top - k * rest) + 2 * np.abs(log_anchor)) + 3e-16 * offset.size * (50 + peak)
-        error = rounding + np.log1p(cut / total) - 4e-16 * (k * epsilon + x) * slope
+    odds = q / rest
+    rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
+    rises[:, 0] = 0.0
+    log_weights = np.cumsum(rises, axis=1)
+    peak = log_weights.max(axis=1)
+    weights = np.exp(log_weights - peak[:, None])
+    mass = weights.sum(axis=1)
+    gap = (index - top)[:, None] + offset  # l - i
+    total = (weights * -np.expm1(-s[:, None] - gap * epsilon)).sum(axis=1)
+    below, above = np.maximum(i[:, -1], 0) / (k - i[:, -1] + 1) * odds, (k - top) / (top + 1) / odds
+    cut = weights[:, -1] * _geometric(below) + weights[:, 0] * np.where(top < index, _geometric(above), 0.0)
+    slope = -(mass + cut - total) / total
+    log_anchor = log_binomial_pmf(top, k, rest, q)
+    log_value = log_anchor + peak + np.log(total)
+    # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down to e^-46 only.
+    rounding = 1e-15 * (10 + np.abs(top - k * rest) + 2 * np.abs(log_anchor)) + 3e-16 * offset.size * (50 + peak)
+    error = rounding + np.log1p(cut / total) - 4e-16 * (k * epsilon + x) * slope
     best = int(np.nan_to_num(log_value + error, nan=np.inf).argmax())
     return best, Point(float(log_value[best]), float(error[best]), float(slope[best]))
 
@@ -256,8 +263,7 @@ def _spread(variance: Floats) -> Floats:
 
 def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
     """How far below i the terms of the pmf count, to a relative e^-46; a guess, as what is left is bounded anyway."""
-    with np.errstate(divide="ignore"):
-        rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
+    rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
     distance: Floats = np.minimum(np.ceil(46 / rate) + 1, _spread(k * rest * q))
     return distance
 

@@ -185,3 +185,10 @@ def test_arguments_are_checked():
         br_dp_nonadaptive_delta(0.1, 1, 1, np.nan)
     with pytest.raises(InvalidParameter, match="delta"):
         br_dp_nonadaptive_epsilon(0.1, 1, 1, 1.0)
+
+
+def test_epsilons_beyond_the_floats_are_declined():
+    with pytest.raises(InvalidParameter, match="at most 700"):
+        br_dp_nonadaptive_delta(701.0, 1, 1, 1.0)
+    with pytest.raises(IncompatibleCosts, match="up to 700"):
+        compose(Charge.parse("BR(701) + DP(701)"), delta=1e-6, bound="br_dp_nonadaptive", interaction="batch")

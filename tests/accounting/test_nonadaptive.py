@@ -213,3 +213,10 @@ def test_arguments_are_checked():
             br_nonadaptive_delta(0.1, 2, [0.1, refused])
         with pytest.raises(InvalidParameter, match="delta"):
             br_nonadaptive_epsilon(0.1, 2, refused)
+
+
+def test_epsilons_beyond_the_floats_are_declined():
+    with pytest.raises(InvalidParameter, match="at most 700"):
+        br_nonadaptive_delta(701.0, 2, 1.0)
+    with pytest.raises(IncompatibleCosts, match="up to 700"):
+        compose(Charge.parse("2*BR(701)"), delta=1e-6, bound="br_nonadaptive", interaction="batch")
