@@ -1,80 +1,43 @@
 """The certified recursion for bounded range: V_B(x), the largest δ at ε = x of an adaptive game, between two bounds.
 
-Write u = e^x, H(u) = V(ln u), E = e^ε. With y = u e^{-t} a BR step is
-
-    step(H)(u) = sup over y in [u/E, u] of the chord of H between y and E y, evaluated at u:
-
-"the largest chord of ratio e^ε over u". H is convex and decreasing with 1 - u <= H <= 1 and stays so. On the nodes
-x_j = j h, with ε = N h:
-
-- lower bound: only chords that end in nodes; each is a strategy that somebody can play.
-- upper bound: H lies below its chords between neighbouring nodes. For y = y_i r, 1 <= r <= g = e^h, in one cell, with
-  H = a_i + B_i r there and H = a_{i+N} + B_{i+N} r in the cell of E y, the chord at u = ω y_i is worth
-
-      [(E - ω) H_i + (ω - 1) H_{i+N} + S (1 - r) + R ω (1 - 1/r)] / (E - 1),   R = a_i - a_{i+N},  S = B_{i+N} - E B_i,
-
-  at most its value with (√(ω R) - √S)² in place of the last two terms, reached at r = √(ω R / S). Outside its
-  cell that formula still is a chord of lines below H, so no clipping is needed.
-
-Only cells near the maximising t are looked at. That is proven in every step, for every node, by monotonicity: where
-R ω >= g² S in all cells of larger t, and S >= R ω in all cells of smaller t, the worth rises towards the window; the
-cells join continuously, so nothing outside beats the window's edge. Near the ends of the array all cells are looked at.
+With nothing left V = [1 - e^x]_+; with a multiset E left, V_E is the largest of step_ε(V_{E - ε}) over the distinct ε
+in E (``chords`` bounds one step from both sides). States are the counts of each distinct ε.
 
 Only x near the line from the question (all costs left, x = ε_g) to the origin (none left, x = 0) matter, a few
 standard deviations of the tilted walk wide. Outside this band V is replaced by cruder bounds: above, by the chord to
-H(0) = 1, by Chernoff's bound, or by the last node's value; below, by 1 - u, the first node's value, or 0. Proofs and
-the bound on rounding errors: docs/setwise.md.
+H(0) = 1, by Chernoff's bound, or by the last node's value; below, by 1 - u, the first node's value, or 0. Proofs:
+docs/setwise.md.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dptopk.accounting.chords import ROUNDOFF, lower_step, upper_step
 from dptopk.accounting.curves import Floats
+from dptopk.accounting.grids import State
 from dptopk.accounting.lattice import log_peak
 from dptopk.accounting.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf
 
-__all__ = [
-    "Band",
-    "OutOfTime",
-    "ValueFunction",
-    "common_grid",
-    "first_steps",
-    "lower_step",
-    "solve",
-    "solve_in_order",
-    "upper_step",
-]
+__all__ = ["FLOOR", "Band", "OutOfTime", "ValueFunction", "solve", "solve_in_order"]
 
-ROUNDOFF = 2.0**-53
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
-# Allowed violation, relative to H_{i+N}, of the monotonicity that confines the search; part of ``step_slack``.
-TOLERANCE = 2.0**-44
 SPREAD = 5.2  # half-width of the band in standard deviations
-_CHUNK = 256  # nodes handled at a time where all cells are looked at
-State = tuple[int, ...]
 Nodes = NDArray[Any]
 
 
 class OutOfTime(Exception):
     """The deadline passed before the recursion was done."""
-
-
-def step_slack(N: int, h: float) -> float:
-    """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
-    return 32 * ROUNDOFF * (4 + N * h + N / -math.expm1(-N * h)) + 2 * TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -172,151 +135,6 @@ class Layer:
         return bounds
 
 
-class _Geometry:
-    """The constants of a step: for offset n, nodes that lie t = n h above a cell's first node.
-
-    ``sign`` is 1 for weights moved up by the rounding of one step, -1 for weights moved down.
-    """
-
-    def __init__(self, N: int, h: float, sign: int) -> None:
-        self.N, self.h = N, h
-        self.E, self.ratio = math.exp(N * h), math.exp(h)
-        self.slack = 1 + sign * step_slack(N, h)
-        self.scale = self.slack / math.expm1(N * h)
-        offsets = np.arange(N + 1)
-        self.omega = np.exp(offsets * h)
-        self.near = self.omega * np.expm1((N - offsets) * h) * self.scale  # (E - ω)/(E - 1)
-        self.far = np.expm1(offsets * h) * self.scale  # (ω - 1)/(E - 1)
-
-
-_geometry = lru_cache(maxsize=64)(_Geometry)
-
-
-def upper_step(values: Floats, steps: int, h: float) -> Floats:
-    """Upper bounds on step(H) at the nodes, from upper bounds on H at the nodes up to N on either side.
-
-    Args:
-        values: shape (n + 2N,), upper bounds on a convex decreasing H at consecutive nodes.
-        steps: N, with ε = N h.
-        h: the grid step.
-
-    Returns:
-        Shape (n,).
-    """
-    N, n = steps, len(values) - 2 * steps
-    geometry = _geometry(N, h, 1)
-    slopes = np.diff(values)
-    slopes *= 1 / math.expm1(h)
-    intercepts = values[:-1] - slopes
-    near, far = values[: n + N - 1], values[N:-1]
-    R = intercepts[: n + N - 1] - intercepts[N:]
-    S = slopes[N:] - geometry.E * slopes[: n + N - 1]
-    window = _Window.of(R, S, far, geometry)
-    out = values[N : N + n] * geometry.slack  # t = 0 and t = ε
-    first = min(window.unsafe_left, n)
-    last = max(n - window.unsafe_right, first)
-    for begin in (*range(0, first, _CHUNK), *range(last, n, _CHUNK)):
-        end = min(begin + _CHUNK, first if begin < first else n)
-        bundle = np.stack([x[begin : end + N - 1] for x in (near, far, R, S)])
-        np.maximum(out[begin:end], _best_of_all(bundle, geometry), out=out[begin:end])
-    if last > first:
-        middle = out[first:last]
-        root_R, root_S = (np.sqrt(np.maximum(x[first : last + N], 0.0)) for x in (R, S))
-        worth, part = np.empty(last - first), np.empty(last - first)
-        for offset in range(window.low, window.high + 1):
-            cells = slice(N - offset, last - first + N - offset)
-            np.multiply(root_R[cells], math.sqrt(geometry.omega[offset]), out=worth)
-            np.subtract(worth, root_S[cells], out=worth)
-            np.multiply(worth, worth, out=worth)
-            np.multiply(worth, geometry.scale, out=worth)
-            np.multiply(near[first:][cells], geometry.near[offset], out=part)
-            np.add(worth, part, out=worth)
-            np.multiply(far[first:][cells], geometry.far[offset], out=part)
-            np.add(worth, part, out=worth)
-            np.maximum(middle, worth, out=middle)
-    return out
-
-
-def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
-    """The largest chord with its first end in one of N cells, for nodes just above the N-th, (N+1)-th, ... cell.
-
-    Here r is kept in [1, g]: where the values are not smooth the formula for the middle would be far too large.
-    """
-    near, far, R, S = sliding_window_view(cells, geometry.N, axis=1)
-    omega_R = geometry.omega[:0:-1] * R
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r = np.sqrt(omega_R / S)
-    r = np.fmin(np.fmax(r, 1.0), geometry.ratio)
-    gain = np.maximum((r - 1) * (omega_R / r - S), (geometry.ratio - 1) * (omega_R / geometry.ratio - S))
-    worth = geometry.scale * np.maximum(gain, 0.0)
-    worth += geometry.near[:0:-1] * near
-    worth += geometry.far[:0:-1] * far
-    best: Floats = worth.max(axis=1)
-    return best
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Offsets low..high suffice for all nodes but ``unsafe_left`` and ``unsafe_right`` many at the two ends."""
-
-    low: int
-    high: int
-    unsafe_left: int
-    unsafe_right: int
-
-    @classmethod
-    def of(cls, R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> _Window:
-        """The window in which monotonicity is proven; cells 0..n+N-2, node o looks at the cells o..o+N-1."""
-        N, h, edge = geometry.N, geometry.h, 2 * geometry.N
-        everything = cls(1, N, len(R), 0)
-        if len(R) <= 3 * edge:
-            return everything
-        tolerance = far * TOLERANCE
-        needed = geometry.ratio**2 * S - tolerance  # R ω must reach this for every ω beyond the window
-        enough = S + tolerance  # and R ω must not exceed this for any ω before it
-        inner = slice(edge, len(R) - edge)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            largest = np.fmax.reduce(np.where(needed[inner] > 0, needed[inner] / np.maximum(R[inner], 0.0), 0.0))
-            smallest = np.fmin.reduce(np.where(R[inner] > 0, enough[inner] / R[inner], np.inf))
-        if (enough[inner] < 0).any() or not smallest > 0:
-            return everything
-        high = min(N, max(1, math.ceil(min(math.log(max(largest, 1.0)) / h, N)) + 1))
-        low = max(1, min(high, math.floor(max(math.log(min(smallest, 1e300)) / h, 0)) - 1))
-        beyond, before = math.exp((high + 1) * h), math.exp((low - 1) * h)
-        unsafe = []
-        for part in (slice(0, edge), slice(len(R) - edge, None)):
-            wrong = (needed[part] > R[part] * beyond) if high < N else np.zeros(edge, bool)
-            if low > 1:
-                wrong |= enough[part] < R[part] * before
-            unsafe.append(np.flatnonzero(wrong))
-        left = int(unsafe[0][-1]) + 1 if len(unsafe[0]) else 0
-        right = edge - int(unsafe[1][0]) if len(unsafe[1]) else 0
-        return cls(low, high, left, right)
-
-
-def lower_step(values: Floats, steps: int, h: float) -> Floats:
-    """Lower bounds on step(H) at the nodes: the best of some chords that end in nodes; see ``upper_step``.
-
-    Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice is sound.
-    """
-    N, n = steps, len(values) - 2 * steps
-    geometry = _geometry(N, h, -1)
-    first, last = 0, N
-    if n > 8 * N:
-        picks = np.linspace(0, n - 1, 40).astype(int)
-        nodes = picks[:, None] + N - np.arange(N + 1)
-        best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
-        first, last = max(int(best.min()) - 2, 0), min(int(best.max()) + 2, N)
-    out = np.zeros(n)
-    chord, part = np.empty(n), np.empty(n)
-    for offset in range(first, last + 1):
-        np.multiply(values[N - offset : N - offset + n], geometry.near[offset], out=chord)
-        np.multiply(values[2 * N - offset : 2 * N - offset + n], geometry.far[offset], out=part)
-        np.add(chord, part, out=chord)
-        np.maximum(out, chord, out=out)
-    return out
-
-
 @dataclass(frozen=True)
 class ValueFunction:
     """An upper or a lower bound on V of the full multiset, as node values."""
@@ -390,96 +208,69 @@ def solve(band: Band, steps: tuple[int, ...], h: float, *, upper: bool, deadline
             values = step(before.extended(first - N, last + N, h), N, h)
             best = values if best is None else np.maximum(best, values, out=best)
         if best is None:
-            best = _nothing_left(first, last, h, upper=upper, reach=max(steps))
-            first, last = first - max(steps), last + max(steps)
+            layers[state] = _nothing_left(first, last, h, band, upper=upper, reach=max(steps))
+            continue
         top = sum(n * N for n, N in zip(state, steps, strict=True))
         layers[state] = Layer(first, best, top, band.chernoff(state), band.order, upper)
         layers.pop((state[0] - 2, *state[1:]), None)
     return ValueFunction(layers[band.counts], h)
 
 
-def _nothing_left(first: int, last: int, h: float, *, upper: bool, reach: int) -> Floats:
-    """V of the empty multiset, [1 - e^x]_+, rounded outward."""
-    x = np.arange(first - reach, last + reach + 1) * h
-    exact = np.maximum(-np.expm1(x), 0.0)
-    bounds: Floats = exact * (1 + 8 * ROUNDOFF) + FLOOR if upper else exact * (1 - 8 * ROUNDOFF)
-    return bounds
+def solve_in_order(
+    band: Band,
+    steps: tuple[int, ...],
+    h: float,
+    *,
+    deadline: float,
+    upper: bool = False,
+    order: Sequence[int] | None = None,
+) -> ValueFunction:
+    """Bounds on the value of playing all costs in one order, equal ε's together; a lower bound on V in any case.
 
+    Args:
+        band: as for ``solve``.
+        steps: as for ``solve``.
+        h: the grid step.
+        deadline: a reading of time.monotonic().
+        upper: which bound on the value of this order.
+        order: places of the ε's in ``band.epsilons``, first played first; None: by rising ε, which is the best order,
+            or close to it.
 
-def solve_in_order(band: Band, steps: tuple[int, ...], h: float, *, deadline: float) -> ValueFunction:
-    """A lower bound on V of the full multiset: the value of playing the smallest ε first, the largest last.
-
-    That order is a strategy; it is the best one, or close to it.
+    Raises:
+        OutOfTime: when the deadline passes.
     """
-    layer: Layer | None = None
-    states = list(_largest_last(band.counts, band.epsilons))
-    for state, (first, last) in zip(states, band.ranges(np.array(states), h).tolist(), strict=True):
+    if order is None:
+        order = sorted(range(len(band.epsilons)), key=lambda part: band.epsilons[part])
+    step = upper_step if upper else lower_step
+    parts = [part for part in reversed(order) for _ in range(band.counts[part])]
+    states = _growing(parts, len(band.counts))
+    ranges = band.ranges(np.array(states), h).tolist()
+    layer = _nothing_left(ranges[0][0], ranges[0][1], h, band, upper=upper, reach=max(steps))
+    tops = np.array(states) @ np.array(steps)
+    for part, state, top, (first, last) in zip(parts, states[1:], tops[1:].tolist(), ranges[1:], strict=True):
         if time.monotonic() > deadline:
             raise OutOfTime
-        if layer is None:
-            reach = max(steps)
-            layer = Layer(first - reach, _nothing_left(first, last, h, upper=False, reach=reach), 0, 0.0, 1.0, False)
-            before = state
-            continue
-        N = next(N for N, now, then in zip(steps, state, before, strict=True) if now > then)
+        N = steps[part]
         values = layer.extended(first - N, last + N, h)
         # An ε that is rounded down to 0 is not played.
-        layer = Layer(first, lower_step(values, N, h) if N else values, 0, 0.0, 1.0, False)
-        before = state
-    if layer is None:
-        raise ValueError("no state")
+        values = step(values, N, h) if N else values
+        layer = Layer(first, values, top, band.chernoff(state), band.order, upper)
     return ValueFunction(layer, h)
 
 
-def _largest_last(counts: State, epsilons: tuple[float, ...]) -> Iterator[State]:
-    """States from none left to all left when the largest ε is played last, hence counted first."""
-    state = [0] * len(counts)
-    yield tuple(state)
-    for part in sorted(range(len(counts)), key=lambda part: -epsilons[part]):
-        for _ in range(counts[part]):
-            state[part] += 1
-            yield tuple(state)
+def _growing(parts: Sequence[int], kinds: int) -> list[State]:
+    """States from none left on, one more of each part in turn."""
+    state = [0] * kinds
+    states = [tuple(state)]
+    for part in parts:
+        state[part] += 1
+        states.append(tuple(state))
+    return states
 
 
-def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper: bool) -> tuple[State, float]:
-    """A grid step for several ε's, and how many steps each takes: N h >= ε (upper) or N h <= ε (lower), exactly.
-
-    Among the grids with ``steps`` to ``2 steps`` for the largest ε, the one that changes Σ ε² least.
-    """
-    largest = max(epsilons)
-    if len(epsilons) == 1:
-        return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
-    best = min(range(steps, 2 * steps + 1), key=lambda n: _change(epsilons, counts, n, upper=upper))
-    each = tuple(_rounded(epsilon / largest * best, upper=upper) for epsilon in epsilons)
-    return each, _exact_step(epsilons, each, largest / best, upper=upper)
-
-
-def first_steps(epsilons: tuple[float, ...], counts: State, steps: int, most: int) -> int:
-    """``steps``, doubled until rounding the ε's to the grid changes Σ ε² by at most a fiftieth."""
-    total = math.fsum(k * e * e for e, k in zip(epsilons, counts, strict=True))
-    while (
-        steps < most and min(_change(epsilons, counts, n, upper=True) for n in range(steps, 2 * steps + 1)) > total / 50
-    ):
-        steps *= 2
-    return min(steps, most)
-
-
-def _rounded(multiple: float, *, upper: bool) -> int:
-    return math.ceil(multiple - 1e-9) if upper else math.floor(multiple + 1e-9)
-
-
-def _change(epsilons: tuple[float, ...], counts: State, n: int, *, upper: bool) -> float:
-    """By how much a grid with n steps for the largest ε changes the variance Σ ε², interpolation included, about."""
-    step = max(epsilons) / n
-    moved = (step * _rounded(epsilon / step, upper=upper) for epsilon in epsilons)
-    return math.fsum(k * (abs(m * m - e * e) + step**2 / 4) for m, e, k in zip(moved, epsilons, counts, strict=True))
-
-
-def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:
-    """The float closest to h with N h >= ε (upper) or N h <= ε (lower) for every ε and its N, exactly."""
-    for epsilon, N in zip(epsilons, steps, strict=True):
-        while upper and Fraction(h) * N < Fraction(epsilon):
-            h = math.nextafter(h, math.inf)
-        while not upper and Fraction(h) * N > Fraction(epsilon):
-            h = math.nextafter(h, 0.0)
-    return h
+def _nothing_left(first: int, last: int, h: float, band: Band, *, upper: bool, reach: int) -> Layer:
+    """V of the empty multiset, [1 - e^x]_+, rounded outward."""
+    x = np.arange(first - reach, last + reach + 1) * h
+    exact = np.maximum(-np.expm1(x), 0.0)
+    values = exact * (1 + 8 * ROUNDOFF) + FLOOR if upper else exact * (1 - 8 * ROUNDOFF)
+    return Layer(first - reach, values, 0, band.chernoff((0,) * len(band.counts)), band.order, upper)

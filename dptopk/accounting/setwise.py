@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,21 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.chords import ROUNDOFF
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
-from dptopk.accounting.dominating_pairs import DOMINATED, Gaussian, Grid, Source, certified_bracket, sources
-from dptopk.accounting.lattice import Pairs, log_peak, product
+from dptopk.accounting.dominating_pairs import DOMINATED, Grid, certified_bracket, sources
+from dptopk.accounting.grids import common_grid, first_steps
+from dptopk.accounting.lattice import log_peak
 from dptopk.accounting.log_mgf import LOG_MGF_ERROR
-from dptopk.accounting.recursion import (
-    FLOOR,
-    ROUNDOFF,
-    Band,
-    OutOfTime,
-    ValueFunction,
-    common_grid,
-    first_steps,
-    solve,
-    solve_in_order,
-)
+from dptopk.accounting.loss_atoms import Atoms
+from dptopk.accounting.recursion import FLOOR, Band, OutOfTime, ValueFunction, solve, solve_in_order
 from dptopk.accounting.renyi import log_mgf, pure_sum
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
 
@@ -47,88 +40,10 @@ FIRST_STEPS, MOST_STEPS = 8, 1024
 SECONDS_PER_STATE = 1.5e-4
 # Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
 MOST_STATES = 6_000
-# Sums of losses of D that are listed one by one, and that a grid may hold.
-LISTED, MOST_ATOMS = 4_000, 200_000
+# Atoms that the loss of D may have on a grid.
+MOST_ATOMS = 200_000
 LARGEST_RANGE = 100.0  # e^ε and its products must not overflow
 TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
-
-
-@dataclass(frozen=True, slots=True)
-class Atoms:
-    """The loss distribution of D as atoms, losses and masses all moved to the same safe side.
-
-    What no atom carries adds at most e^{log_error - order·x} to δ(x), or takes as much away.
-    """
-
-    losses: Floats
-    masses: Floats
-    log_error: float = -math.inf
-    order: float = 1.0
-
-    @classmethod
-    def of(cls, parts: Sequence[Source], grid: Grid, log_chernoff: float, merge: float) -> Atoms:
-        """The product of the pairs of D on a grid, where V_B(x) <= e^{log_chernoff - grid.tilt·x}.
-
-        From below, atoms less than about ``merge`` apart are then merged.
-
-        A tilted mass a, wherever it is, is worth at most a e^{K - θl} V_B(x - l) <= a e^{K + log_chernoff - θx}.
-        """
-        pairs = [pair for part in parts for pair in part.pairs(grid)]
-        sums = math.prod(pair.losses.shape[1] ** (pair.losses.shape[0] * pair.count) for pair in pairs)
-        if sums <= LISTED and not any(isinstance(part, Gaussian) for part in parts):
-            return cls._listed(pairs, grid, log_chernoff)
-        law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
-        log_masses = law.log_masses
-        kept = law.masses > 0
-        masses = np.exp(log_masses[kept] + grid.side * (law.log_error + 8 * ROUNDOFF))
-        if grid.side > 0:
-            masses = np.maximum(masses, FLOOR)
-        log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
-        losses = law.losses[kept] + grid.side * law.shift
-        if grid.side < 0:
-            losses, masses = _merged(losses, masses, merge)
-        return cls(losses, masses, log_error, law.tilt)
-
-    @classmethod
-    def _listed(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
-        """All sums of losses of a few small pairs, off any grid."""
-        losses, log_masses = np.zeros(1), np.zeros(1)
-        loss_error, log_error, missing, scale = 0.0, 0.0, 0.0, log_chernoff
-        for pair in pairs:
-            for row, row_masses in zip(pair.losses, pair.log_masses, strict=True):
-                for _ in range(pair.count):
-                    losses, log_masses = np.add.outer(losses, row).ravel(), np.add.outer(log_masses, row_masses).ravel()
-            rounds = pair.count * len(pair.losses)
-            loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * float(np.abs(losses).max()))
-            log_error += rounds * (float(np.max(pair.log_error)) + 4 * ROUNDOFF * (1 + float(np.abs(log_masses).max())))
-            missing += rounds * pair.error
-            scale += pair.log_mgf(grid.tilt)
-        masses = np.exp(log_masses + grid.side * log_error)
-        if grid.side > 0:
-            masses = np.maximum(masses, FLOOR)
-        error = math.log(missing) + scale + log_error + 1e-9 if missing else -math.inf
-        return cls(losses + grid.side * loss_error, masses, error, grid.tilt)
-
-    def error(self, x: Floats) -> Floats:
-        """Bound on what the atoms leave out."""
-        with np.errstate(over="ignore"):
-            bounds: Floats = np.exp(self.log_error - self.order * x)
-        return bounds
-
-
-def _merged(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
-    """Neighbouring outcomes merged into one: post-processing, hence a lower bound, off to second order only.
-
-    The merged outcome has mass Σ p under P and Σ p e^{-l} under Q.
-    """
-    starts = np.flatnonzero(np.diff(np.floor(losses / width), prepend=-np.inf))
-    first = losses[starts]
-    within = losses - np.repeat(first, np.diff(starts, append=len(losses)))
-    total = np.add.reduceat(masses, starts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shift = -np.log(np.add.reduceat(masses * np.exp(-within), starts) / total)
-    rounding = 8 * ROUNDOFF * (2 + np.diff(starts, append=len(losses)) + np.abs(first))
-    return first + np.where(total > 0, np.maximum(shift, 0.0), 0.0) - rounding, total * (1 - rounding)
 
 
 @dataclass(frozen=True)

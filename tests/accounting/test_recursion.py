@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dptopk.accounting import recursion
-from dptopk.accounting.recursion import Band, OutOfTime, common_grid, lower_step, solve, solve_in_order, upper_step
+from dptopk.accounting import chords, recursion
+from dptopk.accounting.chords import lower_step, upper_step
+from dptopk.accounting.grids import common_grid
+from dptopk.accounting.recursion import Band, OutOfTime, solve, solve_in_order
 
 
 def value_of_many(x: np.ndarray) -> np.ndarray:
@@ -50,7 +52,7 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
         for node in np.linspace(N, len(x) - N - 1, 12).astype(int):
             exact = best_chord(values, int(node), N, mpmath.mpf(h))
             assert exact <= mpmath.mpf(got[node - N])
-            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(recursion.step_slack(N, h)))
+            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(chords.step_slack(N, h)))
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
@@ -59,16 +61,14 @@ def test_the_proven_window_gives_what_all_cells_give(epsilon: float, monkeypatch
     values = value_of_many(np.arange(-400, 500) * h)
     windowed = upper_step(values, N, h)
     everything = classmethod(lambda cls, R, S, far, geometry: cls(1, geometry.N, len(R), 0))
-    monkeypatch.setattr(recursion._Window, "of", everything)
+    monkeypatch.setattr(chords._Window, "of", everything)
     assert windowed == pytest.approx(upper_step(values, N, h), rel=1e-12)
 
 
 def test_the_window_is_narrow_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    original = recursion._Window.of.__func__
-    monkeypatch.setattr(
-        recursion._Window, "of", classmethod(lambda cls, *a: seen.append(original(cls, *a)) or seen[-1])
-    )
+    original = chords._Window.of.__func__
+    monkeypatch.setattr(chords._Window, "of", classmethod(lambda cls, *a: seen.append(original(cls, *a)) or seen[-1]))
     upper_step(value_of_many(np.arange(-400, 500) * 0.1 / 32), 32, 0.1 / 32)
     assert seen[0].high - seen[0].low < 8
     assert seen[0].unsafe_left + seen[0].unsafe_right < 200

@@ -1,0 +1,54 @@
+"""Grid steps for the recursion: every ε a whole number of steps, rounded outward exactly."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+__all__ = ["State", "common_grid", "first_steps"]
+
+State = tuple[int, ...]
+
+
+def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper: bool) -> tuple[State, float]:
+    """A grid step for several ε's, and how many steps each takes: N h >= ε (upper) or N h <= ε (lower), exactly.
+
+    Among the grids with ``steps`` to ``2 steps`` for the largest ε, the one that changes Σ ε² least.
+    """
+    largest = max(epsilons)
+    if len(epsilons) == 1:
+        return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
+    best = min(range(steps, 2 * steps + 1), key=lambda n: _change(epsilons, counts, n, upper=upper))
+    each = tuple(_rounded(epsilon / largest * best, upper=upper) for epsilon in epsilons)
+    return each, _exact_step(epsilons, each, largest / best, upper=upper)
+
+
+def first_steps(epsilons: tuple[float, ...], counts: State, steps: int, most: int) -> int:
+    """``steps``, doubled until rounding the ε's to the grid changes Σ ε² by at most a fiftieth."""
+    total = math.fsum(k * e * e for e, k in zip(epsilons, counts, strict=True))
+    while (
+        steps < most and min(_change(epsilons, counts, n, upper=True) for n in range(steps, 2 * steps + 1)) > total / 50
+    ):
+        steps *= 2
+    return min(steps, most)
+
+
+def _rounded(multiple: float, *, upper: bool) -> int:
+    return math.ceil(multiple - 1e-9) if upper else math.floor(multiple + 1e-9)
+
+
+def _change(epsilons: tuple[float, ...], counts: State, n: int, *, upper: bool) -> float:
+    """By how much a grid with n steps for the largest ε changes the variance Σ ε², interpolation included, about."""
+    step = max(epsilons) / n
+    moved = (step * _rounded(epsilon / step, upper=upper) for epsilon in epsilons)
+    return math.fsum(k * (abs(m * m - e * e) + step**2 / 4) for m, e, k in zip(moved, epsilons, counts, strict=True))
+
+
+def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:
+    """The float closest to h with N h >= ε (upper) or N h <= ε (lower) for every ε and its N, exactly."""
+    for epsilon, N in zip(epsilons, steps, strict=True):
+        while upper and Fraction(h) * N < Fraction(epsilon):
+            h = math.nextafter(h, math.inf)
+        while not upper and Fraction(h) * N > Fraction(epsilon):
+            h = math.nextafter(h, 0.0)
+    return h

@@ -1,0 +1,132 @@
+"""Data on the adaptive optimum: what adaptivity gains, how much order matters, what the same budget affords."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.budget import Budget
+from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.curves import Query
+from dptopk.accounting.grids import common_grid
+from dptopk.accounting.recursion import Band, solve_in_order
+from dptopk.accounting.setwise import SetwiseCurve
+from dptopk.costs import BoundedRange, Charge
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["adaptivity_gap", "affordable", "mixes", "order_effect", "value_in_order"]
+
+BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
+MIXES = (
+    "100*BR(0.1)",
+    "50*BR(0.1) + 50*DP(0.1)",
+    "20*BR(0.1) + 20*BR(0.05) + 5*DP(0.2)",
+    "50*BR(0.1) + GDP(0.5)",
+    "10*BR(0.5) + 5*DP(0.3)",
+)
+
+
+def adaptivity_gap(counts: Sequence[int], *, epsilon: float = 0.1, delta: float = 1e-6) -> pd.DataFrame:
+    """How much more δ the adaptive optimum takes than the batch one, at the batch optimum's ε_g (DDR Section 3.3).
+
+    Returns:
+        A row a k: k, epsilon_batch, and brackets epsilon_lower, epsilon_upper, ratio_lower, ratio_upper of the adaptive
+        ε at the same δ and of δ_adaptive / δ_batch at the same ε.
+    """
+    import pandas as pd
+
+    rows = []
+    for k in counts:
+        charge = Charge({BoundedRange(epsilon): k})
+        batch = compose(charge, delta=delta, bound="br_nonadaptive", interaction="batch").epsilon
+        adaptive = compose(charge, delta=delta, bound="optimal_setwise", rtol=2e-4, max_seconds=60.0)
+        at_batch = compose(charge, epsilon=batch, bound="optimal_setwise", rtol=2e-3, max_seconds=60.0)
+        rows.append(
+            {
+                "k": k,
+                "epsilon_batch": batch,
+                "epsilon_lower": adaptive.lower,
+                "epsilon_upper": adaptive.epsilon,
+                "ratio_lower": (at_batch.lower or 0.0) / delta,
+                "ratio_upper": at_batch.delta / delta,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:
+    """(lower, upper) bound on δ(x) when distinct bounded ranges are played in one order, first to last, t adaptive.
+
+    >>> low, high = value_in_order([0.5, 1.0], 0.0)
+    >>> round(low, 3), round(high, 3)
+    (0.26, 0.26)
+    """
+    if len(set(epsilons)) != len(epsilons):
+        raise InvalidParameter(f"epsilons must be distinct, got {list(epsilons)}")
+    parts = tuple(epsilons)
+    ones = (1,) * len(parts)
+    order = SetwiseCurve(dict.fromkeys(parts, 1), Charge()).chernoff(Query(epsilon=x))[1]
+    band = Band(parts, ones, order, x, 0.0)
+    found = []
+    for upper in (False, True):
+        grid, h = common_grid(parts, ones, steps, upper=upper)
+        played = range(len(parts))
+        found.append(solve_in_order(band, grid, h, deadline=math.inf, upper=upper, order=played))
+    below, above = found
+    at = np.array([x])
+    return float(below.lower(at, above)[0]), float(above.upper(at)[0])
+
+
+def order_effect(pairs: Sequence[tuple[float, float]], xs: Sequence[float]) -> pd.DataFrame:
+    """δ(x) of two different ranges played in either order: a row a pair and x, with brackets."""
+    import pandas as pd
+
+    rows = []
+    for small, large in pairs:
+        for x in xs:
+            rising, falling = value_in_order([small, large], x), value_in_order([large, small], x)
+            rows.append(
+                {
+                    "small": small,
+                    "large": large,
+                    "x": x,
+                    "rising_lower": rising[0],
+                    "rising_upper": rising[1],
+                    "falling_lower": falling[0],
+                    "falling_upper": falling[1],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def affordable(queries: Sequence[Charge], budget: Budget, bounds: Sequence[str] = BOUNDS) -> pd.DataFrame:
+    """How many queries of each kind a budget affords under each bound: a row a query, a column a bound."""
+    import pandas as pd
+
+    rows = [
+        {"query": str(query)} | {bound: queries_affordable(query, budget, bound=bound) for bound in bounds}
+        for query in queries
+    ]
+    return pd.DataFrame(rows)
+
+
+def mixes(charges: Sequence[str] = MIXES, *, delta: float = 1e-6) -> pd.DataFrame:
+    """The optimum beside CR Lemmas 3.3 (CDP) and 3.4 (zCDP) and the Rényi curves, for mixed charges."""
+    import pandas as pd
+
+    rows = []
+    for text in charges:
+        charge = Charge.parse(text)
+        row: dict[str, object] = {"charge": text}
+        for bound in ("setwise_cdp", "setwise_zcdp", "zcdp_tight", "renyi"):
+            row[bound] = compose(charge, delta=delta, bound=bound).epsilon
+        optimum = compose(charge, delta=delta, bound="optimal_setwise")
+        rows.append(row | {"lower": optimum.lower, "optimal_setwise": optimum.epsilon})
+    return pd.DataFrame(rows)
