@@ -179,7 +179,9 @@ class Gaussian(Source):
         z = (losses - variance / 2) / mu
         log_masses = -(z**2) / 2 + np.log(np.tile(weights, parts * edges.size) * step / (2 * parts * mu))
         log_masses -= math.log(2 * math.pi) / 2
-        rounding = 8 * EPS * (float((z**2).max()) + abs(math.log(step / mu)) + 8)
+        farthest = float(np.abs(z).max())
+        # z is known to EPS of the losses over μ, and enters as z²/2.
+        rounding = 8 * EPS * (farthest * (farthest + float(np.abs(losses).max()) / mu) + abs(math.log(step / mu)) + 8)
         return [replace(discrete_pair(losses, log_masses, log_error=rounding), error=1e-10)]
 
 

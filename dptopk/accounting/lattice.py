@@ -181,7 +181,7 @@ class LossDistribution:
 
     def log_unit(self, x: float) -> float:
         """Ln F(x): how much a unit of tilted mass can change δ(x)."""
-        return self.log_scale - self.tilt * x + log_peak(self.tilt) + self.log_error
+        return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
 
     def delta(self, epsilon: float) -> float:
         """δ at one ε: a bound on that of the exact product, upper or lower by ``side``."""
@@ -239,7 +239,7 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int) -> _Placed:
     exponents = log_masses + (tilt * step) * indices
     log_mgf = _log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
-    largest = float(np.abs(np.where(exponents > -np.inf, exponents, 0.0)).max())
+    largest = float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max()) + tilt * step * np.abs(indices).max()
     rows = pairs.count * masses.shape[0]
     error = rows * (float(np.max(pairs.log_error)) + pairs.error + EPS * (8 + 4 * largest + masses.shape[1]))
     return _Placed(
