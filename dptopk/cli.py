@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptopk import cli_ledger, cli_reproduce
+from dptopk import cli_datasets, cli_ledger, cli_reproduce
 from dptopk.errors import DptopkError
 
 __all__ = ["app", "main"]
@@ -36,6 +36,7 @@ app = typer.Typer(
 
 
 app.add_typer(cli_ledger.app, name="ledger")
+app.add_typer(cli_datasets.app, name="datasets")
 app.command()(cli_reproduce.reproduce)
 
 
@@ -94,12 +95,21 @@ MethodOption = Annotated[Method, typer.Option("--method", help="Select then coun
 
 @app.command()
 def topk(
-    source: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or JSON lines: a row a label.")],
+    source: Annotated[
+        Path, typer.Argument(help="CSV, TSV, Parquet or JSON lines: a row a label, or with --user-col a row an event.")
+    ],
     k: K,
     epsilon: Epsilon,
     delta: Delta = 0.0,
     label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
     count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
+    user_col: Annotated[
+        str | None, typer.Option("--user-col", help="SOURCE holds events: column of users; Δ and τ are enforced.")
+    ] = None,
+    item_col: Annotated[str | None, typer.Option("--item-col", help="Of events: column of labels.")] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option("--memory-limit", help="Of events: memory for the engine, such as 4GB.")
+    ] = None,
     counts: CountsOption = Counts.GAUSSIAN,
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
@@ -125,30 +135,30 @@ def topk(
     """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
 
     Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
-    The caps τ and Δ must hold in the data: they are taken as given, not enforced (counts do not tell users apart).
+    Of events (--user-col, --item-col) the caps τ and Δ are enforced. In a table of counts they must hold already: it
+    does not tell users apart.
     """
     import numpy as np
 
     from dptopk import cli_output as output
     from dptopk.accounting.budget import Budget
-    from dptopk.datasets import read_counts
+    from dptopk.cli_input import Source
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
     from dptopk.session import Session
 
     output.check_target(output_format.value, out)
-    sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
-    public = known_domain or domain is not None
+    given = Source(source, label_col, count_col, user_col, item_col, known_domain, domain, memory_limit)
     plan = plan_topk(
         k,
         Budget(epsilon, delta),
-        sensitivity=sensitivity,
-        domain="public" if public else "private",
+        sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
+        domain=given.kind,
         d_bar=d_bar,
         counts=counts.value,
         method=method.value,
     )
-    histogram = output.histogram(read_counts(source, label=label_col, count=count_col), sensitivity, public, domain)
+    histogram = given.read(plan)
     rng = None if seed is None else np.random.default_rng(seed)
     if ledger is None:
         release = plan.release(histogram, rng)

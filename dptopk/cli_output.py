@@ -13,9 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dptopk.datasets import read_labels
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from dptopk.planning import Plan
     from dptopk.release import Release
 
-__all__ = ["check_target", "histogram", "write_bounds", "write_release"]
+__all__ = ["check_target", "write_bounds", "write_release"]
 
 
 def check_target(output_format: str, out: Path | None) -> None:
@@ -35,20 +33,6 @@ def check_target(output_format: str, out: Path | None) -> None:
         raise InvalidParameter(f"out: the folder of {str(out)!r} does not exist")
     if out is not None and out.is_dir():
         raise InvalidParameter(f"out: {str(out)!r} is a folder")
-
-
-def histogram(frame: pd.DataFrame, sensitivity: Sensitivity, public: bool, domain: Path | None) -> Histogram:
-    """The histogram of a count table; with a file of public labels, of exactly these labels."""
-    whole = Histogram.from_pandas(
-        frame, label="label", count="count", sensitivity=sensitivity, domain="public" if public else "private"
-    )
-    if domain is None:
-        return whole
-    labels = read_labels(domain)
-    rows = whole.positions(labels)
-    counts = whole.counts[rows] if len(whole) else rows * 0
-    counts[rows < 0] = 0
-    return Histogram(labels, counts, sensitivity=sensitivity, domain="public")
 
 
 def write_release(plan: Plan, release: Release, output_format: str, out: Path | None) -> None:

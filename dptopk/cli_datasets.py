@@ -1,0 +1,55 @@
+"""``dptopk datasets``: made-up events with a known truth, and the shipped word table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Data to try things on.")
+
+
+@app.command()
+def make(
+    out: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    events: Annotated[int, typer.Option("--events", help="Rows.")] = 1_000_000,
+    users: Annotated[int, typer.Option("--users", help="Members.")] = 10_000,
+    items: Annotated[int, typer.Option("--items", help="Articles, their popularity after Zipf.")] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same events.")] = 0,
+    chunk: Annotated[int, typer.Option("--chunk", help="Rows made and written at a time.")] = 1_000_000,
+) -> None:
+    """Write events "member reads article" whose law is known, of any size, in chunks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from dptopk.datasets import make_events
+
+    columns = (TextColumn("making events"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("events", total=events)
+        truth = make_events(
+            out,
+            events=events,
+            users=users,
+            items=items,
+            seed=seed,
+            chunk=chunk,
+            progress=lambda done, total: bars.update(task, completed=done, total=total),
+        )
+    typer.echo(f"{out}: {events} events, columns member, article, section, region")
+    popular = zip(truth.articles[:5], truth.expected_users(5), strict=False)
+    expected = ", ".join(f"{article} ({members:.0f})" for article, members in popular)
+    typer.echo(f"most popular articles and the members expected at each: {expected}")
+
+
+@app.command()
+def macbeth(out: Annotated[Path, typer.Argument(help="CSV file to write: columns word, count.")]) -> None:
+    """Write the word table of Macbeth."""
+    from dptopk.datasets import macbeth_counts
+
+    table = macbeth_counts()
+    table.to_csv(out, index=False)
+    typer.echo(f"{out}: {len(table)} words")

@@ -1,0 +1,100 @@
+"""How the command line reads data: a table of counts, or raw events whose contributions are bounded on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dptopk.datasets import events_histogram, read_counts, read_labels
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+
+if TYPE_CHECKING:
+    from dptopk.planning import Plan
+
+__all__ = ["Source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, and what its columns mean.
+
+    Attributes:
+        path: a table of counts (label, count), or of events (user, item) when user and item are given.
+        label, count: columns of a table of counts.
+        user, item: columns of a table of events.
+        known_domain: whether the labels in the file are public.
+        domain: a text file of public labels, or None.
+        memory_limit: of the embedded engine, such as "4GB", or None.
+    """
+
+    path: Path
+    label: str
+    count: str
+    user: str | None = None
+    item: str | None = None
+    known_domain: bool = False
+    domain: Path | None = None
+    memory_limit: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.user is None) != (self.item is None):
+            raise InvalidParameter("user-col and item-col go together: a table of events needs both")
+
+    @property
+    def kind(self) -> str:
+        """Whether the labels are "public" or "private"."""
+        return "public" if self.known_domain or self.domain is not None else "private"
+
+    def read(self, plan: Plan) -> Histogram:
+        """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
+        labels = None if self.domain is None else read_labels(self.domain)
+        if self.user is None:
+            frame = read_counts(self.path, label=self.label, count=self.count)
+            sensitivity = plan.sensitivity
+            whole = Histogram.from_pandas(
+                frame, label="label", count="count", sensitivity=sensitivity, domain=self.kind
+            )
+        else:
+            whole = self._events(plan, labels)
+            if self.kind == "private":
+                return whole
+        return _public(whole, labels, plan.sensitivity) if self.kind == "public" else whole
+
+    def _events(self, plan: Plan, labels: list[str] | None) -> Histogram:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from dptopk.datasets import DuckDB
+
+        options: dict[str, Any] = (
+            {} if self.memory_limit is None else {"engine": DuckDB(memory_limit=self.memory_limit)}
+        )
+        if self.kind == "private":
+            options["top"] = plan.phases[0].mechanism.d_bar + 1
+        elif labels is not None:
+            options["where"] = {self.item: labels}
+        columns = (TextColumn("bounding contributions"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+            task = bars.add_task("events", total=None)
+            histogram: Histogram = events_histogram(
+                self.path,
+                user=str(self.user),
+                item=str(self.item),
+                labels_per_user=plan.sensitivity.l0,
+                per_label_cap=plan.sensitivity.linf,
+                progress=lambda done, total: bars.update(task, completed=done, total=total),
+                **options,
+            )
+        return histogram
+
+
+def _public(whole: Histogram, labels: list[str] | None, sensitivity: Sensitivity) -> Histogram:
+    """The same counts over public labels: those of the file, or those that are listed (0 for the absent ones)."""
+    if labels is None:
+        return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain="public")
+    rows = whole.positions(labels)
+    counts = whole.counts[rows] if len(whole) else rows * 0
+    counts[rows < 0] = 0
+    return Histogram(labels, counts, sensitivity=sensitivity, domain="public")

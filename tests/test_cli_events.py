@@ -1,0 +1,95 @@
+"""``dptopk topk`` on raw events, and ``dptopk datasets``."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.cli import app
+from dptopk.datasets import macbeth_counts
+
+RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+
+
+def run(*arguments):
+    return RUNNER.invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    path = tmp_path_factory.mktemp("events") / "events.parquet"
+    result = run("datasets", "make", path, "--events", 60_000, "--users", 8_000, "--items", 500, "--seed", 4)
+    assert result.exit_code == 0, result.output
+    assert "most popular" in result.stdout
+    return path
+
+
+def topk(events, *arguments):
+    columns = ("--user-col", "member", "--item-col", "article", "--labels-per-user", 3)
+    budget = ("--k", 5, "--epsilon", 1, "--delta", 1e-7)
+    return run("topk", events, *columns, *budget, "--format", "json", "--seed", 1, *arguments)
+
+
+def answer(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("method", ["auto", "peel"])
+def test_events_are_bounded_counted_and_answered(events, method):
+    made = answer(topk(events, "--method", method, "--memory-limit", "1GB"))
+    assert made["sensitivity"]["l0"] == 3
+    frame = pd.read_parquet(events)
+    truth = frame.drop_duplicates(["member", "article"])["article"].value_counts().head(8).index
+    assert 3 <= len(made["rows"]) <= 5
+    assert {row["label"] for row in made["rows"]} <= set(truth)
+
+
+def test_public_labels_come_from_a_file(events, tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("article-001\nno such article\narticle-002\narticle-003\narticle-004\n", encoding="utf-8")
+    made = answer(topk(events, "--domain", labels))
+    assert {row["label"] for row in made["rows"]} == set(labels.read_text(encoding="utf-8").splitlines())
+    assert len(answer(topk(events, "--known-domain"))["rows"]) == 5
+
+
+def test_an_empty_table_is_a_short_answer(tmp_path):
+    path = tmp_path / "empty.parquet"
+    pd.DataFrame({"member": pd.Series([], dtype="int64"), "article": pd.Series([], dtype=str)}).to_parquet(path)
+    assert answer(topk(path))["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--user-col", "nobody"), "user"),
+        (("--item-col", "nothing"), "item"),
+        (("--memory-limit", "much"), "engine"),
+    ],
+)
+def test_bad_columns_exit_with_2(events, arguments, named):
+    result = topk(events, *arguments)
+    assert result.exit_code == 2
+    assert named in result.output
+    assert "Traceback" not in result.output
+
+
+def test_user_and_item_go_together(events):
+    result = run("topk", events, "--user-col", "member", "--k", 5, "--epsilon", 1, "--delta", 1e-7)
+    assert result.exit_code == 2
+    assert "item-col" in result.output
+
+
+def test_macbeth_is_written(tmp_path):
+    path = tmp_path / "macbeth.csv"
+    assert run("datasets", "macbeth", path).exit_code == 0
+    assert pd.read_csv(path, keep_default_na=False).equals(macbeth_counts().astype({"word": "str"}))
+
+
+def test_bad_sizes_exit_with_2(tmp_path):
+    result = run("datasets", "make", tmp_path / "x.parquet", "--users", 0)
+    assert result.exit_code == 2
+    assert "users" in result.output
