@@ -92,21 +92,35 @@ def common_grid(parts: Parts) -> Grid | None:
 
 
 def fitting_step(parts: Parts, cells: int) -> float:
-    """A step with which compositions take at most about ``cells`` nodes: 17 standard deviations each way, or all.
+    """A step with which compositions take at most about ``cells`` nodes.
 
     Among coarser steps up to half as large again, the one whose nodes lie closest to the ε's: what a split between
     the nodes adds to the variance, Σ weight · share · (1 - share) · step², is least.
     """
-    everything = math.fsum(times * responses[0][0] for responses, times in parts)
-    each = [(epsilon, times * weight) for responses, times in parts for epsilon, weight in responses]
-    mean = math.fsum(share * epsilon * math.tanh(epsilon / 2) for epsilon, share in each)
-    deviation = math.sqrt(math.fsum(share * epsilon**2 for epsilon, share in each))
-    steps = min(2 * everything, mean + 34 * deviation) / cells * np.linspace(1, 1.5, 1000)
+    steps = _width(parts) / cells * np.linspace(1, 1.5, 1000)
     added = np.zeros(len(steps))
-    for epsilon, weight in each:
-        share = epsilon / steps % 1
-        added += weight * share * (1 - share) * steps**2
+    for responses, times in parts:
+        for epsilon, weight in responses:
+            share = epsilon / steps % 1
+            added += times * weight * share * (1 - share) * steps**2
     return float(steps[np.argmin(added)])
+
+
+def _width(parts: Parts) -> float:
+    """Length of the interval outside which the sum of the losses has less than about TAIL, by Chernoff's bound."""
+    everything = math.fsum(times * responses[0][0] for responses, times in parts)
+    theta = np.geomspace(1e-3, 1e3, 61) / max(responses[0][0] for responses, _ in parts)
+    ends = 0.0
+    for side in (theta, -theta):
+        log_moment = np.zeros(len(theta))
+        for responses, times in parts:
+            epsilon, weight = (np.array(column)[:, None] for column in zip(*responses, strict=True))
+            exponents = (
+                np.log(weight) + np.logaddexp(side * epsilon, -(side + 1) * epsilon) - np.log1p(np.exp(-epsilon))
+            )
+            log_moment += times * np.logaddexp.reduce(exponents, axis=0)
+        ends += min(everything, float(np.min((log_moment - math.log(TAIL)) / theta)))
+    return ends
 
 
 def spread_law(parts: Parts, step: float) -> LossLaw:

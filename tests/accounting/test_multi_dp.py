@@ -192,6 +192,18 @@ def test_a_bracket_that_runs_out_of_time_says_so():
     assert found.lower < found.epsilon
 
 
+@pytest.mark.parametrize("rare", [1e-12, 1e-60])
+def test_a_rare_large_loss_does_not_need_a_huge_grid(rare):
+    """The typical loss is 0.01, but a loss of 5 or 4 comes with a small probability."""
+    constraints = ((5.123, 0.0), (4.0, rare / 3), (0.0123, rare))
+    start = time.monotonic()
+    lower, upper = module.multi_dp_bracket(constraints, 500, [0.0, 0.1, 6.0], cells=16_000)
+    assert (lower <= upper).all()
+    assert 0 < lower[0] < upper[0] < 2 * lower[0]
+    assert upper[2] <= 500 * rare * (1 + 1e-9) + 1e-50
+    assert time.monotonic() - start < 20
+
+
 def test_large_losses_keep_a_lower_bound():
     """Losses near 1500: what Q has where P lives is e^-1500."""
     charge = Charge({MultiDP(((2.03, 0.0), (1.9777, 0.1), (0.61, 0.3))): 1000})
