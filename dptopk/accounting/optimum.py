@@ -81,19 +81,25 @@ class OptimumCurve(Curve):
 
     def _root(self, log_target: float) -> float:
         """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed."""
+        low, fitting = 0.0, self.epsilon_max
         x = self._guess(log_target)
-        nudge = 0.0
         for attempt in range(60):
-            x = min(x + nudge, self.epsilon_max)
-            if x == self.epsilon_max:
+            if x >= fitting:
                 break
             point = self.everywhere(x)
             excess = point.upper - log_target
             if excess <= 0:
-                return x
-            step = excess / -point.slope if point.slope < 0 else math.inf
-            nudge = min(step, (self.epsilon_max - x) / 2) + 4e-15 * 2**attempt * max(x, 1e-3 * self.epsilon_max)
-        return self.epsilon_max
+                fitting = x
+                if excess >= -1e-9 - 4 * point.error or attempt >= 12:
+                    break
+            else:
+                low = x
+            newton = x - excess / point.slope if point.slope < 0 else math.nan
+            newton += 4e-15 * 2**attempt * max(x, 1e-3 * self.epsilon_max)
+            x = newton if low < newton < fitting else low + (fitting - low) / 2
+            if x in (low, fitting):
+                break
+        return fitting
 
     def _guess(self, log_target: float) -> float:
         """Newton's method inside a bracket, along the guessed strategies."""

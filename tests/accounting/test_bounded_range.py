@@ -1,5 +1,6 @@
 from itertools import pairwise
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -120,3 +121,42 @@ def test_adaptivity_gap_covers_what_the_theorem_says():
     assert adaptivity_gap(1.0, 4, 3.0) is False
     assert adaptivity_gap(1.0, 3, 0.0) is None
     assert adaptivity_gap(1.0, 1, 0.0) is False
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 3.0, 50.0])
+@pytest.mark.parametrize("count", [1, 1000, 10**6])
+@pytest.mark.parametrize("delta", [0.3, 1e-6, 1e-300])
+def test_closed_forms_in_fifty_digits(epsilon, count, delta):
+    with mp.workdps(50):
+        e, log_inverse = mp.mpf(epsilon), -mp.log(mp.mpf(delta))
+        y = e / mp.expm1(e)
+        means = {opt_kl_epsilon: y - 1 - mp.log(y), dr19_epsilon: e**2 / 2, improved_drv10_epsilon: e**2 / 2}
+        for bound, mean in means.items():
+            variance = e**2 if bound is improved_drv10_epsilon else e**2 / 4
+            exact = min(count * e, count * mean + mp.sqrt(2 * count * variance * log_inverse))
+            value = mp.mpf(float(bound(epsilon, count, delta)))
+            assert exact <= value <= exact * (1 + mp.mpf(10) ** -11), bound.__name__
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(1e-6, 10**6), (0.1, 100), (2.0, 7), (50.0, 3)])
+@pytest.mark.parametrize("delta", [0.01, 1e-6, 1e-300])
+def test_mgf_in_fifty_digits(epsilon, count, delta):
+    """The infimum over λ, found from above by golden sections in 50 digits."""
+    with mp.workdps(50):
+        b, log_inverse = mp.mpf(epsilon) / 2, -mp.log(mp.mpf(delta))
+
+        def s(z):
+            return mp.log(mp.sinh(z) / z)
+
+        def at(log_order):
+            lam = mp.exp(log_order)
+            h = (lam + 1) * s((lam + 1) * b) - lam * s(lam * b) - s(b)
+            return (count * h + log_inverse) / lam
+
+        low, high, ratio = mp.mpf(-10), mp.mpf(25), (mp.sqrt(5) - 1) / 2
+        for _ in range(60):
+            left, right = high - ratio * (high - low), low + ratio * (high - low)
+            low, high = (low, right) if at(left) < at(right) else (left, high)
+        exact = min(at((low + high) / 2), mp.mpf(epsilon) * count)
+        value = mp.mpf(float(mgf_epsilon(epsilon, count, delta)))
+        assert exact * (1 - mp.mpf(10) ** -12) <= value <= exact * (1 + mp.mpf(10) ** -9)

@@ -91,3 +91,20 @@ def test_where_it_applies():
         br_heterogeneous_bracket([0.1, 0.2, 0.3, 0.4], 1, 0.1)
     with pytest.raises(InvalidParameter, match="epsilon_global"):
         br_heterogeneous_bracket([0.1, 0.2], 1, np.nan)
+
+
+def test_curve_answers_arrays():
+    from dptopk.accounting.br_heterogeneous import _curve
+
+    curve = _curve(Charge.parse("BR(0.5) + BR(1)"))
+    deltas = curve.delta([0.0, 0.7, 1.5, 2.0])
+    assert deltas[0] == pytest.approx(br_heterogeneous_bracket([0.5, 1.0], 1, 0.0)[1])
+    assert deltas[0] > deltas[1] > 0 == deltas[2] == deltas[3]
+    found = curve.epsilon([0.9, deltas[1]])
+    assert found[0] < 1e-5
+    assert found[1] == pytest.approx(0.7, rel=2e-3)
+
+
+def test_large_epsilons_are_declined():
+    with pytest.raises(NotApplicable, match="up to 350"):
+        br_heterogeneous_bracket([1.0, 351.0], 1, 1.0)
