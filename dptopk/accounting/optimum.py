@@ -107,7 +107,7 @@ class OptimumCurve(Curve):
         x = min(self.start(log_target), 0.9 * high)
         for _ in range(100):
             point = self.nearby(x)
-            excess = point.upper - log_target
+            excess = point.upper - log_target + 1e-12  # aims just past the root, for the check to succeed at once
             low, high = (x, high) if excess > 0 else (low, x)
             newton = x - excess / point.slope if point.slope < 0 else math.nan
             if abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high:  # convergence is quadratic
@@ -120,10 +120,15 @@ class OptimumCurve(Curve):
     def _below(self, upper: float, delta: float) -> float | None:
         """An ε slightly below the root at which δ is provably larger."""
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
-        for gap in (1e-11, 1e-10, 1e-9, 1e-6, 1e-3):
+        for gap, value in (
+            (1e-11, self.nearby),
+            (1e-9, self.everywhere),
+            (1e-6, self.everywhere),
+            (1e-3, self.everywhere),
+        ):
             x = upper * (1 - gap)
             if 0 < x < self.epsilon_max:
-                point = self.everywhere(x)
+                point = value(x)
                 if point.log_value - point.error > needed:
                     return x
         return 0.0
