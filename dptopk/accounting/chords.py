@@ -36,14 +36,17 @@ from dptopk.accounting.curves import Floats
 __all__ = ["ROUNDOFF", "lower_step", "step_slack", "upper_step"]
 
 ROUNDOFF = 2.0**-53
-# Allowed violation, relative to H_{i+N}, of the monotonicity that confines the search; part of ``step_slack``.
-TOLERANCE = 2.0**-44
 _CHUNK = 256  # nodes handled at a time where all cells are looked at
+
+
+def tolerance(h: float) -> float:
+    """Violation, relative to H_{i+N}, that is allowed where monotonicity confines the search: slopes are rough."""
+    return 2.0**-44 + 8 * ROUNDOFF / h
 
 
 def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
-    return 32 * ROUNDOFF * (4 + N * h + N / -math.expm1(-N * h)) + 2 * TOLERANCE
+    return 16 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + 2 * tolerance(h)
 
 
 class _Geometry:
@@ -145,23 +148,26 @@ class _Window:
         everything = cls(1, N, len(R), 0)
         if len(R) <= 3 * edge:
             return everything
-        tolerance = far * TOLERANCE
-        needed = geometry.ratio**2 * S - tolerance  # R ω must reach this for every ω beyond the window
-        enough = S + tolerance  # and R ω must not exceed this for any ω before it
+        allowed = far * tolerance(h)
+        needed = geometry.ratio**2 * S - allowed  # R ω must reach this for every ω beyond the window
+        enough = S + allowed  # and R ω must not exceed this for any ω before it
         inner = slice(edge, len(R) - edge)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             largest = np.fmax.reduce(np.where(needed[inner] > 0, needed[inner] / np.maximum(R[inner], 0.0), 0.0))
             smallest = np.fmin.reduce(np.where(R[inner] > 0, enough[inner] / R[inner], np.inf))
-        if (enough[inner] < 0).any() or not smallest > 0:
+        negative = (enough < 0) | (R < -allowed)
+        if negative[inner].any() or not smallest > 0:
             return everything
         high = min(N, max(1, math.ceil(min(math.log(max(largest, 1.0)) / h, N)) + 1))
         low = max(1, min(high, math.floor(max(math.log(min(smallest, 1e300)) / h, 0)) - 1))
         beyond, before = math.exp((high + 1) * h), math.exp((low - 1) * h)
         unsafe = []
         for part in (slice(0, edge), slice(len(R) - edge, None)):
-            wrong = (needed[part] > R[part] * beyond) if high < N else np.zeros(edge, bool)
+            wrong = negative[part]
+            if high < N:
+                wrong = wrong | (needed[part] > R[part] * beyond)
             if low > 1:
-                wrong |= enough[part] < R[part] * before
+                wrong = wrong | (enough[part] < R[part] * before)
             unsafe.append(np.flatnonzero(wrong))
         left = int(unsafe[0][-1]) + 1 if len(unsafe[0]) else 0
         right = edge - int(unsafe[1][0]) if len(unsafe[1]) else 0

@@ -24,13 +24,14 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
 
 
 def first_steps(epsilons: tuple[float, ...], counts: State, steps: int, most: int) -> int:
-    """``steps``, doubled until rounding the ε's to the grid changes Σ ε² by at most a fiftieth."""
-    total = math.fsum(k * e * e for e, k in zip(epsilons, counts, strict=True))
-    while (
-        steps < most and min(_change(epsilons, counts, n, upper=True) for n in range(steps, 2 * steps + 1)) > total / 50
-    ):
+    """``steps``, doubled until h <= 1/2 and rounding the ε's to the grid changes Σ ε² by at most a fiftieth."""
+    allowed = math.fsum(k * e * e for e, k in zip(epsilons, counts, strict=True)) / 50
+    steps = max(steps, math.ceil(2 * max(epsilons)))
+    while steps < most:
+        if min(_change(epsilons, counts, n, upper=True) for n in range(steps, 2 * steps + 1)) <= allowed:
+            return steps
         steps *= 2
-    return min(steps, most)
+    return most
 
 
 def _rounded(multiple: float, *, upper: bool) -> int:

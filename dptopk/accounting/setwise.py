@@ -234,7 +234,7 @@ class _Search:
                 return self.answer("")
             if steps >= MOST_STEPS:
                 return self.answer("the bracket cannot be made as narrow as asked")
-            ratio = math.sqrt(gap / (0.5 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
+            ratio = math.sqrt(gap / (0.6 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
             finer = min(2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2), MOST_STEPS)
             seconds = (time.monotonic() - began) * (finer / steps) ** 1.3
             steps = finer
