@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dptopk.mechanisms.random import Bits
 
-__all__ = ["Cells", "bernoulli_exp", "exp_units"]
+__all__ = ["Cells", "bernoulli_exp", "decide_exp", "exp_units"]
 
 _GUIDE_BITS = 16
 
@@ -74,13 +74,19 @@ def bernoulli_exp(x: npt.NDArray[np.float64], exact: Callable[[int], Fraction], 
         exact: exact(i) is the i-th true exponent; asked for about one coin in 2**30.
         bits: the source of words.
     """
-    first = bits.uint32(x.size)
-    uniform = first * 2.0**-32
-    chance = np.exp(-x)
-    accepted: npt.NDArray[np.bool_] = uniform < chance
-    # U lies in [uniform, uniform + 2**-32); e^{-x} is within 2**-40 of chance: x e^{-x} <= 1/e, and exp costs a few
-    # ulps.
-    for i in np.flatnonzero(np.abs(uniform - chance) <= 2.0**-31):
+    return decide_exp(bits.uint32(x.size), x, exact, bits)
+
+
+def decide_exp(
+    first: npt.NDArray[np.uint32], x: npt.NDArray[np.float64], exact: Callable[[int], Fraction], bits: Bits
+) -> npt.NDArray[np.bool_]:
+    """Decide U < e^{-x} for uniforms whose first 32 bits are given; see `bernoulli_exp`."""
+    gap = np.exp(-x)
+    gap -= first * 2.0**-32
+    accepted: npt.NDArray[np.bool_] = gap > 0
+    # U is at most 2**-32 above its first bits; e^{-x} is within 2**-40 of its float: x e^{-x} <= 1/e, and exp costs a
+    # few ulps.
+    for i in np.flatnonzero(np.abs(gap, out=gap) <= 2.0**-31):
         accepted[i] = below_exp(int(first[i]), 32, exact(int(i)), bits)
     return accepted
 
@@ -121,11 +127,11 @@ class Cells:
                 return lower, upper
             guard *= 2
 
-    def _make_guide(self) -> npt.NDArray[np.int32]:
+    def _make_guide(self) -> npt.NDArray[np.int64]:
         """Return the cell that each value of the leading bits decides, -1 where they do not decide."""
         shift, size = 32 - _GUIDE_BITS, 1 << _GUIDE_BITS
         below = np.bincount(np.minimum(self._first >> shift, size), minlength=size + 1)[:size].cumsum()
-        cell = below.astype(np.int32)
+        cell: npt.NDArray[np.int64] = below.astype(np.int64)
         # A word that equals a lower threshold, or exceeds it by 1, is undecided; so is all beyond the last one.
         for near in (self._first, self._first + 1):
             cell[near[near < 1 << 32] >> shift] = -1
@@ -135,7 +141,7 @@ class Cells:
     def draw(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
         """Return ``size`` independent cell numbers."""
         words = bits.uint32(size)
-        cells: npt.NDArray[np.int64] = self._guide[words >> np.uint32(32 - _GUIDE_BITS)].astype(np.int64)
+        cells: npt.NDArray[np.int64] = self._guide[words >> np.uint32(32 - _GUIDE_BITS)]
         rest = np.flatnonzero(cells < 0)
         if rest.size:
             cells[rest] = self._locate(words[rest].astype(np.int64), bits)

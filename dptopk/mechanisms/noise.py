@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dptopk import _validate
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.exact import Cells, bernoulli_exp, exp_units
+from dptopk.mechanisms.exact import Cells, decide_exp, exp_units
 from dptopk.mechanisms.random import Bits
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
+_FEW = 1 << 12
 _LOG2 = 0.6932  # a little more than the logarithm of 2
 _LARGEST_SCALE = 2.0**48  # beyond it, a draw could leave int64 with a probability that is not absurdly small
 
@@ -140,28 +141,46 @@ class NoiseLaw:
             filled += some.size
         return drawn
 
+    @cached_property
+    def _sure(self) -> npt.NDArray[np.uint32]:
+        """For each cell of the first table, how many 32-bit words keep every number of its block; after them a 0."""
+        width = 1 << self.width_bits
+        firsts = range(1, 1 + width * (len(self.weights(48)) // 2), width)
+        steps = [self.exponent(first + width - 1) - self.exponent(first) for first in firsts]
+        sure = [max(exp_units([x.numerator], x.denominator, 32)[0] - 1, 0) for x in steps]
+        return np.array([(1 << 32) - 1, *(words for words in sure for _ in (1, -1)), 0], dtype=np.uint32)
+
     def _candidates(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
         cells = self._cells.draw(size, bits)
         sign = ((cells & 1) << 1) - 1
         if not self.width_bits:
-            magnitude = (cells + 1) >> 1
-            return magnitude * sign
+            return ((cells + 1) >> 1) * sign
         first = (((cells - 1) >> 1) << self.width_bits) + 1
         offset = bits.low_bits(size, self.width_bits)
         zero = cells == 0
         first[zero] = 0
         offset[zero] = 0
-
-        def exact(i: int) -> Fraction:
-            return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
-
-        x = offset * (float(self.linear) + float(self.square) * (2.0 * first + offset))
-        kept = bernoulli_exp(x, exact, bits)
+        words = bits.uint32(size)
+        # For few draws, the table of sure words is not worth its making.
+        kept = words < self._sure.take(cells, mode="clip") if size > _FEW else np.zeros(size, dtype=np.bool_)
+        unsure = np.flatnonzero(~kept)
+        kept[unsure] = self._keep(words[unsure], first[unsure], offset[unsure], bits)
         magnitude = first + offset
         if self.bound is not None:
             kept &= magnitude <= self.bound
         result: npt.NDArray[np.int64] = (magnitude * sign)[kept]
         return result
+
+    def _keep(
+        self, words: npt.NDArray[np.uint32], first: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], bits: Bits
+    ) -> npt.NDArray[np.bool_]:
+        """Decide U < e^{-(f(first + offset) - f(first))} for uniforms whose first 32 bits are given."""
+
+        def exact(i: int) -> Fraction:
+            return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
+
+        x = offset * (float(self.linear) + float(self.square) * (2.0 * first + offset))
+        return decide_exp(words, x, exact, bits)
 
 
 @lru_cache(maxsize=64)

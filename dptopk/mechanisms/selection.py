@@ -17,6 +17,7 @@ accounted for.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -107,18 +108,16 @@ def _poisson_batch() -> Cells:
     return Cells(weights)
 
 
-def _watch(values: npt.NDArray[Any], need: int, bits: Bits) -> tuple[npt.NDArray[np.int64], _Crowd | None]:
-    """Return the labels that are watched one by one, and the crowd of all others.
+def _watch(values: npt.NDArray[Any], need: int, bits: Bits) -> tuple[npt.NDArray[np.int64] | None, _Crowd | None]:
+    """Return the labels that are watched one by one, and the crowd of all others; None for all, none.
 
-    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or above the crowd's top
-    the
-    first ``need`` ring before time need/m or so, when about n·need/m rings of the crowd's envelope have to be looked
-    at.
+    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or above the crowd's top,
+    the first ``need`` ring before time need/m or so, and until then the crowd's envelope rings n·need/m times.
     """
     n = values.size
     m = max(4 * need, math.isqrt(2 * n * need))
     if 4 * m >= n:
-        return np.arange(n, dtype=np.int64), None
+        return None, None
     sample = values if n <= 4 * _SAMPLE else values[bits.below(n, _SAMPLE)]
     place = sample.size - max(1, m * sample.size // n)
     cut = np.partition(sample, place)[place]
@@ -129,19 +128,17 @@ def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
     """Return the labels of the first ``need`` clocks, in order; -1 is the stop element."""
     watched, crowd = _watch(values, need, race.bits)
     crowds = [crowd] if crowd else []
-    levels = values[watched] if crowd else values
-    if absent <= 4 * need + 1024:
-        watched = np.concatenate((watched, values.size + np.arange(absent, dtype=np.int64)))
-        levels = np.concatenate((levels, np.zeros(absent, levels.dtype)))
-    else:
+    few = absent if absent <= 4 * need + 1024 else 0
+    if absent > few:
         crowds.append(_Crowd(absent, values.size, None, values.dtype.type(0)))
-    if race.stop is not None:
-        watched, levels = np.append(watched, STOP), np.append(levels, levels.dtype.type(0))
+    levels = values if watched is None else values[watched]
     # Scores are taken relative to the highest level; only the stop element's may be higher.
-    origin = max([*([levels.max()] if levels.size else []), *(c.top for c in crowds)])
-    rings = race.clocks(watched, levels, origin)
+    origin = max([*([levels.max()] if levels.size else []), values.dtype.type(0), *(c.top for c in crowds)])
+    least, rings = -math.inf, race.clocks(np.empty(0, np.int64), values[:0], origin)
+    for labels, heights in _entries(levels, watched, values.size + np.arange(few), race, max(need, _SAMPLE)):
+        some = _reaching(race.clocks(labels, heights, origin), least)
+        least, rings, _ = _prune(Rings.join(rings, some), None, need)
     found = None
-    least, rings, found = _prune(rings, found, need)
     while crowds:
         more = [(c, c.explore(race, need, origin, least)) for c in crowds]
         crowds = [c for c, ring in more if ring is not None]
@@ -149,6 +146,17 @@ def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
         if new:
             least, rings, found = _prune(rings, Rings.join(*([found] if found else []), *new), need)
     return _first(race, rings, found, need)
+
+
+def _entries(
+    levels: npt.NDArray[Any], watched: npt.NDArray[np.int64] | None, few: npt.NDArray[np.int64], race: Race, step: int
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """Yield labels with clocks of their own and their levels: unlisted ones, the stop element, parts of the watched."""
+    extra = np.append(few, STOP) if race.stop is not None else few
+    yield extra, np.zeros(extra.size, levels.dtype)
+    for begin in range(0, levels.size, step):
+        part = levels[begin : begin + step]
+        yield np.arange(begin, begin + part.size) if watched is None else watched[begin : begin + step], part
 
 
 def _prune(rings: Rings, found: Rings | None, need: int) -> tuple[float, Rings, Rings | None]:
@@ -204,13 +212,11 @@ def gumbel_top_k(
         bits: source of random words (`random_bits`).
         absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
         stop: score of a stop element on the scale of the counts (exact as a Fraction), or None. The selection ends
-            when it
-            is drawn; being drawn counts as one of the k selections.
+            when it is drawn; being drawn counts as one of the k selections.
 
     Returns:
         Selection; its law is exactly that of the peeling exponential mechanism. The time is about one pass over the
-        counts
-        plus that for sqrt(n·k) draws.
+        counts plus that for sqrt(n·k) draws.
 
     Raises:
         InvalidParameter: an argument is out of its range.

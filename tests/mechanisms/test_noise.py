@@ -117,20 +117,43 @@ def test_cells_and_offsets_cover_every_integer_once(scripted, monkeypatch):
     assert law.width_bits == 2
     asked = []
 
-    def keep_all(x, exact, bits):
+    def keep_all(words, x, exact, bits):
         asked.extend((float(value), exact(i)) for i, value in enumerate(x))
         return np.ones(x.size, dtype=bool)
 
-    monkeypatch.setattr(noise, "bernoulli_exp", keep_all)
+    monkeypatch.setattr(noise, "decide_exp", keep_all)
     cells = np.repeat(np.arange(9), 4)
     monkeypatch.setattr(type(law._cells), "draw", lambda self, size, bits: cells[:size].copy())
-    drawn = law._candidates(36, scripted(u8=[0, 1, 2, 3] * 9))
+    drawn = law._candidates(36, scripted(u8=[0, 1, 2, 3] * 9, u32=[7] * 36))
     assert drawn[:4].tolist() == [0] * 4
     assert sorted(drawn[4:].tolist()) == [n for n in range(-16, 17) if n]
     for n, (x, exact) in zip(drawn.tolist(), asked, strict=True):
         first = (abs(n) - 1) // 4 * 4 + 1 if n else 0
         assert exact == Fraction(n * n - first * first, 3200)
         assert x == pytest.approx(float(exact), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "law", [noise.gaussian_law(40.0), noise.laplace_law(1.0, 900), noise.gaussian_law(99.0, 70)], ids=str
+)
+def test_words_that_keep_a_number_unseen_keep_all_of_its_block(law):
+    """They are at most the 2^32 e^-(f(last) - f(first)) of exact arithmetic, and short of it by three at most."""
+    width = 1 << law.width_bits
+    assert law._sure.size == len(law._cells.thresholds(32)[0]) + 1
+    assert law._sure[[0, -1]].tolist() == [2**32 - 1, 0]
+    for cell, sure in enumerate(law._sure[1:-1].tolist(), start=1):
+        first = 1 + (cell - 1) // 2 * width
+        x = law.exponent(first + width - 1) - law.exponent(first)
+        assert 0 <= 2**32 * mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator) - sure <= 3
+
+
+def test_few_and_many_draws_have_one_law():
+    """Below and above the number of draws from which on the words that surely keep a number are looked up."""
+    law, size = noise.gaussian_law(300.0), 100_000
+    bits = random_bits(np.random.default_rng(1))
+    few = np.concatenate([law.sample(1000, bits) for _ in range(size // 1000)])
+    assert chi_square(few, law) > 1e-3
+    assert stats.ks_2samp(few, law.sample(size, bits)).pvalue > 1e-3
 
 
 def test_blocks_are_no_wider_than_a_narrow_bound():
