@@ -17,6 +17,9 @@ __all__ = ["EXPERIMENTS", "load"]
 
 EXPERIMENTS = {
     "ddr-figure-1": "ddr_figure_1",
+    "cns-figure-1": "cns_figure_1",
+    "cns-figure-2": "cns_figure_2",
+    "cns-figure-3": "cns_figure_3",
 }
 
 

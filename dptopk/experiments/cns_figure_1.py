@@ -1,0 +1,60 @@
+"""CNS 2025, Figure 1: two privacy regions and their mixture in equal parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptopk.accounting.mixtures import mix
+from dptopk.accounting.tradeoff import PiecewiseLinear
+from dptopk.experiments import regions_plot, style
+from dptopk.experiments.experiment import Comparison, Experiment, Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+PAIRS = ((1.3, 0.0), (0.5, 0.2))
+MIXTURE = "mixture, α = 1/2"
+
+
+def compute(_settings: Settings) -> pd.DataFrame:
+    """The vertices of the two boundaries and of the mixture's."""
+    import pandas as pd
+
+    curves = {f"ε = {pair[0]:g}, δ = {pair[1]:g}": PiecewiseLinear.from_constraints([pair]) for pair in PAIRS}
+    curves[MIXTURE] = mix(list(curves.values()), [0.5, 0.5])
+    return pd.DataFrame(regions_plot.rows(curves))
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One panel."""
+    figure, axes = style.figure(width=4.4, height=4.4)
+    regions_plot.boundaries(axes, data)
+    axes.legend(loc="upper right")
+    return figure
+
+
+def compare(data: pd.DataFrame) -> list[Comparison]:
+    """The two statements under the figure."""
+    import numpy as np
+
+    t = np.linspace(0, 1, 1001)
+    curves = {label: np.interp(t, part["type_1"], part["type_2"]) for label, part in data.groupby("curve")}
+    mixture = curves.pop(MIXTURE)
+    union = np.minimum(*curves.values())
+    beyond, short = (union - mixture).max(), (mixture - union).max()
+    return [
+        Comparison("mixture includes the union", "not always", f"misses it by up to {short:.3f}", bool(short > 0)),
+        Comparison("union includes the mixture", "not always", f"passes it by up to {beyond:.3f}", bool(beyond > 0)),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="cns-figure-1",
+    title="Mixture of two privacy regions",
+    source="Cadir-Najib-Shkel 2025, Figure 1",
+    setting="f_{1.3, 0} and f_{0.5, 0.2}, each picked with probability 1/2.",
+    compute=compute,
+    plot=plot,
+    compare=compare,
+)

@@ -1,0 +1,75 @@
+"""CNS 2025, Figure 3: the Gaussian composed through tangents and chords, against the exact composition."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.accounting.f_dp import best_chords, compose_f_dp, proposition_1
+from dptopk.accounting.regions import composition_region
+from dptopk.accounting.tradeoff import GaussianTradeoff, PiecewiseLinear, TradeoffFunction
+from dptopk.experiments import regions_plot
+from dptopk.experiments.experiment import Comparison, Experiment, Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+MU = 1.0
+KS = (3, 10)
+PIECES = 16
+EXACT, BELOW, ABOVE = "exact (μ√k)", "Proposition 1 (two tangents)", "Proposition 2 (two chords)"
+MORE_BELOW, MORE_ABOVE = f"{PIECES} tangents (ours)", f"{PIECES} chords (ours)"
+
+
+def compute(_settings: Settings) -> pd.DataFrame:
+    """Boundaries: exact, by two pieces as in the paper, and by more."""
+    import pandas as pd
+
+    f = GaussianTradeoff(MU)
+    found = []
+    for k in KS:
+        curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
+        for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
+            curves[label] = composition_region(approximation.constraints(), k).tradeoff
+        epsilons = np.linspace(0, 3 * MU * math.sqrt(k), 121)
+        for label, deltas in zip((MORE_ABOVE, MORE_BELOW), compose_f_dp(f, k, epsilons, pieces=PIECES), strict=True):
+            stated = [(e, d) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True) if d > 0]
+            curves[label] = PiecewiseLinear.from_constraints(stated)
+        found += regions_plot.rows(curves, k=k)
+    return pd.DataFrame(found)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One panel a k."""
+    return regions_plot.panels(data, KS)
+
+
+def compare(data: pd.DataFrame) -> list[Comparison]:
+    """The exact curve lies between the approximations; how wide they are apart; the shape of the lower one."""
+    found = []
+    for k in KS:
+        part = dict(iter(data[data["k"] == k].groupby("curve")))
+        exact = GaussianTradeoff(MU * math.sqrt(k))
+        t = np.linspace(0, exact.fixed_point, 2001)
+        curves = {label: np.interp(t, some["type_1"], some["type_2"]) for label, some in part.items()}
+        between = (curves[BELOW] <= exact(t) + 1e-9).all() and (curves[ABOVE] >= exact(t) - 1e-9).all()
+        found.append(Comparison(f"k = {k}: exact in between", "holds", "holds" if between else "fails", bool(between)))
+        widths = [(curves[above] - curves[below]).max() for above, below in ((ABOVE, BELOW), (MORE_ABOVE, MORE_BELOW))]
+        found.append(Comparison(f"k = {k}: largest distance", "“close”", f"{widths[0]:.3f}; ours {widths[1]:.3f}"))
+    smaller = proposition_1(GaussianTradeoff(MU)).constraints()[1][0]
+    ours = f"its smaller ε is {smaller:.3f}"
+    return [*found, Comparison("best lower one is total variation (ε = 0)", "no", ours, bool(smaller > 0))]
+
+
+EXPERIMENT = Experiment(
+    name="cns-figure-3",
+    title="Composition of a Gaussian mechanism through a few constraints",
+    source="Cadir-Najib-Shkel 2025, Figure 3",
+    setting="μ = 1, k in {3, 10}; two pieces as in the paper, and more.",
+    compute=compute,
+    plot=plot,
+    compare=compare,
+)

@@ -1,0 +1,46 @@
+"""Privacy regions as curves: data frames of error pairs, and panels that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk.accounting.tradeoff import PiecewiseLinear, TradeoffFunction
+from dptopk.experiments import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["boundaries", "panels", "rows"]
+
+
+def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:
+    """One row a point of each lower boundary: its vertices, or 201 points of a smooth one; ``columns`` are repeated."""
+    found = []
+    for label, f in curves.items():
+        points = f.vertices() if isinstance(f, PiecewiseLinear) else f.sample(201)
+        for type_1, type_2 in zip(*(values.tolist() for values in points), strict=True):
+            found.append(columns | {"curve": label, "type_1": type_1, "type_2": type_2})
+    return found
+
+
+def boundaries(axes: Axes, data: pd.DataFrame) -> None:
+    """The lower boundaries of regions (columns curve, type_1, type_2) below the diagonal of blind guesses."""
+    curves = [(label, part["type_1"], part["type_2"]) for label, part in data.groupby("curve", sort=False)]
+    style.lines(axes, [(str(label), x, y) for label, x, y in curves])
+    axes.plot([0, 1], [1, 0], color="#7F7F7F", linewidth=0.8)
+    axes.set(xlabel="type I error", ylabel="type II error", xlim=(0, 1), ylim=(0, 1), box_aspect=1)
+
+
+def panels(data: pd.DataFrame, ks: Sequence[int]) -> Figure:
+    """One panel of boundaries for every value of the column k."""
+    figure, axes = style.figure(1, len(ks), width=4.2 * len(ks), height=4.4)
+    for place, k in zip(np.atleast_1d(axes), ks, strict=True):
+        boundaries(place, data[data["k"] == k])
+        place.set(title=f"k = {k}")
+    np.atleast_1d(axes)[-1].legend(loc="upper right")  # above the diagonal nothing is drawn
+    return figure

@@ -1,0 +1,33 @@
+"""The figures of Cadir-Najib-Shkel 2025: their statements hold, and they can be drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptopk.experiments import load
+from dptopk.experiments.experiment import Settings
+
+NAMES = ("cns-figure-1", "cns-figure-2", "cns-figure-3")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_statements_hold_and_the_figure_is_drawn(name, tmp_path):
+    experiment = load(name)
+    data = experiment.compute(Settings(quick=True))
+    assert all(line.agrees in (True, None) for line in experiment.compare(data))
+    assert any(line.agrees for line in experiment.compare(data))
+    for _, curve in data.groupby([column for column in ("k", "curve") if column in data]):
+        assert (np.diff(curve["type_1"]) >= 0).all()
+        assert (np.diff(curve["type_2"]) <= 0).all()
+    experiment.plot(data).savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("name", "curve"), [*zip(NAMES, ("mixture", "exact", "Proposition 2"), strict=True)])
+def test_statements_are_tested(name, curve):
+    """With one curve pushed out of place the comparison must fail."""
+    experiment = load(name)
+    data = experiment.compute(Settings(quick=True))
+    data.loc[data["curve"].str.startswith(curve), "type_2"] = 0.0
+    assert not all(line.agrees in (True, None) for line in experiment.compare(data))
