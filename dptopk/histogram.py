@@ -149,15 +149,6 @@ class Histogram:
             return self._absent_label(index - n)
         return index if self._labels is None else f"absent[{index - n}]"
 
-    @cached_property
-    def tie_rank(self) -> np.ndarray[Any, Any]:
-        """Rank of each row in label_order, shape (n,): breaks ties without looking at the data."""
-        if self._labels is None:
-            return np.arange(len(self.counts))
-        ranks = np.empty(len(self.counts), dtype=np.int64)
-        ranks[label_order(self._labels)] = np.arange(len(ranks))
-        return ranks
-
     def top_rows(self, d: int) -> np.ndarray[Any, Any]:
         """Rows of the d largest counts among the present labels (count > 0), largest first, ties in label order.
 

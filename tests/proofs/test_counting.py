@@ -154,3 +154,20 @@ def test_samples_follow_the_exact_law():
 
     lower = Lower(d_bar=2, epsilon=1.5, delta=0.2)
     assert statistic(*counting_law(lower, histogram, pmf)) > 10
+
+
+@pytest.mark.parametrize("l0", [1, 2, None])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        UnknownLaplace(d_bar=2, epsilon=4.0, delta=0.02),
+        UnknownGaussian(d_bar=2, sigma=0.6, delta=0.02),
+        TruncatedGaussian(d_bar=2, sigma=0.8, delta=0.02),
+    ],
+    ids=str,
+)
+def test_two_slots_can_change_their_labels_at_once(mechanism, l0):
+    """Four labels over two slots: both may be displaced, by labels that the user touched, and the floor moves too."""
+    sensitivity = Sensitivity(l0=l0)
+    offset = mechanism.threshold_offset(sensitivity)
+    assert excess(mechanism, World(4, (1, 2, offset + 1, offset + 2), sensitivity)) <= TOLERANCE
