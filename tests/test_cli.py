@@ -212,4 +212,4 @@ def test_demo_is_macbeth():
     result = run("demo", "--seed", 1)
     assert result.exit_code == 0, result.output
     assert "the" in result.output.split()
-    assert "(2, 1e-06)-DP" in result.output
+    assert result.output.count("1e-06)-DP at most") == 2
