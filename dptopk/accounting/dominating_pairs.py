@@ -29,6 +29,7 @@ from dptopk.accounting.lattice import (
     merged_responses,
     product,
     randomised_response,
+    splitting_gap,
 )
 from dptopk.accounting.loss_curve import EPS
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
@@ -42,6 +43,8 @@ DOMINATED: tuple[type[Cost], ...] = (PureDP, MultiDP, GaussianDP, DiscreteGaussi
 FEW = 3
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is charged as an error.
 NEGLIGIBLE = 50.0
+# From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its own.
+MANY = 12
 # Longest grid that is tried.
 MOST_POINTS = 2**19
 # Times that the steps are halved at most.
@@ -271,7 +274,7 @@ class Bracket:
     lower: float
     note: str
     above: LossDistribution
-    below: LossDistribution
+    below: LossDistribution | None
 
     def narrow(self, rtol: float) -> bool:
         """Whether the width is at most rtol, relative to the upper end."""
@@ -300,7 +303,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     best = _bracket(charge, parts, grids, query)
     for _ in range(REFINEMENTS):
         now = time.monotonic()
-        longest = max(best.above.masses.size, best.below.masses.size)
+        longest = max(part.masses.size for part in (best.above, best.below) if part is not None)
         if best.narrow(query.rtol) or now + 3 * (now - started) > query.deadline or 2 * longest > MOST_POINTS:
             break
         started = now
@@ -320,7 +323,7 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
     tolerance = start * typical if query.epsilon is None else min(start / (1 + tilt), typical / 2)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
     coarsest = 30 * math.sqrt(spread) / MOST_POINTS  # about MOST_POINTS cells within the reach of the product
-    step_above = max(math.sqrt(2 * tolerance / typical * spread / above), coarsest)
+    step_above = max(math.sqrt((2 if above < MANY else 1.2) * tolerance / typical * spread / above), coarsest)
     if query.epsilon:  # a grid point at ε: there the chord touches the curve it bounds
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
     step_below = max(tolerance / (2 * below), coarsest)
@@ -329,11 +332,31 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
 
 
 def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], query: Query) -> Bracket:
-    above, below = (grid_product(parts, grid) for grid in grids)
+    above = grid_product(parts, grids[0])
+    upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
+    if query.epsilon is None:
+        upper = min(upper, _largest_loss(charge))
+    if sum(part.roundings()[0] for part in parts) >= MANY:
+        return Bracket(upper, min(_below_by_gap(parts, grids[0], above, query, upper), upper), "", above, None)
+    below = grid_product(parts, grids[1])
+    lower = below.delta(query.epsilon) if query.epsilon is not None else below.epsilon(query.delta)
+    return Bracket(upper, min(lower, upper), "", above, below)
+
+
+def _below_by_gap(parts: Sequence[Source], grid: Grid, above: LossDistribution, query: Query, upper: float) -> float:
+    """A lower bound from the product above, less what splitting can have added to it."""
+    gap = splitting_gap([pair for part in parts for pair in part.pairs(grid)], step=grid.step, tilt=grid.tilt)
+
+    def delta_lower(x: float) -> float:
+        return above.delta(x, side=-1) - gap(x)
+
     if query.epsilon is not None:
-        return Bracket(above.delta(query.epsilon), below.delta(query.epsilon), "", above, below)
-    upper = min(above.epsilon(query.delta), _largest_loss(charge))
-    return Bracket(upper, min(below.epsilon(query.delta), upper), "", above, below)
+        return max(delta_lower(query.epsilon), 0.0)
+    # Where δ is certainly above the one asked for, the optimal ε is larger: any such point will do.
+    for retreat in min(query.rtol, 0.01) * np.geomspace(0.1, 100, 31):
+        if upper * (1 - retreat) >= 0 and delta_lower(upper * (1 - retreat)) > query.delta:
+            return float(upper * (1 - retreat))
+    return 0.0
 
 
 def _largest_loss(charge: Charge) -> float:

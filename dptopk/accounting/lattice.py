@@ -6,8 +6,9 @@ A product of dominating pairs has the privacy profile δ(x) = E[(1 - e^{x - L})_
 
 * from above by splitting each loss atom between its two grid neighbours so that its mass under P and under Q stay
   (the chord of (1 - v u)_+ in u = e^{-loss}): a second-order error;
-* from below by rounding losses down. Different ε's that lie close together are first merged into one pair, by revealing
-  only how many of their answers were true: post-processing, hence a lower bound, with a second-order error.
+* from below by taking off a bound on what splitting can have added (``splitting_gap``), of second order as well;
+* or, for a few pairs, by rounding losses down. Different ε's that lie close together are first merged into one pair,
+  by revealing only how many of their answers were true: post-processing, hence a lower bound.
 
 The grid distributions are multiplied as characteristic functions after exponential tilting: the masses kept are
 a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the smallest δ loses no digits. All errors are
@@ -22,8 +23,9 @@ so that δ(x) computed from the masses is off by at most error·F(x).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +43,7 @@ __all__ = [
     "merged_responses",
     "product",
     "randomised_response",
+    "splitting_gap",
 ]
 
 Indices = NDArray[np.int64]
@@ -54,7 +57,7 @@ BLOCK, CELLS = 64, 8
 # A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
 FFT_WORTH = 2
 # A modulus at which a frequency is given up.
-FAINT = 1e-30
+FAINT = 1e-20
 # An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
 FFT_ERROR = 8.0
 
@@ -173,7 +176,8 @@ class LossDistribution:
         pair = discrete_pair(self.losses[kept], self.log_masses[kept], log_error=self.log_error)
         return replace(pair, loss_error=self.shift, error=self.error)
 
-    def curve(self) -> LossCurve:
+    @cached_property
+    def _curve(self) -> LossCurve:
         """The privacy profile of the computed masses, without ``error``."""
         kept = self.masses > 0
         x = self.losses[kept]
@@ -183,24 +187,23 @@ class LossDistribution:
         """Ln F(x): how much a unit of tilted mass can change δ(x)."""
         return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
 
-    def delta(self, epsilon: float) -> float:
-        """δ at one ε: a bound on that of the exact product, upper or lower by ``side``."""
-        curve, slack = self.curve(), self.error * _exp(self.log_unit(epsilon))
-        if self.side > 0:
-            return min(float(curve.delta(epsilon)) + slack * (1 + 1e-9), 1.0)
-        return max(float(curve.delta_lower(epsilon)) - slack * (1 + 1e-9), 0.0)
+    def delta(self, epsilon: float, side: int | None = None) -> float:
+        """δ at one ε: a bound on that of the exact grid product, upper or lower by ``side`` (None: this product's)."""
+        slack = self.error * _exp(self.log_unit(epsilon)) * (1 + 1e-9)
+        if (side or self.side) > 0:
+            return min(float(self._curve.delta(epsilon)) + slack, 1.0)
+        return max(float(self._curve.delta_lower(epsilon)) - slack, 0.0)
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε with δ(ε) <= delta: a bound on that of the exact product, upper or lower by ``side``."""
-        curve = self.curve()
         if self.side > 0:
             # F falls: the slack at the first guess covers that at the larger ε found with it.
-            guess = float(curve.epsilon(delta))
+            guess = float(self._curve.epsilon(delta))
             slack = self.error * _exp(self.log_unit(guess)) * (1 + 1e-9)
-            return float(curve.epsilon(delta - slack)) if delta > slack else math.inf
-        guess = float(curve.epsilon_lower(delta))
+            return float(self._curve.epsilon(delta - slack)) if delta > slack else math.inf
+        guess = float(self._curve.epsilon_lower(delta))
         slack = 2 * self.error * _exp(self.log_unit(guess))
-        found = float(curve.epsilon_lower(min(delta + slack, 1.0)))
+        found = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
         return found if self.error * _exp(self.log_unit(found)) <= slack * (1 - 1e-9) else 0.0
 
 
@@ -218,10 +221,14 @@ class _Placed:
     log_scale: float  # summed over rows, for one copy
     error: float  # of all rows and copies, in total variation of the tilted product
     shift: float  # rounding of the total loss
+    noise: float  # Σ E[(grid point - loss)²] of a split, over all rows and copies
 
 
-def _place(pairs: Pairs, step: float, tilt: float, side: int) -> _Placed:
-    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side = -1)."""
+def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _Placed:
+    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side = -1).
+
+    A ``twist`` s multiplies each part of a split by e^{s (grid point - loss)}.
+    """
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
         below = np.floor(pairs.losses / step)
@@ -231,23 +238,30 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int) -> _Placed:
             log_whole = np.log(-np.expm1(-step))
             up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
             down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
-        indices, log_masses = np.hstack([below, below + 1]), np.hstack([down, up])
+        moves = np.hstack([-rest, step - rest])
+        indices, log_masses = np.hstack([below, below + 1]), np.hstack([down, up]) + twist * moves
     else:
         # A loss that misses a grid point from below by rounding alone is taken to be there; the shift pays for it.
         rounding += SNAP * step
-        indices, log_masses = np.floor(pairs.losses / step + SNAP), pairs.log_masses
+        indices, log_masses, moves = np.floor(pairs.losses / step + SNAP), pairs.log_masses, np.zeros(1)
     exponents = log_masses + (tilt * step) * indices
     log_mgf = _log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
     largest = float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max()) + tilt * step * np.abs(indices).max()
     rows = pairs.count * masses.shape[0]
-    error = rows * (float(np.max(pairs.log_error)) + pairs.error + EPS * (8 + 4 * largest + masses.shape[1]))
+    relative = float(np.max(pairs.log_error)) + EPS * (8 + 4 * largest + masses.shape[1]) + abs(twist) * rounding
     return _Placed(
-        indices.astype(np.int64), masses, pairs.count, math.fsum(log_mgf), error, rows * (rounding + 2 * EPS * step)
+        indices=indices.astype(np.int64),
+        masses=masses,
+        count=pairs.count,
+        log_scale=math.fsum(log_mgf),
+        error=rows * (relative + pairs.error * math.exp(abs(twist) * step)),
+        shift=rows * (rounding + 2 * EPS * step),
+        noise=pairs.count * float((masses * moves**2).sum()),
     )
 
 
-def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int) -> LossDistribution:
+def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twist: float = 0.0) -> LossDistribution:
     """The product of all pairs on the grid ``step``·Z, from above (side = 1) or from below (side = -1).
 
     Args:
@@ -255,8 +269,9 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int) -> L
         step: grid step > 0.
         tilt: θ >= 0 of the exponential change of measure; any value is sound, ``best_tilt`` gives a sharp one.
         side: 1 or -1.
+        twist: s; then the masses are E[e^{s (L' - L)}; L' = x_i], with L' the loss on the grid (``splitting_gap``).
     """
-    placed = [_place(item, step, tilt, side) for item in pairs]
+    placed = [_place(item, step, tilt, side, twist) for item in pairs]
     low, high, aliased = _window(placed)
     length = _fast_length(high - low + 1)
     spectrum = _Spectrum(length)
@@ -278,6 +293,42 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int) -> L
         shift=shift,
         side=side,
     )
+
+
+def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callable[[float], float]:
+    """How much splitting can have added: a function of ε that bounds δ'(ε) - δ(ε) from above.
+
+    With L' the loss on the grid, E = L' - L and u = e^{-L}, E[e^{-L'} | L] = u. So the convex (1 - e^x u)_+ gains
+
+        δ'(x) - δ(x) = E[(1 - e^{x - L'})_+; L <= x] + E[(e^{x - L'} - 1)_+; L > x].
+
+    In the first term E >= L' - x, in the second -E >= x - L'. Chernoff: for every s > 0 the indicators are at most
+    e^{s (E - (L' - x))} and e^{-s (E - (L' - x))}, and E[e^{±sE}; L' = c] are two more products on the same grid.
+    With s about sqrt(2) / std(E) this is some five times what splitting adds, and of second order in the step too.
+    """
+    noise = math.fsum(_place(item, step, tilt, 1).noise for item in pairs)
+    twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
+    twist = min(twist, 30 / step)
+    if twist <= 1 + tilt:
+        return lambda x: math.inf  # noqa: ARG005
+    right, left = (product(pairs, step=step, tilt=tilt, side=1, twist=sign * twist) for sign in (1, -1))
+
+    def gap(x: float) -> float:
+        at = x + right.shift + left.shift
+        total = 0.0
+        # (products, distances d >= 0 from x, exponent r): Σ a e^{-r d} (1 - e^{-d}), in units of e^{K - θ x}.
+        for part, distance, rate in (
+            (right, right.losses - at, tilt + twist),
+            (left, at - left.losses, twist - tilt - 1),
+        ):
+            near = (distance > 0) & (rate * distance < 745)
+            d = distance[near]
+            unit = _exp(part.log_scale - tilt * at + part.log_error)
+            total += unit * (float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d))) + 1e-300)
+            total += unit * part.error * math.exp(log_peak(rate))
+        return total * (1 + 1e-9)
+
+    return gap
 
 
 def _fast_length(n: int) -> int:

@@ -13,7 +13,13 @@ from scipy.special import log_ndtr
 
 from dptopk.accounting.curves import Query
 from dptopk.accounting.dominating_pairs import Bracket, certified_bracket
-from dptopk.accounting.lattice import discrete_pair, merged_responses, product, randomised_response
+from dptopk.accounting.lattice import (
+    discrete_pair,
+    merged_responses,
+    product,
+    randomised_response,
+    splitting_gap,
+)
 from dptopk.accounting.pure_dp import optimal_dp_delta, optimal_dp_epsilon
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 
@@ -74,6 +80,45 @@ def test_merging_is_post_processing(epsilons: list[float], fraction: float) -> N
     same = merged_responses(np.full(len(epsilons), epsilons[0]))  # equal ε's: nothing is lost
     merged = float(np.exp(same.log_masses[0]) @ np.maximum(1 - np.exp(x - same.losses[0]), 0))
     assert merged == pytest.approx(brute_force_delta([epsilons[0]] * len(epsilons), x), rel=1e-6, abs=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epsilons=st.lists(st.floats(0.01, 3), min_size=1, max_size=8),
+    fraction=st.floats(0, 0.95),
+    step=st.floats(0.003, 0.3),
+    tilt=st.floats(0, 20),
+)
+def test_the_gap_bounds_what_splitting_adds(epsilons: list[float], fraction: float, step: float, tilt: float) -> None:
+    x = fraction * sum(epsilons)
+    pairs = [randomised_response(np.array(epsilons))]
+    added = product(pairs, step=step, tilt=tilt, side=1).delta(x, side=-1) - brute_force_delta(epsilons, x)
+    assert splitting_gap(pairs, step=step, tilt=tilt)(x) >= added * (1 - 1e-9) - 1e-14
+
+
+def test_the_gap_is_of_second_order_and_not_far_off() -> None:
+    epsilons = np.random.default_rng(2).uniform(0.05, 0.15, 300)
+    pairs, x, tilt = [randomised_response(epsilons)], 6.0, 2.5
+    exact = product(pairs, step=0.0005, tilt=tilt, side=1).delta(x)
+    ratios = []
+    for step in (0.02, 0.01):
+        added = product(pairs, step=step, tilt=tilt, side=1).delta(x) - exact
+        ratios.append(splitting_gap(pairs, step=step, tilt=tilt)(x) / added)
+    assert all(1 < ratio < 8 for ratio in ratios)
+
+
+@pytest.mark.parametrize("many", [1, 10**9])
+@pytest.mark.parametrize("charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"])
+def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brackets by splitting alone and with rounding down overlap: both hold the optimum."""
+    from dptopk.accounting import dominating_pairs
+
+    reference = bracket(charge, delta=1e-5, rtol=1e-4)
+    monkeypatch.setattr(dominating_pairs, "MANY", many)
+    found = bracket(charge, delta=1e-5, rtol=1e-3)
+    assert found.lower <= reference.upper
+    assert reference.lower <= found.upper
+    assert found.upper - found.lower <= 3e-3 * found.upper
 
 
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-20, 1e-80])
