@@ -25,11 +25,13 @@ Proofs and the bound on rounding errors: docs/setwise.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from dptopk.accounting.curves import Floats
 
@@ -88,30 +90,36 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
     near, far = values[: n + N - 1], values[N:-1]
     R = intercepts[: n + N - 1] - intercepts[N:]
     S = slopes[N:] - geometry.E * slopes[: n + N - 1]
-    window = _Window.of(R, S, far, geometry)
     out = values[N : N + n] * geometry.slack  # t = 0 and t = ε
-    first = min(window.unsafe_left, n)
-    last = max(n - window.unsafe_right, first)
-    for begin in (*range(0, first, _CHUNK), *range(last, n, _CHUNK)):
-        end = min(begin + _CHUNK, first if begin < first else n)
-        bundle = np.stack([x[begin : end + N - 1] for x in (near, far, R, S)])
-        np.maximum(out[begin:end], _best_of_all(bundle, geometry), out=out[begin:end])
-    if last > first:
-        middle = out[first:last]
-        root_R, root_S = (np.sqrt(np.maximum(x[first : last + N], 0.0)) for x in (R, S))
-        worth, part = np.empty(last - first), np.empty(last - first)
-        for offset in range(window.low, window.high + 1):
-            cells = slice(N - offset, last - first + N - offset)
-            np.multiply(root_R[cells], math.sqrt(geometry.omega[offset]), out=worth)
-            np.subtract(worth, root_S[cells], out=worth)
-            np.multiply(worth, worth, out=worth)
-            np.multiply(worth, geometry.scale, out=worth)
-            np.multiply(near[first:][cells], geometry.near[offset], out=part)
-            np.add(worth, part, out=worth)
-            np.multiply(far[first:][cells], geometry.far[offset], out=part)
-            np.add(worth, part, out=worth)
-            np.maximum(middle, worth, out=middle)
+    for segment in _segments(R, S, far, geometry):
+        if segment.smooth:
+            _raise_in_window(out, (near, far, R, S), segment, geometry)
+            continue
+        for begin in range(segment.begin, segment.end, _CHUNK):
+            end = min(begin + _CHUNK, segment.end)
+            bundle = np.stack([x[begin : end + N - 1] for x in (near, far, R, S)])
+            np.maximum(out[begin:end], _best_of_all(bundle, geometry), out=out[begin:end])
     return out
+
+
+def _raise_in_window(out: Floats, cells: tuple[Floats, ...], segment: _Segment, geometry: _Geometry) -> None:
+    """Raise ``out`` to the largest chord whose first end is in a cell of the segment's window."""
+    N, length = geometry.N, segment.end - segment.begin
+    near, far, R, S = (x[segment.begin : segment.end + N - 1] for x in cells)
+    root_R, root_S = np.sqrt(np.maximum(R, 0.0)), np.sqrt(np.maximum(S, 0.0))
+    worth, part = np.empty(length), np.empty(length)
+    highest = out[segment.begin : segment.end]
+    for offset in range(segment.low, segment.high + 1):
+        at = slice(N - offset, N - offset + length)
+        np.multiply(root_R[at], math.sqrt(geometry.omega[offset]), out=worth)
+        np.subtract(worth, root_S[at], out=worth)
+        np.multiply(worth, worth, out=worth)
+        np.multiply(worth, geometry.scale, out=worth)
+        np.multiply(near[at], geometry.near[offset], out=part)
+        np.add(worth, part, out=worth)
+        np.multiply(far[at], geometry.far[offset], out=part)
+        np.add(worth, part, out=worth)
+        np.maximum(highest, worth, out=highest)
 
 
 def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
@@ -133,45 +141,71 @@ def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """Offsets low..high suffice for all nodes but ``unsafe_left`` and ``unsafe_right`` many at the two ends."""
+class _Segment:
+    """Nodes begin..end-1, for which offsets low..high suffice; not ``smooth``: all cells, r kept in [1, g]."""
 
+    begin: int
+    end: int
     low: int
     high: int
-    unsafe_left: int
-    unsafe_right: int
+    smooth: bool
 
-    @classmethod
-    def of(cls, R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> _Window:
-        """The window in which monotonicity is proven; cells 0..n+N-2, node o looks at the cells o..o+N-1."""
-        N, h, edge = geometry.N, geometry.h, 2 * geometry.N
-        everything = cls(1, N, len(R), 0)
-        if len(R) <= 3 * edge:
-            return everything
-        allowed = far * tolerance(h)
-        needed = geometry.ratio**2 * S - allowed  # R ω must reach this for every ω beyond the window
-        enough = S + allowed  # and R ω must not exceed this for any ω before it
-        inner = slice(edge, len(R) - edge)
+
+class _Monotony:
+    """Where the worth of a cell rises or falls towards a window; cells 0..n+N-2, node o looks at the cells o..o+N-1."""
+
+    def __init__(self, R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> None:
+        self.geometry = geometry
+        allowed = far * tolerance(geometry.h)
+        positive = np.maximum(R, 0.0)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            largest = np.fmax.reduce(np.where(needed[inner] > 0, needed[inner] / np.maximum(R[inner], 0.0), 0.0))
-            smallest = np.fmin.reduce(np.where(R[inner] > 0, enough[inner] / R[inner], np.inf))
-        negative = (enough < 0) | (R < -allowed)
-        if negative[inner].any() or not smallest > 0:
-            return everything
-        high = min(N, max(1, math.ceil(min(math.log(max(largest, 1.0)) / h, N)) + 1))
-        low = max(1, min(high, math.floor(max(math.log(min(smallest, 1e300)) / h, 0)) - 1))
-        beyond, before = math.exp((high + 1) * h), math.exp((low - 1) * h)
-        unsafe = []
-        for part in (slice(0, edge), slice(len(R) - edge, None)):
-            wrong = negative[part]
-            if high < N:
-                wrong = wrong | (needed[part] > R[part] * beyond)
-            if low > 1:
-                wrong = wrong | (enough[part] < R[part] * before)
-            unsafe.append(np.flatnonzero(wrong))
-        left = int(unsafe[0][-1]) + 1 if len(unsafe[0]) else 0
-        right = edge - int(unsafe[1][0]) if len(unsafe[1]) else 0
-        return cls(low, high, left, right)
+            # R ω must be at least g² S for every ω beyond the window, and at most S for any before it.
+            self.beyond = (geometry.ratio**2 * S - allowed) / positive
+            self.before = (S + allowed) / positive
+        rough = (S < -allowed) | (R < -allowed)
+        self.beyond[rough] = np.inf
+        self.before[rough] = -np.inf
+
+    def window(self, begin: int, end: int) -> _Segment:
+        """The window in which monotony is proven for the nodes begin..end-1."""
+        N, h = self.geometry.N, self.geometry.h
+        cells = slice(begin, end + N - 1)
+        most, least = float(np.fmax.reduce(self.beyond[cells])), float(np.fmin.reduce(self.before[cells]))
+        if most == math.inf or not least > 0:
+            return _Segment(begin, end, 1, N, smooth=False)
+        high = math.ceil(math.log(max(most, 1.0)) / h + 1e-6) - 1  # most <= e^{(high + 1) h}
+        low = math.floor(math.log(min(max(least, 1.0), 1e300)) / h - 1e-6) + 1  # least >= e^{(low - 1) h}
+        high = min(max(high, 1), N)
+        return _Segment(begin, end, max(1, min(low, high)), high, smooth=True)
+
+    def fails(self, cells: slice, window: _Segment) -> NDArray[np.int64]:
+        """Places within ``cells`` where monotony is not proven outside the window."""
+        h = self.geometry.h
+        wrong = self.beyond[cells] == np.inf
+        if window.high < self.geometry.N:
+            wrong |= self.beyond[cells] > math.exp((window.high + 1) * h)
+        if window.low > 1:
+            wrong |= self.before[cells] < math.exp((window.low - 1) * h)
+        return np.flatnonzero(wrong)
+
+
+def _segments(R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> list[_Segment]:
+    """The nodes in up to four windows in the middle; what fails near the ends looks at all cells."""
+    N = geometry.N
+    n, edge = len(R) - N + 1, 3 * N // 2
+    if n <= 2 * edge + N:
+        return [_Segment(0, n, 1, N, smooth=False)]
+    monotony = _Monotony(R, S, far, geometry)
+    cuts = np.linspace(edge, n - edge, max(1, min(4, n // (8 * N))) + 1).astype(int).tolist()
+    middle = [monotony.window(begin, end) for begin, end in pairwise(cuts)]
+    left = monotony.fails(slice(0, edge), middle[0])
+    right = monotony.fails(slice(n - edge + N - 1, n + N - 1), middle[-1])
+    first = int(left[-1]) + 1 if len(left) else 0
+    last = n - edge + int(right[0]) if len(right) else n
+    middle[0] = replace(middle[0], begin=first)
+    middle[-1] = replace(middle[-1], end=last)
+    ends = (_Segment(0, first, 1, N, smooth=False), _Segment(last, n, 1, N, smooth=False))
+    return [segment for segment in (*middle, *ends) if segment.end > segment.begin]
 
 
 def lower_step(values: Floats, steps: int, h: float) -> Floats:
@@ -181,17 +215,19 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     """
     N, n = steps, len(values) - 2 * steps
     geometry = _geometry(N, h, -1)
-    first, last = 0, N
-    if n > 8 * N:
-        picks = np.linspace(0, n - 1, 40).astype(int)
-        nodes = picks[:, None] + N - np.arange(N + 1)
-        best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
-        first, last = max(int(best.min()) - 2, 0), min(int(best.max()) + 2, N)
     out = np.zeros(n)
-    chord, part = np.empty(n), np.empty(n)
-    for offset in range(first, last + 1):
-        np.multiply(values[N - offset : N - offset + n], geometry.near[offset], out=chord)
-        np.multiply(values[2 * N - offset : 2 * N - offset + n], geometry.far[offset], out=part)
-        np.add(chord, part, out=chord)
-        np.maximum(out, chord, out=out)
+    blocks = 1 if n <= 8 * N else min(4, n // (4 * N))
+    for begin, end in pairwise(np.linspace(0, n, blocks + 1).astype(int).tolist()):
+        first, last = 0, N
+        if n > 8 * N:
+            picks = np.linspace(begin, end - 1, 16).astype(int)
+            nodes = picks[:, None] + N - np.arange(N + 1)
+            best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
+            first, last = max(int(best.min()) - 2, 0), min(int(best.max()) + 2, N)
+        chord, part = np.empty(end - begin), np.empty(end - begin)
+        for offset in range(first, last + 1):
+            np.multiply(values[begin + N - offset : end + N - offset], geometry.near[offset], out=chord)
+            np.multiply(values[begin + 2 * N - offset : end + 2 * N - offset], geometry.far[offset], out=part)
+            np.add(chord, part, out=chord)
+            np.maximum(out[begin:end], chord, out=out[begin:end])
     return out

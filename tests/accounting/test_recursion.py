@@ -56,22 +56,37 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
-def test_the_proven_window_gives_what_all_cells_give(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proven_windows_give_what_all_cells_give(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     N, h = 16, epsilon / 16
     values = value_of_many(np.arange(-400, 500) * h)
     windowed = upper_step(values, N, h)
-    everything = classmethod(lambda cls, R, S, far, geometry: cls(1, geometry.N, len(R), 0))
-    monkeypatch.setattr(chords._Window, "of", everything)
+    monkeypatch.setattr(
+        chords, "_segments", lambda R, S, far, geometry: [chords._Segment(0, len(R) - N + 1, 1, N, smooth=False)]
+    )
     assert windowed == pytest.approx(upper_step(values, N, h), rel=1e-12)
 
 
-def test_the_window_is_narrow_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kink_is_seen_by_every_node_that_can_use_it() -> None:
+    """Values with jumps in slope, as at the edge of the band: the windows must widen or give way to all cells."""
+    N, h = 12, 0.02
+    x = np.arange(-300, 300) * h
+    for place in (-200, -40, 0, 90, 250):
+        values = np.minimum(value_of_many(x), 1.0)
+        values[: 300 + place] = np.minimum(values[: 300 + place] * 1.5 + 0.1, 1.0)
+        got = upper_step(values, N, h)
+        with mpmath.workdps(30):
+            for node in np.unique(np.clip(300 + place + np.array([-30, -12, -5, -1, 0, 1, 5, 12, 30]), N, 600 - N - 1)):
+                assert best_chord(values, int(node), N, mpmath.mpf(h)) <= mpmath.mpf(got[node - N])
+
+
+def test_the_windows_are_narrow_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    original = chords._Window.of.__func__
-    monkeypatch.setattr(chords._Window, "of", classmethod(lambda cls, *a: seen.append(original(cls, *a)) or seen[-1]))
+    original = chords._segments
+    monkeypatch.setattr(chords, "_segments", lambda *a: seen.extend(original(*a)) or seen)
     upper_step(value_of_many(np.arange(-400, 500) * 0.1 / 32), 32, 0.1 / 32)
-    assert seen[0].high - seen[0].low < 8
-    assert seen[0].unsafe_left + seen[0].unsafe_right < 200
+    smooth = [segment for segment in seen if segment.smooth]
+    assert sum(segment.end - segment.begin for segment in smooth) > 700
+    assert all(segment.high - segment.low < 6 for segment in smooth)
 
 
 @settings(max_examples=50, deadline=None)
