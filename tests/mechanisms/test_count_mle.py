@@ -64,13 +64,13 @@ def test_the_l1_fit_is_the_least_squares_point_among_the_optima(values):
 
 def test_long_inputs_are_fast():
     values = np.random.default_rng(0).integers(0, 10**6, size=10**6)
-    start = time.perf_counter()
+    start = time.process_time()
     isotonic_least_squares(values)
-    assert time.perf_counter() - start < 1.0
-    start = time.perf_counter()
+    assert time.process_time() - start < 1.0
+    start = time.process_time()
     isotonic_median(values[:20_000])
     isotonic_median(np.arange(20_000))
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 def test_rows_follow_the_ranking_and_the_raw_counts_are_kept():
