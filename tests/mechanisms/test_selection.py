@@ -85,7 +85,7 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
 
         monkeypatch.setattr(selection, "_watch", watch)
     draw = partial(gumbel_top_k, **case, epsilon=rate, linf=1, bits=seeded())
-    seen = Counter(outcome(draw()) for _ in range(2000))
+    seen = Counter(outcome(draw()) for _ in range(1000))
     shifted = {**case, "counts": [2, 0, 1]} if name == "high" else case  # the law depends on differences only
     assert p_value(seen, law_of(**shifted, rate=rate)) > 1e-3
     if name not in ("ties", "only absent"):
@@ -105,7 +105,7 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
     )
     try:
         bits = seeded()
-        seen = Counter(outcome(gumbel_top_k(counts, 3, epsilon=0.3, linf=1, bits=bits)) for _ in range(2000))
+        seen = Counter(outcome(gumbel_top_k(counts, 3, epsilon=0.3, linf=1, bits=bits)) for _ in range(1000))
     finally:
         selection._poisson_batch.cache_clear()
     assert p_value(seen, law_of(counts, 3, 0.3)) > 1e-3
@@ -114,7 +114,7 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
 def test_linf_divides_epsilon():
     case = CASES["plain"]
     bits = seeded()
-    seen = Counter(outcome(gumbel_top_k(**case, epsilon=1.2, linf=3, bits=bits)) for _ in range(2000))
+    seen = Counter(outcome(gumbel_top_k(**case, epsilon=1.2, linf=3, bits=bits)) for _ in range(1000))
     assert p_value(seen, law_of(**case, rate=0.4)) > 1e-3
 
 
@@ -126,7 +126,7 @@ def test_crowd_of_unlisted_labels(absent):
     rng = seeded()
     drawn = [
         gumbel_top_k(counts + int(height), 3, epsilon=rate, linf=1, bits=rng, absent=absent).indices
-        for _ in range(2000)
+        for _ in range(1000)
     ]
     assert all(len(set(d.tolist())) == 3 for d in drawn)
     heavy = np.exp(rate * (counts + int(height)))
