@@ -57,17 +57,15 @@ class LossLaw:
         """Number of listed losses."""
         return len(self.losses)
 
-    @property
-    def largest(self) -> float:
-        """An upper bound on the largest loss listed."""
-        return float(self.losses[-1]) + self.loss_error
-
     def delta_upper(self, epsilon: Floats) -> Floats:
-        """Upper bound on δ at every ε of an array of shape (m,)."""
+        """Upper bound on δ at every ε of an array of shape (m,).
+
+        Never below UNDERFLOW: beyond the largest loss listed there may be others whose masses have underflowed. Where
+        the largest possible loss is known, the caller sets δ = 0 from there on.
+        """
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF)
-        beyond = (epsilon >= self.largest) & (self.missing == 0)
-        return np.where(beyond, 0.0, np.minimum(values + self.missing + UNDERFLOW, 1.0))
+        return np.minimum(values + self.missing + UNDERFLOW, 1.0)
 
     def delta_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on δ at every ε of an array of shape (m,)."""

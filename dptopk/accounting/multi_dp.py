@@ -195,6 +195,8 @@ class MixtureCurve(Curve):
 
     def answer(self, query: Query) -> Answer:
         """Both bounds; a bracket is refined until it is narrow enough, or the next grid would take too long."""
+        if query.epsilon is None and query.delta == 0:  # the largest loss has a positive mass, however small
+            return Answer(self.epsilon_max, math.nextafter(self.epsilon_max, 0.0), self.note)
         if self.listed:
             return self.ask(query)
         best, cells = Answer(math.inf, 0.0), COARSEST

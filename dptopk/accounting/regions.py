@@ -106,6 +106,8 @@ class PrivacyRegion:
 def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
     """R_k(ε, δ): the region of ``count`` adaptive mechanisms with all (ε_i, δ_i) constraints each; exact, any number.
 
+    Losses whose probability underflows (below 1e-310) are left out, so that δ may be 0 where it is below 1e-300.
+
     Raises:
         NotApplicable: when there are too many outcomes to list.
 

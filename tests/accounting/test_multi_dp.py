@@ -114,6 +114,24 @@ def test_zero_delta_is_the_sum_of_the_largest_epsilons():
     assert found.epsilon >= 7.0
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 1.2345])
+def test_losses_whose_masses_underflow_still_count(epsilon):
+    """3000 times TV 0.3: the largest loss has a mass near 1e-1700, and δ is 0 only beyond it."""
+    constraints = ((epsilon, 0.0), (0.0, 0.3))
+    assert compose(Charge({MultiDP(constraints): 3000}), delta=0.0, bound="multi_dp").epsilon >= 3000 * epsilon
+    assert float(multi_dp_delta(constraints, 3000, 2999 * epsilon)) > 0
+    found = compose(Charge({MultiDP(constraints): 3000}), delta=1e-305, bound="multi_dp")
+    assert found.epsilon >= 3000 * epsilon * (1 - 1e-12)
+
+
+def test_no_delta_needs_no_refinement():
+    constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005), (0.20013, 0.02), (0.10077, 0.06))
+    found = compose(Charge({MultiDP(constraints): 1000}), delta=0.0, bound="multi_dp")
+    assert found.epsilon == pytest.approx(512.3, rel=1e-14)
+    assert found.lower == pytest.approx(found.epsilon, rel=1e-14)
+    assert found.note == ""
+
+
 def test_dropped_constraints_are_named():
     found = compose(Charge({MultiDP((*FIGURE_2, (0.2, 0.5))): 3}), delta=1e-3, bound="multi_dp")
     assert "(0.2, 0.5)" in found.note
