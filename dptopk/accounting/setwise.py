@@ -38,6 +38,8 @@ __all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
 # Grid steps for the largest ε: on the first run and at most; seconds a state takes at first (a guess).
 FIRST_STEPS, MOST_STEPS = 8, 1024
 SECONDS_PER_STATE = 1.5e-4
+# With at least MANY costs of one ε the bracket is about WIDTH / N² wide, and up to MOST_ALONE steps are tried at once.
+MANY, WIDTH, MOST_ALONE = 60, 0.95, 96
 # Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
 MOST_STATES = 6_000
 # Atoms that the loss of D may have on a grid.
@@ -168,6 +170,19 @@ class SetwiseCurve(Curve):
         down, here, up = self._rest_log_mgf(np.array([order - step, order, order + step])).tolist()
         return (up - down) / (2 * step), max((up - 2 * here + down) / step**2, 0.0)
 
+    def saddle_point(self, delta: float) -> float | None:
+        """About the ε at a δ, from the tilt at which e^{K - λK'} / (λ (1 + λ) sqrt(2π K'')) = δ (a heuristic)."""
+        orders = np.exp(np.linspace(-8.0, 8.0, 400) - math.log(self.sigma(1.0)))
+        low, here, high = (self._log_mgf(orders * scale) for scale in (1 - 1e-3, 1.0, 1 + 1e-3))
+        mean, variance = (high - low) / (2e-3 * orders), (high - 2 * here + low) / (1e-3 * orders) ** 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_delta = here - orders * mean - np.log(orders * (1 + orders)) - np.log(2 * math.pi * variance) / 2
+        reached = np.flatnonzero(log_delta <= math.log(delta))
+        if not reached.size or reached[0] == 0 or not mean[reached[0]] > 0:
+            return None
+        return float(np.interp(-math.log(delta), -log_delta[reached[0] - 1 : reached[0] + 1],
+                               mean[reached[0] - 1 : reached[0] + 1]))  # fmt: skip
+
     def sigma(self, order: float) -> float:
         """About the standard deviation of the whole loss (a heuristic)."""
         return math.sqrt(math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + self.moments(order)[1])
@@ -219,9 +234,7 @@ class _Search:
             self.around = self.value - self.sigma / 2, self.sigma / 3
 
     def run(self) -> Answer:
-        counts = tuple(self.curve.rounded.values())
-        steps = first_steps(tuple(self.curve.rounded), counts, FIRST_STEPS, MOST_STEPS // 4)
-        seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts)
+        steps, seconds = self.start()
         while True:
             began = time.monotonic()
             if seconds > self.query.deadline - began:
@@ -238,6 +251,31 @@ class _Search:
             finer = min(2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2), MOST_STEPS)
             seconds = (time.monotonic() - began) * (finer / steps) ** 1.3
             steps = finer
+
+    def start(self) -> tuple[int, float]:
+        """Grid steps of the first run and the seconds it may take; also places that run when there are many costs.
+
+        For many costs the width of the bracket and the answer itself are known well enough in advance (as guesses) to
+        do with a single run.
+        """
+        epsilons, counts = tuple(self.curve.rounded), tuple(self.curve.rounded.values())
+        steps = first_steps(epsilons, counts, FIRST_STEPS, MOST_STEPS // 4)
+        seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts)
+        if sum(counts) < MANY or len(counts) > 1:
+            return steps, seconds
+        guess = self.query.epsilon if self.query.epsilon is not None else self.curve.saddle_point(self.query.delta)
+        if guess is None:
+            return steps, seconds
+        sharper = max(1.0, self.order * guess) if self.query.epsilon is not None else 1.0  # d ln δ for d ln ε
+        share = math.fsum(n * e * e for e, n in self.curve.rounded.items()) / 4 / self.sigma**2
+        enough = 2 * math.ceil(math.sqrt(WIDTH * share * sharper / self.query.rtol) / 2)
+        longer = seconds * (1 + min(enough, MOST_ALONE) / 16)
+        if longer > (self.query.deadline - time.monotonic()) / 2:
+            return steps, seconds
+        if self.query.epsilon is None:
+            self.around = min(guess, self.value), 0.05 * self.sigma
+            self.order = self.curve.chernoff(Query(epsilon=self.around[0]))[1]
+        return max(steps, min(enough, MOST_ALONE)), longer
 
     def refine(self, steps: int) -> float:
         """One run; the width of its bracket."""
