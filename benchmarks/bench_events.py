@@ -1,7 +1,7 @@
 """From events to a private top-k, against the plain GROUP BY ... LIMIT of the same engine on the same file.
 
     python benchmarks/bench_events.py                                   # 10^6 events, seconds
-    python benchmarks/bench_events.py --events 100000000 --passes 4     # the large one, minutes
+    python benchmarks/bench_events.py --events 100000000 --passes 1 4   # the large one, minutes
     python benchmarks/bench_events.py --engine spark --events 10000000
 
 Every measurement runs in a process of its own: wall time, peak resident memory of the process and its children, and the
@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-limit", default="3GB")
-    parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--passes", type=int, nargs="+", default=[1], help="the private query once for each of these")
     parser.add_argument("--directory", type=Path, default=None, help="for the events and the engine's temporary files")
     parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()
@@ -188,21 +188,22 @@ def main() -> None:
             f"(Zipf {options.exponent:g}); {made['file_gib']:.2f} GiB of Parquet made in {made['seconds']:.0f} s"
         )
         print(
-            f"{options.engine}, {options.threads} threads, memory limit {options.memory_limit}, "
-            f"{options.passes} passes; {platform.machine()}, Python {platform.python_version()}"
+            f"{options.engine}, {options.threads} threads, memory limit {options.memory_limit}; "
+            f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} at the start",
+            flush=True,
         )
         results = {"make": made}
-        for name, task in (
-            ("plain", plain_duckdb if options.engine == "duckdb" else plain_spark),
-            ("private", private),
-        ):
+        plain = {"duckdb": plain_duckdb, "spark": plain_spark}[options.engine]
+        runs = [("plain", plain, 1), *((f"private, {passes} passes", private, passes) for passes in options.passes)]
+        for name, task, options.passes in runs:
             result = results[name] = measured(task, options)
             result["in_true_top"] = len(set(result.pop("rows")) & set(truth))
             print(
-                f"{name:8} top-{options.k}: {result['seconds']:7.1f} s, peak memory {result['memory_gib']:.2f} GiB, "
-                f"temporary files {result['temporary_gib']:.2f} GiB, {result['in_true_top']} of the true top"
+                f"top-{options.k} {name:18} {result['seconds']:7.1f} s, peak memory {result['memory_gib']:.2f} GiB, "
+                f"temporary files {result['temporary_gib']:.2f} GiB, {result['in_true_top']} of the true top, "
+                f"{result['seconds'] / results['plain']['seconds']:.1f} times the plain query",
+                flush=True,
             )
-        print(f"private / plain: {results['private']['seconds'] / results['plain']['seconds']:.1f} times as long")
     if options.output is not None:
         shape = {name: value for name, value in vars(options).items() if isinstance(value, int | float | str)}
         options.output.write_text(json.dumps({"options": shape, "results": results}, indent=2))

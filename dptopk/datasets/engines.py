@@ -23,7 +23,7 @@ __all__ = ["DuckDB", "Engine", "Source", "Spark", "imported", "open_table", "wit
 # What a path's name says about its format; compression is told by a further suffix.
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "json", ".ndjson": "json",
-    ".json": "json", ".duckdb": "database", ".ddb": "database",
+    ".json": "json", ".duckdb": "database", ".ddb": "database", ".db": "database",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -244,7 +244,8 @@ def _located(table: Any) -> tuple[str, str]:
     path = Path(table)
     if path.is_dir():
         return str(path / "**" / "*.parquet"), "parquet"
-    if not path.exists() and not any(path.parent.glob(path.name) if "*" in path.name else ()):
+    pattern = str(path.relative_to(path.anchor))
+    if not path.exists() and not ("*" in pattern and any(Path(path.anchor).glob(pattern))):
         raise InvalidParameter(f"table: there is no file {str(table)!r}")
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
@@ -269,7 +270,7 @@ def _duckdb_database(connection: Any, path: str, table_name: str | None) -> Any:
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
     quoted = path.replace("'", "''")
-    connection.con.execute(f"ATTACH '{quoted}' AS events_file (READ_ONLY)").fetchall()
+    connection.con.execute(f"ATTACH '{quoted}' AS events_file (TYPE duckdb, READ_ONLY)").fetchall()
     table = partial(connection.table, table_name, database="events_file.main")
     return without_data("table_name", "the database has no such table", table)
 
