@@ -57,6 +57,6 @@ def reproduce(
     for outcome in outcomes:
         differing = [line.quantity for line in outcome.comparisons if line.agrees is False]
         agreeing = sum(line.agrees is True for line in outcome.comparisons)
-        verdict = f"{agreeing} numbers agree with the paper" if outcome.comparisons else ""
+        verdict = f"{agreeing} statements of the paper hold" if agreeing else ""
         typer.echo(f"{outcome.experiment.name:28} {verdict}{'; differ: ' + ', '.join(differing) if differing else ''}")
     typer.echo(f"report: {out / 'report.html'}")

@@ -17,6 +17,14 @@ __all__ = ["EXPERIMENTS", "load"]
 
 EXPERIMENTS = {
     "ddr-figure-1": "ddr_figure_1",
+    "ddr-figure-2": "ddr_figure_2",
+    "cr-figure-1": "cr_figure_1",
+    "cr-figure-2": "cr_figure_2",
+    "cr-figure-3": "cr_figure_3",
+    "cr-figure-4": "cr_figure_4",
+    "cr-figure-5": "cr_figure_5",
+    "cr-figure-6": "cr_figure_6",
+    "cr-figure-7": "cr_figure_7",
     "cns-figure-1": "cns_figure_1",
     "cns-figure-2": "cns_figure_2",
     "cns-figure-3": "cns_figure_3",

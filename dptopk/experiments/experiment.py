@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import numpy as np
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Experiment", "Settings", "in_parallel"]
+__all__ = ["Comparison", "Experiment", "Settings", "Table", "claim", "generators", "in_parallel", "number"]
 
 T = TypeVar("T")
+# A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen scalars.
+Table: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,18 @@ class Comparison:
     agrees: bool | None = None
 
 
+def claim(quantity: str, paper: str, holds: object, measured: str = "") -> Comparison:
+    """A line that says whether a statement holds in our numbers, with what was measured."""
+    verdict = "holds" if holds else "does not hold"
+    return Comparison(quantity, paper, f"{verdict}: {measured}" if measured else verdict, bool(holds))
+
+
+def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparison:
+    """A line that compares a printed number with ours, to the digits after the point that were printed."""
+    agrees = bool(abs(ours - paper) <= 0.5 * 10.0**-digits * (1 + 1e-9))
+    return Comparison(quantity, f"{paper:.{digits}f}", f"{ours:.{digits + 3}f}", agrees)
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One figure.
@@ -61,21 +79,42 @@ class Experiment:
     title: str
     source: str
     setting: str
-    compute: Callable[[Settings], pd.DataFrame]
-    plot: Callable[[pd.DataFrame], Figure]
-    compare: Callable[[pd.DataFrame], Sequence[Comparison]] = field(default=lambda _data: ())
+    compute: Callable[[Settings], Table]
+    plot: Callable[[Table], Figure]
+    compare: Callable[[Table], Sequence[Comparison]] = field(default=lambda _data: ())
 
 
 def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Settings) -> list[T]:
     """Results of a picklable task on each input, in order, in ``settings.jobs`` processes; reports progress."""
+    made = map(task, inputs) if settings.jobs == 1 else _pool(settings.jobs).map(task, inputs)
     results: list[T] = []
-    if settings.jobs == 1:
-        for done, item in enumerate(inputs, start=1):
-            results.append(task(item))
-            settings.progress(done / len(inputs))
-        return results
-    with ProcessPoolExecutor(settings.jobs) as pool:
-        for done, result in enumerate(pool.map(task, inputs), start=1):
-            results.append(result)
-            settings.progress(done / len(inputs))
+    for done, result in enumerate(made, start=1):
+        results.append(result)
+        settings.progress(done / len(inputs))
     return results
+
+
+def generators(settings: Settings, trials: int, *purpose: int) -> list[np.random.Generator]:
+    """One generator a trial, a function of the seed, the purpose and the trial alone: not of jobs or of their order."""
+    import numpy as np
+
+    seeds = np.random.SeedSequence([settings.seed, *purpose]).spawn(trials)
+    return [np.random.default_rng(seed) for seed in seeds]
+
+
+@cache
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    """Processes shared by all experiments. Fresh ones, not forks: a fork copies locks held by other threads."""
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Workers of a run that is killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def watch() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=watch, daemon=True).start()

@@ -1,4 +1,7 @@
-"""One self-contained HTML page: for each experiment the setting, our figure, and "paper says / we get"."""
+"""One self-contained HTML page: for each experiment the setting, our figure, and "paper says / we get".
+
+Nothing in it points elsewhere: the images, the tables behind them and the drawings are inside.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ th, td {{ text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px s
 td.no {{ color: #b00020; font-weight: 600; }} td.yes {{ color: #00703c; }} nav li {{ line-height: 1.3; }}
 </style></head><body>
 <h1>dptopk experiments</h1>
-<p>Version {version}, seed {seed}{quick}. Each figure is made of the CSV beside it.</p>
+<p>Version {version}, seed {seed}{quick}. Each figure is made of the table linked below it; all is inside this page.</p>
 <nav><ul>{contents}</ul></nav>
 {sections}
 </body></html>
@@ -36,7 +39,8 @@ _SECTION = """<section id="{name}"><h2>{title}</h2>
 <p>{setting}</p>
 <img alt="{title}" src="data:image/png;base64,{image}">
 {table}
-<p><a href="{name}.csv">data</a> · <a href="{name}.svg">SVG</a></p></section>
+<p><a download="{name}.csv" href="data:text/csv;base64,{data}">data (CSV)</a> ·
+<a download="{name}.svg" href="data:image/svg+xml;base64,{drawing}">figure (SVG)</a></p></section>
 """
 
 
@@ -51,7 +55,9 @@ def write_report(outcomes: Sequence[Outcome], path: Path, settings: Settings) ->
     page = _PAGE.format(
         version=dptopk.__version__, seed=settings.seed, quick=quick, contents=contents, sections=sections
     )
-    path.write_text(page, encoding="utf-8")
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(page, encoding="utf-8")
+    partial.replace(path)
 
 
 def _section(outcome: Outcome) -> str:
@@ -61,10 +67,16 @@ def _section(outcome: Outcome) -> str:
         title=html.escape(experiment.title),
         source=html.escape(experiment.source),
         setting=html.escape(experiment.setting),
-        seconds="resumed from its CSV" if outcome.resumed else f"{outcome.seconds:.1f} s",
-        image=base64.b64encode(outcome.stem.with_suffix(".png").read_bytes()).decode(),
+        seconds=f"computed in {outcome.seconds:.1f} s{' by an earlier run' if outcome.resumed else ''}",
+        image=_encoded(outcome, ".png"),
+        data=_encoded(outcome, ".csv"),
+        drawing=_encoded(outcome, ".svg"),
         table=_table(outcome.comparisons),
     )
+
+
+def _encoded(outcome: Outcome, ending: str) -> str:
+    return base64.b64encode(outcome.stem.with_suffix(ending).read_bytes()).decode()
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

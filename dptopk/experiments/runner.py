@@ -6,12 +6,13 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dptopk
-from dptopk.experiments import load
+from dptopk.experiments import EXPERIMENTS, load
 from dptopk.experiments.experiment import Comparison, Experiment, Settings
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def run(
     force: bool = False,
     on_start: Callable[[Experiment], Callable[[float], None]] | None = None,
 ) -> list[Outcome]:
-    """Run experiments by name into a folder, and write report.html over all that were run.
+    """Run experiments by name into a folder, and write report.html over all that the folder holds.
+
+    What was computed before with the same code and settings is taken from its CSV. The report is brought up to date
+    after each experiment, so a run that is stopped leaves a report of what is done.
 
     Args:
         names: keys of EXPERIMENTS.
@@ -47,57 +51,88 @@ def run(
         settings: quick or not, seed, jobs.
         force: compute again what is there already with the same settings.
         on_start: called with each experiment when it starts; returns the callback for its progress.
+
+    Returns:
+        The outcomes of ``names``, in their order.
+
+    Raises:
+        InvalidParameter: for an unknown name, before anything runs.
     """
     from dptopk.experiments.report import write_report
 
+    wanted = [load(name) for name in dict.fromkeys(names)]
     out.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    for name in names:
-        experiment = load(name)
+    earlier = (name for name in EXPERIMENTS if name not in {experiment.name for experiment in wanted})
+    done = {name: found for name in earlier if (found := _earlier(name, out, settings)) is not None}
+    for experiment in wanted:
         progress = on_start(experiment) if on_start else settings.progress
-        own = Settings(quick=settings.quick, seed=settings.seed, jobs=settings.jobs, progress=progress)
-        outcomes.append(_run_one(experiment, out / name, own, force))
+        done[experiment.name] = _run_one(experiment, out / experiment.name, replace(settings, progress=progress), force)
         progress(1.0)
-    write_report(outcomes, out / "report.html", settings)
-    return outcomes
+        write_report([done[name] for name in EXPERIMENTS if name in done], out / "report.html", settings)
+    return [done[experiment.name] for experiment in wanted]
 
 
 def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool) -> Outcome:
     start = time.perf_counter()
-    data = None if force else _stored(experiment, stem, settings)
-    resumed = data is not None
-    if data is None:
-        data = experiment.compute(settings)
-        data.to_csv(stem.with_suffix(".csv"), index=False)
+    stored = None if force else _stored(stem, settings)
+    seconds = stored[1] if stored else 0.0
+    if stored is None:
+        table, mark = stem.with_suffix(".csv"), stem.with_suffix(".json")
+        mark.unlink(missing_ok=True)
+        experiment.compute(settings).to_csv(table, index=False)
+        seconds = time.perf_counter() - start
         # Written last: a run that was stopped leaves no mark, and is computed again.
-        stem.with_suffix(".json").write_text(json.dumps(_mark(experiment, settings)), encoding="utf-8")
+        mark.write_text(json.dumps(_mark(settings) | {"seconds": seconds, "table": _digest(table)}), encoding="utf-8")
+    data = _read(stem)  # as written, so that the figure is the same whether or not it was computed just now
     figure = experiment.plot(data)
     figure.savefig(stem.with_suffix(".png"))
     figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-    return Outcome(experiment, stem, tuple(experiment.compare(data)), time.perf_counter() - start, resumed)
+    return Outcome(experiment, stem, tuple(experiment.compare(data)), seconds, stored is not None)
 
 
-def _mark(experiment: Experiment, settings: Settings) -> dict[str, object]:
-    """What a stored CSV was computed with; another setting, version or code makes it stale."""
-    import inspect
-
-    code = hashlib.sha256(inspect.getsource(inspect.getmodule(experiment.compute) or experiment.compute).encode())
-    return {
-        "version": dptopk.__version__,
-        "quick": settings.quick,
-        "seed": settings.seed,
-        "setting": experiment.setting,
-        "code": code.hexdigest(),
-    }
+def _earlier(name: str, out: Path, settings: Settings) -> Outcome | None:
+    """What an earlier run into this folder left of another experiment, if it is complete and up to date."""
+    stem = out / name
+    stored = _stored(stem, settings)
+    if stored is None or not (stem.with_suffix(".png").exists() and stem.with_suffix(".svg").exists()):
+        return None
+    experiment = load(name)
+    return Outcome(experiment, stem, tuple(experiment.compare(stored[0])), stored[1], resumed=True)
 
 
-def _stored(experiment: Experiment, stem: Path, settings: Settings) -> pd.DataFrame | None:
+def _mark(settings: Settings) -> dict[str, object]:
+    """What a CSV was computed with; another setting, version or code makes it stale."""
+    return {"quick": settings.quick, "seed": settings.seed, "version": dptopk.__version__, "code": _code()}
+
+
+@cache
+def _code() -> str:
+    """A digest of the whole package: the figures depend on all of it."""
+    root = Path(dptopk.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*")):
+        if file.suffix in (".py", ".csv"):
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _stored(stem: Path, settings: Settings) -> tuple[pd.DataFrame, float] | None:
+    """The table of an earlier run and the seconds that it took, if the mark fits the settings and the table."""
+    try:
+        mark = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+        wanted = _mark(settings) | {"table": _digest(stem.with_suffix(".csv"))}
+        if any(mark.get(name) != value for name, value in wanted.items()):
+            return None
+        return _read(stem), float(mark["seconds"])
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return None
+
+
+def _read(stem: Path) -> pd.DataFrame:
     import pandas as pd
 
-    mark, table = stem.with_suffix(".json"), stem.with_suffix(".csv")
-    try:
-        if json.loads(mark.read_text(encoding="utf-8")) != _mark(experiment, settings):
-            return None
-        return pd.read_csv(table)
-    except (OSError, ValueError):
-        return None
+    return pd.read_csv(stem.with_suffix(".csv"))

@@ -1,4 +1,4 @@
-"""One look for all figures: sizes, colours that colour-blind readers tell apart, direct labels."""
+"""One look for all figures: sizes, colours that colour-blind readers tell apart, dashes that show where curves meet."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "figure", "legend_beside", "lines"]
+__all__ = ["COLOURS", "figure", "legend_below", "legend_beside", "lines", "mark"]
 
 # Okabe-Ito, without the yellow that is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), "-", "-", "-")
+DASHES: tuple[Any, ...] = (
+    "-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2)), (0, (2, 1)), (0, (3, 3)), (0, (1, 2)),
+)  # fmt: skip
 _RC: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -23,6 +25,7 @@ _RC: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
+    "legend.handlelength": 2.8,
     "svg.hashsalt": "dptopk",
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -44,12 +47,31 @@ def figure(rows: int = 1, columns: int = 1, *, width: float = 7.2, height: float
 
 
 def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) -> None:
-    """Plot (label, x, y) series, each with a colour and a dash of its own."""
+    """Plot (label, x, y) series, each with a colour and a dash of its own, later ones thinner.
+
+    Where curves meet, the thin dashes of the later one leave the earlier one to be seen.
+    """
     for number, (label, x, y) in enumerate(series):
-        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
+        look = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": DASHES[number % len(DASHES)],
+            "linewidth": max(2.4 - 0.2 * number, 1.2),
+        }
         axes.plot(x, y, label=label, **(look | options))
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:
     """A legend to the right of the axes, where it covers nothing."""
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
+
+
+def legend_below(made: Figure, axes: Axes, *, columns: int = 4) -> None:
+    """One legend under all panels, of the curves in one of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def mark(axes: Axes, text: str, at: tuple[float, float], to: tuple[float, float]) -> None:
+    """Point at (x, y) with a text that stands at another (x, y), in data coordinates."""
+    arrow = {"arrowstyle": "-", "color": "#7F7F7F", "linewidth": 0.8}
+    axes.annotate(text, xy=at, xytext=to, arrowprops=arrow, fontsize=8, ha="center", va="center")

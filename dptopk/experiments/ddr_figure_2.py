@@ -1,0 +1,70 @@
+"""DDR 2020, Figure 2: the functions U(λ) >= ln E e^{λL} that lie behind the composition bounds, at ε = 1."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.experiments import style
+from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EPSILON = 1.0
+CURVES = ("Improved DRV10", "DR19", "KL-improved DR19", "General MGF")
+
+
+def compute(settings: Settings) -> Table:
+    """The four functions for λ in (0, 10]: each quadratic is mean·λ + variance·λ²/2."""
+    import pandas as pd
+
+    from dptopk.accounting.conversions import max_kl
+    from dptopk.accounting.log_mgf import bounded_range_log_mgf
+
+    order = np.linspace(0, 10, 21 if settings.quick else 201)[1:]
+    square = EPSILON**2
+    moments = ((square / 2, square), (square / 2, square / 4), (max_kl(EPSILON), square / 4))
+    values = [mean * order + variance * order**2 / 2 for mean, variance in moments]
+    values.append(bounded_range_log_mgf(EPSILON, order))
+    return pd.DataFrame({"order": order} | dict(zip(CURVES, values, strict=True)))
+
+
+def plot(data: Table) -> Figure:
+    """All four, and the small λ of large δ beside."""
+    figure, panels = style.figure(1, 2, width=9, height=3.9)
+    for axes, most in zip(panels, (10, 2), strict=True):
+        part = data[data["order"] <= most]
+        style.lines(axes, [(name, part["order"], part[name]) for name in CURVES])
+        axes.set(xlabel="λ", ylabel="U(λ)", title=f"ε = 1, λ up to {most}")
+    style.legend_beside(panels[-1])
+    return figure
+
+
+def compare(data: Table) -> list[Comparison]:
+    """Smaller is tighter: the order of the four."""
+    values = [data[name] for name in CURVES]
+    pairs = list(itertools.pairwise(values))
+    two = data.iloc[(data["order"] - 2).abs().argmin()]
+    return [
+        claim("each is below the one before", "proved", all((next_ < one).all() for one, next_ in pairs)),
+        claim(
+            "General MGF is the smallest of all",
+            "“the smallest U among all”",
+            (data[list(CURVES[:-1])].min(axis=1) > data[CURVES[-1]]).all(),
+            f"at λ = 2 it is {two[CURVES[-1]]:.5f}, the next one {two[CURVES[-2]]:.5f}",
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="ddr-figure-2",
+    title="Moment generating functions behind the composition bounds",
+    source="Dong-Durfee-Rogers 2020, Figure 2",
+    setting="ε = 1. A smaller U gives a smaller ε_g: ln δ = min over λ of -λ ε_g + Σ U(λ).",
+    compute=compute,
+    plot=plot,
+    compare=compare,
+)

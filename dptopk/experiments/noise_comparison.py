@@ -1,0 +1,63 @@
+"""ε of Laplace and Gaussian noise of the same standard deviation, for CR 2022, Figures 4 and 5."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.concentrated import zcdp_epsilon
+from dptopk.accounting.gaussian import gaussian_epsilon
+from dptopk.accounting.pure_dp import optimal_dp_epsilon
+from dptopk.costs import ApproxDP, Charge
+from dptopk.experiments import style
+from dptopk.experiments.experiment import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DELTA = 1e-6
+LAPLACE, ANALYTIC, CONCENTRATED = "Laplace Noise", "Optimal Gaussian with ℓ2-sensitivity", "Gaussian Noise with zCDP"
+EXACT = "Gaussian, exact composition (ours)"
+
+
+def laplace(epsilon: float, touched: int) -> float:
+    """CR Lemma 6.2: noise Lap(1/ε) on counts of which one user touches so many."""
+    return float(optimal_dp_epsilon(epsilon, touched, DELTA))
+
+
+def concentrated(epsilon: float, touched: int) -> float:
+    """CR Lemma 6.3 for Gaussian noise with the variance of Lap(1/ε), 2/ε²."""
+    return float(zcdp_epsilon(DELTA, touched * epsilon**2 / 4))
+
+
+def exact(epsilon: float, touched: int) -> float:
+    """CR Lemma 6.1 for the same noise; also the exact composition, because Gaussians compose to a Gaussian."""
+    return float(gaussian_epsilon(DELTA, math.sqrt(touched / 2) * epsilon))
+
+
+def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
+    """Lemma 6.1 for each of ``count`` mechanisms at the best δ', then the optimal composition of (ε', δ')-DP."""
+    mu = math.sqrt(touched / 2) * epsilon
+    deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
+    charges = [
+        Charge({ApproxDP(float(each), float(delta)): count})
+        for each, delta in zip(gaussian_epsilon(deltas, mu), deltas, strict=True)
+    ]
+    return min(compose(charge, delta=DELTA, bound="optimal_dp").epsilon for charge in charges)
+
+
+def crossing(x: Any, one: Any, other: Any) -> float:
+    """The smallest x at which ``one`` is above ``other``, or NaN."""
+    above = x[(one > other).to_numpy()]
+    return float(above.min()) if len(above) else math.nan
+
+
+def panels(axes: list[Axes], data: Table, x: str, names: list[str], label: str) -> None:
+    """One panel an ε of the Laplace noise."""
+    for panel, (epsilon, part) in zip(axes, data.groupby("epsilon"), strict=True):
+        style.lines(panel, [(name, part[x], part[name]) for name in names])
+        panel.set(title=f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {math.sqrt(2) / epsilon:.3g}")
+        panel.set(xlabel=label, ylabel="ε_g at δ = 1e-6")
