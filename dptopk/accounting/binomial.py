@@ -13,8 +13,8 @@ __all__ = ["log_binomial_pmf"]
 EPS = float(np.finfo(float).eps)
 
 
-def log_binomial_pmf(count: int, epsilon: float) -> tuple[Floats, Floats]:
-    """Ln P[Bin(k, p) = l] for l = 0..k and p = e^ε / (1 + e^ε), and a bound on its absolute error.
+def log_binomial_pmf(count: int, epsilon: float, first: int = 0, last: int | None = None) -> tuple[Floats, Floats]:
+    """Logarithms of P[Bin(k, p) = l], l = first..last (0..k), p = e^ε / (1 + e^ε), and a bound on their absolute error.
 
     Loader's saddle-point form (2000): with n! = sqrt(2πn) (n/e)^n e^{s(n)} the large parts cancel on paper, and what is
     left is -d(l, kp) - d(k - l, kq) + s(k) - s(l) - s(k - l) - ln(2π l (k - l) / k) / 2, with the deviance d below. A
@@ -23,13 +23,14 @@ def log_binomial_pmf(count: int, epsilon: float) -> tuple[Floats, Floats]:
     small = math.exp(-epsilon)
     log_p = -math.log1p(small)
     log_q = log_p - epsilon
-    k, hits = float(count), np.arange(count + 1, dtype=float)
-    inner, rest = hits[1:-1], hits[-2:0:-1]
+    k, hits = float(count), np.arange(first, (count if last is None else last) + 1, dtype=float)
+    within = (hits > 0) & (hits < k)
+    inner, rest = hits[within], k - hits[within]
     stirling = _stirling_remainder(np.array([k])) - _stirling_remainder(inner) - _stirling_remainder(rest)
     deviance = _deviance(inner, k / (1 + small), math.log(k) + log_p)
     deviance += _deviance(rest, k * (small / (1 + small)), math.log(k) + log_q)
-    middle = stirling - deviance - np.log(2 * math.pi * inner * (rest / k)) / 2
-    values = np.concatenate([[k * log_q], middle, [k * log_p]])
+    values = np.where(hits > 0, k * log_p, k * log_q)
+    values[within] = stirling - deviance - np.log(2 * math.pi * inner * (rest / k)) / 2
     distance = np.abs(hits - k / (1 + small))
     return values, 8 * EPS * (16 + distance + np.abs(values))
 

@@ -34,6 +34,8 @@ __all__ = [
 
 # Outcomes that the exact formula lists at most: about a second, and 150 MB.
 MOST_TERMS = 2_000_000
+# Above this ε a grid is pointless.
+LARGEST = 1e5
 
 
 def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], epsilon_global: ArrayLike) -> Floats:
@@ -239,4 +241,7 @@ class BracketCurve(Curve):
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's."""
-    return BracketCurve(pure_epsilons(charge), attained=all_pure(charge))
+    counts = pure_epsilons(charge)
+    if max(counts) > LARGEST:
+        raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
+    return BracketCurve(counts, attained=all_pure(charge))

@@ -6,7 +6,7 @@ An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforeh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -132,6 +132,20 @@ def _one_epsilon(charge: Charge) -> tuple[float, int]:
     return epsilon, count
 
 
+# Outcomes that are listed at most: a second, and 200 MB.
+MOST_OUTCOMES = 4_000_000
+
+
+def refuse_too_many(counts: Mapping[float, int]) -> None:
+    """Refuse counts whose binomial losses would be too many to list.
+
+    Raises:
+        NotApplicable: when a single ε has more than MOST_OUTCOMES copies.
+    """
+    if max(counts.values()) > MOST_OUTCOMES:
+        raise NotApplicable(f"more than {MOST_OUTCOMES:.0e} copies of one epsilon")
+
+
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
     """k-fold randomised response: the loss (2l - k) ε has the mass of Bin(k, e^ε / (1 + e^ε)) at l."""
     log_masses, error = log_binomial_pmf(count, epsilon)
@@ -144,7 +158,7 @@ def optimal_dp_delta(epsilon: float, count: int, epsilon_global: ArrayLike) -> F
 
     Args:
         epsilon: ε > 0 of each mechanism.
-        count: k >= 1, how many.
+        count: k, how many, from 1 to 4 * 10^6.
         epsilon_global: ε_g >= 0, an array of any shape.
 
     Returns:
@@ -173,7 +187,9 @@ def optimal_dp_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
 
 
 def _optimal(epsilon: float, count: int) -> LossCurve:
-    return homogeneous(validate.positive(epsilon=epsilon), validate.count(count=count), attained=True)
+    if validate.count(count=count) > MOST_OUTCOMES:
+        raise InvalidParameter(f"count must be at most {MOST_OUTCOMES}, got {count}")
+    return homogeneous(validate.positive(epsilon=epsilon), count, attained=True)
 
 
 @bound(
@@ -184,4 +200,5 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
 def optimal_dp(charge: Charge) -> Curve:
     """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP cost."""
     epsilon, count = _one_epsilon(charge)
+    refuse_too_many({epsilon: count})
     return Deferred(lambda: homogeneous(epsilon, count, attained=all_pure(charge)))

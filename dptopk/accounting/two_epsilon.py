@@ -10,7 +10,7 @@ from dptopk.accounting.binomial import log_binomial_pmf
 from dptopk.accounting.bounds import NotApplicable, bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.loss_curve import EPS, Deferred, LossCurve
-from dptopk.accounting.pure_dp import all_pure, array_of, homogeneous, pure_epsilons
+from dptopk.accounting.pure_dp import all_pure, array_of, homogeneous, pure_epsilons, refuse_too_many
 from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
 
 __all__ = ["two_epsilon", "two_epsilon_delta"]
@@ -130,5 +130,6 @@ def two_epsilon(charge: Charge) -> Curve:
     epsilons = pure_epsilons(charge)
     if len(epsilons) != 2:
         raise NotApplicable(f"needs exactly two different epsilons, got {len(epsilons)}")
+    refuse_too_many(epsilons)
     first, second = epsilons.items()
     return Deferred(lambda: TwoEpsilonCurve(first, second, attained=all_pure(charge)))

@@ -26,7 +26,7 @@ from dptopk.accounting.pure_dp import (
     optimal_dp_epsilon,
 )
 from dptopk.accounting.two_epsilon import two_epsilon_delta
-from dptopk.costs import ApproxDP, BoundedRange, Charge, PureDP
+from dptopk.costs import ApproxDP, BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 
@@ -263,3 +263,26 @@ def test_matches_homogeneous_delta_at_zero_and_beyond() -> None:
     )
     assert float(optimal_dp_exact_delta({0.3: 5, 0.4: 2}, 2.5)) == 0.0
     assert float(optimal_dp_exact_epsilon({0.3: 5, 0.4: 2}, 1.0)) == 0.0
+
+
+def test_huge_counts_and_epsilons_are_bounded_by_something() -> None:
+    """A billion copies are bracketed on the grid; an absurd ε costs its sum."""
+    found = compose(Charge({PureDP(0.001): 10**9}), delta=1e-6, bound="optimal_dp_approx")
+    assert found.lower is not None
+    assert found.epsilon - found.lower <= 1e-3 * found.epsilon
+    # The loss has mean k ε²/2 and variance k ε²: the Gaussian limit, which k = 10^9 has reached.
+    gaussian = compose(Charge({GaussianDP(0.001 * math.sqrt(1e9)): 1}), delta=1e-6).epsilon
+    assert found.epsilon == pytest.approx(gaussian, rel=1e-2)
+    with pytest.raises(IncompatibleCosts, match="copies"):
+        compose(Charge({PureDP(0.001): 10**9}), delta=1e-6, bound="optimal_dp")
+    with pytest.raises(IncompatibleCosts, match="nothing to gain"):
+        compose(Charge({PureDP(1e300): 2, PureDP(1.0): 1}), delta=1e-6, bound="optimal_dp_approx")
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.3, 40.0])
+def test_brackets_at_any_epsilon(epsilon: float) -> None:
+    """Also where ε is far below the grid's step."""
+    epsilons = list(np.random.default_rng(4).uniform(1e-6, 5, 14))
+    lower, upper = optimal_dp_bracket(epsilons, epsilon=epsilon)
+    assert lower <= float(optimal_dp_exact_delta(epsilons, epsilon)) <= upper * (1 + 1e-12)
+    assert upper - lower <= 2e-3 * upper + 1e-12
