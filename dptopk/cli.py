@@ -90,6 +90,7 @@ DBar = Annotated[
         "--d-bar", help="Unknown domain: how many of the largest counts take part (default: 10 k, 100 or more)."
     ),
 ]
+Fit = Annotated[bool, typer.Option("--fit", help="Fit counts to the order of selection (CountMLE).")]
 MethodOption = Annotated[Method, typer.Option("--method", help="Select then count, or noise on all counts.")]
 
 
@@ -119,6 +120,7 @@ def topk(
     ] = None,
     d_bar: DBar = None,
     method: MethodOption = Method.AUTO,
+    fit: Fit = False,
     output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TABLE,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answer to this file.")] = None,
     seed: Annotated[
@@ -157,6 +159,7 @@ def topk(
         d_bar=d_bar,
         counts=counts.value,
         method=method.value,
+        fit=fit,
     )
     histogram = given.read(plan)
     rng = None if seed is None else np.random.default_rng(seed)
@@ -213,6 +216,7 @@ def plan_command(
     known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels are public.")] = False,
     d_bar: DBar = None,
     method: MethodOption = Method.AUTO,
+    fit: Fit = False,
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
     from dptopk.accounting.budget import Budget
@@ -227,6 +231,7 @@ def plan_command(
         d_bar=d_bar,
         counts=counts.value,
         method=method.value,
+        fit=fit,
     )
     typer.echo(plan.explain())
 

@@ -94,8 +94,8 @@ class Plan:
             rng: None for cryptographically secure noise; a generator makes the release reproducible, and marked so.
 
         Returns:
-            Release: at most k labels, in the order of selection (peel) or of their noisy counts (threshold), with the
-            charge that was used: selections not made are not charged.
+            Release: at most k labels, in the order of their noisy counts (of selection, where there are no counts or
+            they were fitted), with the charge that was used: selections not made are not charged.
 
         Raises:
             InvalidParameter: when the histogram does not fit the plan; nothing was charged.
@@ -191,6 +191,7 @@ class _Request:
     d_bar: int
     counts: str
     selection_share: float
+    fit: bool
 
     @property
     def discovery_delta(self) -> float:
@@ -209,7 +210,7 @@ class _Request:
         phases = [Phase("select", selection, selection.charge(self.sensitivity))]
         if self.counts != "none":
             noise = self._noise((1 - share) * rho, self.sensitivity.touched(self.k) or self.k)
-            counting = CountMLE(noise=noise)
+            counting = CountMLE(noise=noise) if self.fit else noise
             phases.append(Phase("count", counting, counting.charge(self.sensitivity, labels=self.k)))
         return tuple(phases)
 
@@ -275,6 +276,7 @@ def plan_topk(
     counts: str | None = "gaussian",
     method: str = "auto",
     selection_share: float = 0.5,
+    fit: bool = False,
     max_seconds: float = 1.0,
 ) -> Plan:
     """The mechanisms that answer "what are the top k, and how many of each?" for exactly a total (ε, δ).
@@ -290,8 +292,11 @@ def plan_topk(
         method: "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or "auto" for the
             one whose selections carry less noise.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections.
-        max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where the
-            optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
+        fit: fit the counts of a peel to the order of selection (CountMLE), rows in that order. It helps where that order
+            is surely right, and makes counts worse where it is not (docs/utility.md); by default the counts stay as
+            they were drawn, and order the rows.
+        max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
+            the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
 
     Returns:
         Plan: its composition under the tightest valid bound is at most budget.epsilon at budget.delta (an upper bound),
@@ -300,7 +305,7 @@ def plan_topk(
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
     """
-    request = _request(k, budget, sensitivity, domain, d_bar, counts, selection_share)
+    request = _request(k, budget, sensitivity, domain, d_bar, counts, selection_share, bool(fit))
     validate.member(METHODS, method=method)
     designs = request.designs(method)
     scales = {name: calibrate(_charge_of(design), budget, max_seconds=max_seconds) for name, design in designs.items()}
@@ -329,6 +334,7 @@ def _request(
     d_bar: int | None,
     counts: str | None,
     selection_share: float,
+    fit: bool,
 ) -> _Request:
     k = validate.count(k=k)
     if not isinstance(budget, Budget):
@@ -345,4 +351,4 @@ def _request(
     if counts == "gaussian" and budget.delta == 0:
         raise InvalidParameter("budget.delta must be above 0 for counts='gaussian'; use counts='laplace'")
     d_bar = max(10 * k, 100) if d_bar is None else validate.count(at_least=k, d_bar=d_bar)
-    return _Request(k, budget, sensitivity, domain, d_bar, counts, share)
+    return _Request(k, budget, sensitivity, domain, d_bar, counts, share, fit)

@@ -10,6 +10,7 @@ from dptopk.accounting.budget import Budget
 from dptopk.datasets import macbeth
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms import CountMLE
 from dptopk.planning import plan_topk
 
 BUDGET = Budget(2, 1e-6)
@@ -46,15 +47,34 @@ def test_a_release_costs_at_most_the_plan(domain, counts):
 def test_fewer_labels_per_user_mean_less_noise():
     narrow = plan_topk(10, BUDGET, sensitivity=Sensitivity(l0=1), method="peel")
     wide = plan_topk(10, BUDGET, sensitivity=Sensitivity(l0=10), method="peel")
-    sigma = [plan.phases[1].mechanism.noise.sigma for plan in (narrow, wide)]
+    sigma = [plan.phases[1].mechanism.sigma for plan in (narrow, wide)]
     assert sigma[0] < sigma[1]
 
 
 def test_explain_states_split_noise_threshold_and_total():
     text = plan_topk(5, BUDGET, method="peel").explain()
-    for part in ("UnknownGumbel", "CountMLE", "standard deviation", "threshold", "50% of the zCDP budget", "δ = 5e-07"):
+    for part in (
+        "UnknownGumbel",
+        "KnownGaussian",
+        "standard deviation",
+        "threshold",
+        "50% of the zCDP budget",
+        "δ = 5e-07",
+    ):
         assert part in text
     assert "any number of labels" in text
+
+
+def test_fitted_counts_keep_the_order_of_selection():
+    plan = plan_topk(10, BUDGET, fit=True, method="peel", sensitivity=Sensitivity(l0=2))
+    assert isinstance(plan.phases[1].mechanism, CountMLE)
+    release = plan.release(macbeth(sensitivity=Sensitivity(l0=2)), np.random.default_rng(2))
+    assert (np.diff(release.counts) <= 0).all()
+    plain = plan_topk(10, BUDGET, method="peel", sensitivity=Sensitivity(l0=2))
+    assert plain.charge == plan.charge
+    drawn = plain.release(macbeth(sensitivity=Sensitivity(l0=2)), np.random.default_rng(2))
+    assert drawn.counts.dtype == np.int64
+    assert (np.diff(drawn.counts) <= 0).all()
 
 
 def test_pure_budgets_plan_laplace_on_a_public_domain():
