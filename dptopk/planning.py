@@ -160,19 +160,19 @@ def _after(mechanism: Any, released: Release) -> dict[str, Any]:
 
 def _promises(mechanism: Any, sensitivity: Sensitivity) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
-    noise = mechanism.noise if isinstance(mechanism, CountMLE) else mechanism
     lines = []
-    if hasattr(noise, "noise_std"):
-        width = noise.half_width(sensitivity, confidence=0.95)
-        lines.append(
-            f"each count has noise of standard deviation {noise.noise_std(sensitivity):.4g}; 95% within ±{width}"
-        )
+    if hasattr(mechanism, "noise_std"):
+        std = f"noise on a count has standard deviation {mechanism.noise_std(sensitivity):.4g}"
+        if hasattr(mechanism, "half_width"):
+            std += f"; 95% of it is within ±{mechanism.half_width(sensitivity, confidence=0.95)}"
+        lines.append(std)
     if hasattr(mechanism, "threshold_offset"):
-        offset = float(mechanism.threshold_offset(sensitivity))
-        lines.append(
-            f"a label appears only if its noisy count passes a threshold {offset:.4g} above the count of rank "
-            f"{mechanism.d_bar + 1}"
-        )
+        floor = f"the count of rank {mechanism.d_bar + 1}"
+        half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+        lines += [
+            f"threshold: {mechanism.threshold_offset(sensitivity)} above {floor}",
+            f"a label appears with probability 1/2 at {half} above {floor}, 0.95 at {sure} above",
+        ]
     return lines
 
 
@@ -292,8 +292,8 @@ def plan_topk(
         method: "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or "auto" for the
             one whose selections carry less noise.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections.
-        fit: fit the counts of a peel to the order of selection (CountMLE), rows in that order. It helps where that order
-            is surely right, and makes counts worse where it is not (docs/utility.md); by default the counts stay as
+        fit: fit the counts of a peel to the order of selection (CountMLE), rows in that order. It helps where that
+            order is surely right, and makes counts worse where it is not (docs/utility.md); by default the counts stay as
             they were drawn, and order the rows.
         max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
             the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.

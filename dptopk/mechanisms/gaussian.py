@@ -134,6 +134,14 @@ class UnknownGaussian(ThresholdedMechanism):
         c = smallest_offset(lambda c: special * gaussian_difference_tail(scale, c), self.delta, "delta")
         return checked_offset(sensitivity.linf + c, "delta")
 
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count, before any selection by it."""
+        return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N1 - N2 > c]."""
+        return gaussian_difference_tail(gaussian_scale(self.sigma, sensitivity), c)
+
     def slots(self, histogram: Histogram) -> Slots:
         """The d_bar largest counts and the floor."""
         return slots(histogram, self.d_bar)
@@ -213,6 +221,20 @@ class TruncatedGaussian(ThresholdedMechanism):
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above 0 (whole) or the noisy floor (cut at d_bar) a noisy count must be: linf + T or linf + 2T."""
         return sensitivity.linf + self.bound(sensitivity) * (1 if self.d_bar is None else 2)
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""
+        return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
+        bound, scale = self.bound(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        noisy = self.d_bar is not None
+        if c >= bound * (2 if noisy else 1):
+            return 0.0
+        uncut = gaussian_difference_tail(scale, c) if noisy else gaussian_tail(scale, c)
+        inside = 1 - 2 * gaussian_tail(scale, bound)
+        return min(uncut / (inside * inside if noisy else inside), 0.5)
 
     def slots(self, histogram: Histogram) -> Slots:
         """All present counts over a fixed floor of 0, or the d_bar largest and the floor.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -136,6 +137,15 @@ class UnknownGumbel:
         special = special_slots(add_remove(sensitivity), self.d_bar)
         c = gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
         return checked_offset(sensitivity.linf + c, "delta")
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+        """How far above h_(d_bar+1) a true count must be to be drawn before ⊥ with at least this probability.
+
+        P = 1/(1 + e^{-(ε/τ)(distance - offset)}); the label must also come before k others.
+        """
+        probability = validate.probability(allow_zero=False, probability=probability)
+        odds = math.log(probability) - math.log1p(-probability)
+        return self.threshold_offset(sensitivity) + math.ceil(sensitivity.linf / self.epsilon * odds)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

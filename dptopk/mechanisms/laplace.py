@@ -111,6 +111,14 @@ class UnknownLaplace(ThresholdedMechanism):
         c = smallest_offset(lambda c: special * laplace_difference_tail(decay, c), self.delta, "delta")
         return checked_offset(sensitivity.linf + c, "delta")
 
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count, before any selection by it."""
+        return KnownLaplace(epsilon=self.epsilon).noise_std(sensitivity)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N1 - N2 > c]."""
+        return laplace_difference_tail(rate(self.epsilon, sensitivity), c)
+
     def slots(self, histogram: Histogram) -> Slots:
         """The d_bar largest counts and the floor."""
         return slots(histogram, self.d_bar)

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from dptopk import _validate as validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import ordered_release
+from dptopk.mechanisms.tails import smallest_offset
 from dptopk.release import Release
 
 __all__ = ["LARGEST_OFFSET", "Slots", "ThresholdedMechanism", "moving_slots", "passing", "slots", "special_slots"]
@@ -125,6 +127,29 @@ class ThresholdedMechanism:
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above the floor (with its noise) a noisy count must be to be released."""
         raise NotImplementedError
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count, before any selection by it."""
+        raise NotImplementedError
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on the probability that the noise of the floor exceeds that of a count by more than c >= 0."""
+        raise NotImplementedError
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+        """How far above the floor a true count must be to be released with at least this probability.
+
+        Args:
+            sensitivity: the histogram's.
+            probability: in (0, 1); below 1/2 the answer is that for 1/2.
+
+        Returns:
+            The smallest such distance, up to the relative error of ``threshold_tail``, which only widens.
+        """
+        probability = validate.probability(allow_zero=False, probability=probability)
+        # Not released: noise of the floor - noise of the count >= distance - offset, hence > distance - offset - 1.
+        c = smallest_offset(lambda c: self.threshold_tail(sensitivity, c), 1 - probability, "probability")
+        return self.threshold_offset(sensitivity) + 1 + c
 
     def slots(self, histogram: Histogram) -> Slots:
         """What the mechanism looks at."""

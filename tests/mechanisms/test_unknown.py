@@ -295,3 +295,33 @@ def test_published_thresholds(l0):
     assert abs(mechanism.bound(Sensitivity(l0=l0)) - published_t) < 1
     offset = UnknownLaplace(d_bar=100, epsilon=0.1 / l0, delta=1e-10).threshold_offset(Sensitivity(l0=l0))
     assert 0.95 * published_offset < offset < 0.98 * published_offset
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        UnknownLaplace(d_bar=5, epsilon=0.4, delta=1e-4),
+        UnknownGaussian(d_bar=5, sigma=3.0, delta=1e-4),
+        TruncatedGaussian(d_bar=5, sigma=3.0, delta=1e-4),
+        TruncatedGaussian(sigma=3.0, delta=1e-4),
+        UnknownGumbel(k=1, d_bar=5, epsilon=0.4, delta=1e-4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("probability", [0.5, 0.95])
+def test_a_count_at_the_stated_distance_appears_as_often_as_stated(mechanism, probability):
+    sensitivity = Sensitivity(linf=2, l0=1)
+    distance = mechanism.appears_at(sensitivity, probability=probability)
+    rng, runs = np.random.default_rng(11), 1500
+
+    def share(count):
+        histogram = Histogram(["x"], [count], sensitivity=sensitivity)
+        return sum(len(mechanism.release(histogram, rng)) for _ in range(runs)) / runs
+
+    error = 4 * math.sqrt(0.25 / runs)
+    assert share(distance) >= probability - error
+    assert share(distance - mechanism_spread(mechanism)) <= probability - 0.05  # not needlessly far
+
+
+def mechanism_spread(mechanism):
+    return 8 if isinstance(mechanism, UnknownGumbel | UnknownLaplace) else 10
