@@ -108,6 +108,13 @@ class DuckDB:
     def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:
         """The table on a connection of its own."""
         connection = self.connect()
+        try:
+            return self._opened(connection, table, columns, table_name)
+        except BaseException:
+            connection.disconnect()
+            raise
+
+    def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> Source:
         collated = False  # our own connection compares bytes, and only a database says otherwise for a column
         read = _DUCKDB_FRAMES.get(_library(table))
         if read is not None:
@@ -178,17 +185,18 @@ def open_table(
 
 
 def _open_ibis(table: Any, engine: Engine | None) -> Source:
-    """An Ibis table brings its own connection; DuckDB(passes=) still says in how many parts to ask."""
+    """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many parts to ask."""
     import ibis.expr.types as ir
 
     if not isinstance(table, ir.Table):
         raise InvalidParameter(f"table must be an Ibis table, got {type(table).__name__}")
-    if not isinstance(engine, DuckDB | None):
-        raise InvalidParameter("engine: an Ibis table is read by its own connection")
     backend = table.get_backend()
     if backend.name not in _CHARSET:
         raise InvalidParameter(f"table: the Ibis backend {backend.name!r} is untried; use {', '.join(_CHARSET)}")
-    return Source(table, backend.to_pyarrow, engine.passes if engine else 1, backend=backend.name)
+    passes = engine.passes if isinstance(engine, DuckDB) and backend.name == "duckdb" else 1
+    if engine not in (None, DuckDB(passes=passes)):
+        raise InvalidParameter("engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB")
+    return Source(table, backend.to_pyarrow, passes, backend=backend.name)
 
 
 @cache

@@ -16,7 +16,7 @@ pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from dptopk.datasets import DuckDB, events_histogram  # noqa: E402
+from dptopk.datasets import DuckDB, Spark, events_histogram  # noqa: E402
 
 EVENTS = pd.DataFrame(
     {
@@ -186,6 +186,8 @@ def test_a_parquet_file_of_no_rows(tmp_path):
         (ibis.memtable({"member": ["a"]}).member, {}, "Ibis table"),
         (EVENTS, {"engine": "spark"}, "engine"),
         (EVENTS, {"engine": DuckDB(memory_limit="lots")}, "engine"),
+        (FRAMES["ibis"](), {"engine": DuckDB(memory_limit="1GB")}, "engine"),
+        (FRAMES["ibis"](), {"engine": Spark()}, "engine"),
         (pa.array([1]), {}, "Arrow table"),
         (pd.concat([EVENTS, EVENTS], axis=1), {}, "different names"),
         (pd.DataFrame({"member": ["secret", 1], "article": ["secret", 1]}), {}, "several types"),

@@ -123,6 +123,8 @@ def test_a_spark_frame_and_an_ibis_table_bring_their_session(session, folder):
     assert rows(events_histogram(frame, **OPTIONS)) == answer
     frame.createOrReplaceTempView("clicks")
     assert rows(events_histogram(ibis.pyspark.connect(session).table("clicks"), **OPTIONS)) == answer
+    with pytest.raises(InvalidParameter, match="engine"):
+        events_histogram(ibis.pyspark.connect(session).table("clicks"), **OPTIONS, engine=DuckDB(passes=2))
     assert [table.name for table in session.catalog.listTables()] == ["clicks"]  # nothing of ours is left
 
 
