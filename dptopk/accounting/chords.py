@@ -129,7 +129,7 @@ def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
     """
     near, far, R, S = sliding_window_view(cells, geometry.N, axis=1)
     omega_R = geometry.omega[:0:-1] * R
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         r = np.sqrt(omega_R / S)
     r = np.fmin(np.fmax(r, 1.0), geometry.ratio)
     gain = np.maximum((r - 1) * (omega_R / r - S), (geometry.ratio - 1) * (omega_R / geometry.ratio - S))

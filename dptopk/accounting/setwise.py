@@ -44,7 +44,9 @@ MANY, WIDTH, MOST_ALONE = 60, 0.95, 96
 MOST_STATES = 6_000
 # Atoms that the loss of D may have on a grid.
 MOST_ATOMS = 200_000
-LARGEST_RANGE = 100.0  # e^ε and its products must not overflow
+# e^ε and its products must not overflow, and the rounding of a step must stay small.
+SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
+TINY = 1e-200
 TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
 
 
@@ -61,7 +63,7 @@ class Bracket:
         """Upper bound on δ_opt at every x of a one-dimensional array."""
         values = self.above.upper(np.subtract.outer(x, self.atoms_above.losses))
         total = values @ self.atoms_above.masses * (1 + ROUNDOFF * (len(self.atoms_above.masses) + 8))
-        return np.minimum(total + self.atoms_above.error(x), 1.0)
+        return np.minimum(total + self.atoms_above.error(x) + FLOOR, 1.0)
 
     def lower(self, x: Floats) -> Floats:
         """Lower bound on δ_opt at every x of a one-dimensional array."""
@@ -140,14 +142,15 @@ class SetwiseCurve(Curve):
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
-        return _Search(self, query).run()
+        search = _Search(self, query)
+        return search.answer("") if search.value <= FLOOR else search.run()
 
     def chernoff(self, query: Query) -> tuple[float, float]:
         """(upper bound on what is asked by the Rényi route, its order λ)."""
-        low, high = -12.0, 12.0 - math.log(min(self.top, 1e4))
+        low, high = (end - math.log(self.sigma(1.0)) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(5):
-            grid = np.exp(np.linspace(low, high, 40))
+            grid = np.exp(np.linspace(low, high, 60))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
             log_mgf_ += 1e-14 * np.abs(peaks)
@@ -157,7 +160,7 @@ class SetwiseCurve(Curve):
                 values = (log_mgf_ + peaks - math.log(query.delta)) / grid
             at = int(np.nanargmin(values))
             best, order = min(best, float(values[at])), float(grid[at])
-            low, high = math.log(grid[max(at - 1, 0)]), math.log(grid[min(at + 1, 39)])
+            low, high = math.log(grid[max(at - 1, 0)]), math.log(grid[min(at + 1, 59)])
         if query.epsilon is not None:
             return min(1.0, max(float(outward(math.exp(min(best + 1e-12 * (1 + abs(best)), 0.0)))), FLOOR)), order
         return min(float(outward(max(best, 0.0), 1e-12)), self.top), order
@@ -327,7 +330,9 @@ def optimal_setwise(charge: Charge) -> Curve:
     if charge.of(ZCDP, CDP):
         raise NotApplicable("ZCDP and CDP costs have no dominating pair: combine them by renyi")
     ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
-    if max(ranges, default=0.0) > LARGEST_RANGE:
-        raise NotApplicable(f"a range above {LARGEST_RANGE}")
+    if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
+        raise NotApplicable(f"a range outside [{SMALLEST_RANGE}, {LARGEST_RANGE}]")
     rest = Charge({cost: times for cost, times in charge if not isinstance(cost, BoundedRange)})
+    if rest.costs and not min(part.spread() for part in sources(rest)) > TINY:
+        raise NotApplicable("a cost so small that its square underflows")
     return SetwiseCurve(ranges, rest) if ranges else _ProductCurve({}, rest)

@@ -124,3 +124,38 @@ def test_a_charge_may_be_written_in_any_order() -> None:
     one = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.5): 2, PureDP(0.1): 1}), delta=1e-5, **SETWISE)
     other = compose(Charge({PureDP(0.1): 1, BoundedRange(0.5): 2, BoundedRange(0.2): 3}), delta=1e-5, **SETWISE)
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("charge", "question"),
+    [
+        ("BR(0.1) + GDP(1.0)", {"epsilon": 60.0}),
+        ("BR(0.1) + GDP(1.0)", {"epsilon": 1e6}),
+        ("BR(0.1)", {"delta": 0.0}),
+        ("BR(0.1)", {"delta": 0.999}),
+        ("BR(0.1)", {"delta": 1e-250}),
+        ("5*BR(1e-8)", {"delta": 1e-9}),
+        ("BR(99)", {"delta": 1e-6}),
+        ("BR(0.1) + BR(50)", {"delta": 1e-6}),
+        ("BR(0.1) + GDP(50)", {"delta": 1e-6}),
+        ("BR(0.1) + GDP(1e-6)", {"delta": 1e-6}),
+        ("3*BR(0.1) + 2*DP(30)", {"delta": 1e-6}),
+        ("2*BR(0.1) + DGauss(0.3, 5)", {"delta": 1e-6}),
+    ],
+)
+def test_extremes(charge: str, question: dict[str, float]) -> None:
+    found = compose(Charge.parse(charge), **question, rtol=0.02, max_seconds=3.0, **SETWISE)
+    value = found.epsilon if "delta" in question else found.delta
+    sound = compose(Charge.parse(charge), **question, bound="renyi")
+    assert 0 <= value < math.inf
+    assert (found.lower or 0.0) <= (sound.epsilon if "delta" in question else max(sound.delta, 1e-289))
+    assert value <= max((sound.epsilon if "delta" in question else sound.delta) * (1 + 1e-9), 1e-289)
+
+
+@pytest.mark.parametrize("charge", ["BR(1e-300)", "BR(101)", "BR(1.0) + DP(1e-150)"])
+def test_costs_outside_the_range_of_the_recursion_are_left_to_other_bounds(charge: str) -> None:
+    with pytest.raises(IncompatibleCosts):
+        compose(Charge.parse(charge), delta=1e-6, **SETWISE)
+    assert compose(Charge.parse(charge), delta=1e-6).epsilon <= 1.01 * sum(
+        cost.epsilon for cost in Charge.parse(charge).costs
+    )
