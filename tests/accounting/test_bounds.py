@@ -63,6 +63,14 @@ def fresh(charge: Charge, name: str) -> Bound:
     return compose(charge, bound=name, interaction="batch", rtol=RTOL, max_seconds=5, delta=DELTA)
 
 
+def takes(charge: Charge, name: str) -> bool:
+    try:
+        ask(charge, name, delta=DELTA)
+    except IncompatibleCosts:
+        return False
+    return True
+
+
 CASES = [(label, name) for label, charge in CHARGES.items() for name in applicable(charge)]
 each_bound = pytest.mark.parametrize(("label", "name"), CASES, ids=[f"{a}-{b}" for a, b in CASES])
 
@@ -125,7 +133,7 @@ def test_count_equals_that_many_singles(label: str, name: str) -> None:
     assert fresh(reverse, name).epsilon == fresh(charge, name).epsilon
     half = Charge(dict.fromkeys(charge.costs, 1))
     twice = half.times(2)
-    if name in applicable(twice):
+    if takes(twice, name):
         assert fresh(twice, name).epsilon == fresh(Charge.join(half, half), name).epsilon
 
 
@@ -135,7 +143,7 @@ def test_another_cost_never_lowers_epsilon(label: str, name: str) -> None:
     before, at = ask(charge, name, delta=DELTA).epsilon, ask(charge, name, epsilon=EPSILON).delta
     for cost in charge.costs:
         more = Charge.join(charge, Charge({cost: 1}))
-        if name in applicable(more):
+        if takes(more, name):
             assert ask(more, name, delta=DELTA).epsilon * LOOSE >= before
             assert ask(more, name, epsilon=EPSILON).delta * LOOSE >= at
 
