@@ -241,9 +241,9 @@ class BracketCurve(Curve):
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's."""
-    if max(pure_epsilons(charge)) < 1e-100:
-        raise NotApplicable("epsilons so small that their squares underflow")
     counts = pure_epsilons(charge)
+    if max(counts) < 1e-100:
+        raise NotApplicable("epsilons so small that their squares underflow")
     if max(counts) > LARGEST:
         raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
     return BracketCurve(counts, attained=all_pure(charge))

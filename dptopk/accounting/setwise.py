@@ -38,8 +38,8 @@ __all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
 # Grid steps for the largest ε: on the first run and at most; seconds a state takes at first (a guess).
 FIRST_STEPS, MOST_STEPS = 8, 1024
 SECONDS_PER_STATE = 1.5e-4
-# With at least MANY costs of one ε the bracket is about WIDTH / N² wide, and up to MOST_ALONE steps are tried at once.
-MANY, WIDTH, MOST_ALONE = 60, 0.95, 96
+# With at least MANY costs the bracket is about WIDTH h² / ε² wide, and up to MOST_ALONE steps are tried at once.
+MANY, WIDTH, MOST_ALONE = 30, 0.95, 96
 # Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
 MOST_STATES = 6_000
 # Atoms that the loss of D may have on a grid.
@@ -264,21 +264,23 @@ class _Search:
         epsilons, counts = tuple(self.curve.rounded), tuple(self.curve.rounded.values())
         steps = first_steps(epsilons, counts, FIRST_STEPS, MOST_STEPS // 4)
         seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts)
-        if sum(counts) < MANY or len(counts) > 1:
+        if sum(counts) < MANY:
             return steps, seconds
         guess = self.query.epsilon if self.query.epsilon is not None else self.curve.saddle_point(self.query.delta)
         if guess is None:
             return steps, seconds
         sharper = max(1.0, self.order * guess) if self.query.epsilon is not None else 1.0  # d ln δ for d ln ε
-        share = math.fsum(n * e * e for e, n in self.curve.rounded.items()) / 4 / self.sigma**2
-        enough = 2 * math.ceil(math.sqrt(WIDTH * share * sharper / self.query.rtol) / 2)
-        longer = seconds * (1 + min(enough, MOST_ALONE) / 16)
+        # A step adds about h² to the variance of the upper bound, σ² in all; the grids of D add theirs.
+        added = max(epsilons) ** 2 * sum(counts) / 4 / self.sigma**2
+        width = WIDTH * added * (0.5 if len(counts) > 1 else 1.0) + (0.3 if self.curve.parts else 0.0)
+        enough = min(2 * math.ceil(math.sqrt(width * sharper / self.query.rtol) / 2), MOST_ALONE)
+        longer = seconds * len(counts) * (1 + enough / 16)
         if longer > (self.query.deadline - time.monotonic()) / 2:
             return steps, seconds
         if self.query.epsilon is None:
             self.around = min(guess, self.value), 0.05 * self.sigma
             self.order = self.curve.chernoff(Query(epsilon=self.around[0]))[1]
-        return max(steps, min(enough, MOST_ALONE)), longer
+        return max(steps, enough), longer
 
     def refine(self, steps: int) -> float:
         """One run; the width of its bracket."""

@@ -57,6 +57,22 @@ def test_epsilon_is_fixed_by_the_registration() -> None:
     assert accountant.remaining().of(BoundedRange) == {BoundedRange(0.1): 16}
 
 
+@pytest.mark.parametrize("accounting", ["registered", "filter"])
+def test_a_count_is_as_many_single_spends(accounting: str) -> None:
+    def fresh() -> Accountant | Filter:
+        return Accountant(REGISTERED, 1e-6) if accounting == "registered" else Filter(Budget(2.0, 1e-6))
+
+    cost = BoundedRange(0.1)
+    single, together = fresh(), fresh()
+    for _ in range(15):
+        single.spend(Charge({cost: 1}))
+    together.spend(Charge({cost: 15}))
+    assert single.remaining() == together.remaining()
+    assert single.epsilon() == together.epsilon()
+    for n in (1, 5, 6, 40):
+        assert single.can_spend(Charge({cost: n})) == together.can_spend(Charge({cost: n}))
+
+
 @pytest.mark.parametrize(
     "charge",
     [

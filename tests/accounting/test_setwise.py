@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptopk.accounting.bounds import compose
-from dptopk.costs import ZCDP, BoundedRange, Charge, PureDP
+from dptopk.accounting.curves import Query
+from dptopk.accounting.setwise import SetwiseCurve
+from dptopk.costs import ZCDP, BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
 SETWISE = {"bound": "optimal_setwise"}
@@ -159,3 +161,25 @@ def test_costs_outside_the_range_of_the_recursion_are_left_to_other_bounds(charg
     assert compose(Charge.parse(charge), delta=1e-6).epsilon <= 1.01 * sum(
         cost.epsilon for cost in Charge.parse(charge).costs
     )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    epsilons=st.lists(st.floats(0.005, 2.0), min_size=1, max_size=2, unique=True),
+    count=st.integers(1, 25),
+    mu=st.none() | st.floats(0.02, 1.5),
+    share=st.floats(0, 0.95),
+    grids=st.lists(st.tuples(st.integers(4, 20), st.floats(0.5, 2.0)), min_size=2, max_size=3),
+)
+def test_all_brackets_of_one_number_overlap(
+    epsilons: list[float], count: int, mu: float | None, share: float, grids: list[tuple[int, float]]
+) -> None:
+    """Whatever the grid, the band and the tilt: no lower bound exceeds any upper bound."""
+    rest = Charge({GaussianDP(mu): 1} if mu else {})
+    curve = SetwiseCurve(dict(zip(epsilons, (count, 2), strict=False)), rest)
+    x = share * curve.chernoff(Query(delta=1e-8))[0]
+    question = Query(epsilon=x, deadline=math.inf)
+    value, order = curve.chernoff(question)
+    brackets = [curve.bracket(order * tilt, (x, 0.0), steps, question).answer(question, 0, x) for steps, tilt in grids]
+    upper = min(value, *(above for above, _ in brackets))
+    assert max(below for _, below in brackets) <= upper * (1 + 1e-12)
