@@ -293,8 +293,8 @@ def plan_topk(
             one whose selections carry less noise.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections.
         fit: fit the counts of a peel to the order of selection (CountMLE), rows in that order. It helps where that
-            order is surely right, and makes counts worse where it is not (docs/utility.md); by default the counts stay as
-            they were drawn, and order the rows.
+            order is surely right, and makes counts worse where it is not (docs/utility.md); by default the counts
+            stay as they were drawn, and order the rows.
         max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
             the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
 
