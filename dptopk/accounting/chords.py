@@ -215,19 +215,29 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     """
     N, n = steps, len(values) - 2 * steps
     geometry = _geometry(N, h, -1)
-    out = np.zeros(n)
-    blocks = 1 if n <= 8 * N else min(4, n // (4 * N))
-    for begin, end in pairwise(np.linspace(0, n, blocks + 1).astype(int).tolist()):
-        first, last = 0, N
-        if n > 8 * N:
-            picks = np.linspace(begin, end - 1, 16).astype(int)
-            nodes = picks[:, None] + N - np.arange(N + 1)
-            best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
-            first, last = max(int(best.min()) - 2, 0), min(int(best.max()) + 2, N)
-        chord, part = np.empty(end - begin), np.empty(end - begin)
+    out, chord, part = np.zeros(n), np.empty(n), np.empty(n)
+    for begin, end, first, last in _guesses(values, n, geometry):
+        block = slice(begin, end)
         for offset in range(first, last + 1):
-            np.multiply(values[begin + N - offset : end + N - offset], geometry.near[offset], out=chord)
-            np.multiply(values[begin + 2 * N - offset : end + 2 * N - offset], geometry.far[offset], out=part)
-            np.add(chord, part, out=chord)
-            np.maximum(out[begin:end], chord, out=out[begin:end])
+            np.multiply(values[begin + N - offset : end + N - offset], geometry.near[offset], out=chord[block])
+            np.multiply(values[begin + 2 * N - offset : end + 2 * N - offset], geometry.far[offset], out=part[block])
+            np.add(chord[block], part[block], out=chord[block])
+            np.maximum(out[block], chord[block], out=out[block])
     return out
+
+
+def _guesses(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int, int, int, int]]:
+    """Blocks of nodes (begin, end), and offsets (first, last) among which their best chords seem to be."""
+    N = geometry.N
+    if n <= 8 * N:
+        return [(0, n, 0, N)]
+    blocks, each = min(4, n // (4 * N)), 12
+    picks = np.linspace(0, n - 1, blocks * each + 1).astype(int)
+    nodes = picks[:, None] + N - np.arange(N + 1)
+    best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
+    cuts = [*picks[:-1:each].tolist(), n]
+    seen = [best[i * each : (i + 1) * each + 1] for i in range(blocks)]
+    return [
+        (begin, end, max(int(near.min()) - 2, 0), min(int(near.max()) + 2, N))
+        for (begin, end), near in zip(pairwise(cuts), seen, strict=True)
+    ]
