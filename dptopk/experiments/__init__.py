@@ -28,6 +28,11 @@ EXPERIMENTS = {
     "cns-figure-1": "cns_figure_1",
     "cns-figure-2": "cns_figure_2",
     "cns-figure-3": "cns_figure_3",
+    "adaptivity": "adaptivity",
+    "range-order": "range_order",
+    "setwise-mixes": "setwise_mixes",
+    "affordable-queries": "affordable_queries",
+    "truncated-gaussian": "truncated_gaussian",
 }
 
 

@@ -43,8 +43,8 @@ def compute(_settings: Settings) -> pd.DataFrame:
 
 
 def plot(data: pd.DataFrame) -> Figure:
-    """One panel a k."""
-    return regions_plot.panels(data, KS)
+    """One panel a k, the second one magnified."""
+    return regions_plot.panels(data, KS, (1.0, 0.3))
 
 
 def compare(data: pd.DataFrame) -> list[Comparison]:

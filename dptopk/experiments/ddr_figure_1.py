@@ -60,6 +60,7 @@ def plot(data: Table) -> Figure:
         curves = [(c[0], part[part["curve"] == c[0]]) for c in CURVES]
         style.lines(axes, [(label, rows["k"], rows["epsilon_global"]) for label, rows in curves])
         axes.set(title=f"ε = {epsilon:g}, δ = 1e-6", xlabel="number of mechanisms k", ylabel="ε_g")
+    style.mark(panels[0], "three curves", (700, 0.54), (800, 0.32))
     style.legend_beside(panels[-1])
     return figure
 

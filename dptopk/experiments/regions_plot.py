@@ -36,11 +36,11 @@ def boundaries(axes: Axes, data: pd.DataFrame) -> None:
     axes.set(xlabel="type I error", ylabel="type II error", xlim=(0, 1), ylim=(0, 1), box_aspect=1)
 
 
-def panels(data: pd.DataFrame, ks: Sequence[int]) -> Figure:
-    """One panel of boundaries for every value of the column k."""
+def panels(data: pd.DataFrame, ks: Sequence[int], tops: Sequence[float] | None = None) -> Figure:
+    """One panel of boundaries for every value of the column k, of errors up to ``tops`` (1)."""
     figure, axes = style.figure(1, len(ks), width=4.2 * len(ks), height=4.4)
-    for place, k in zip(np.atleast_1d(axes), ks, strict=True):
+    for place, k, top in zip(np.atleast_1d(axes), ks, tops or [1.0] * len(ks), strict=True):
         boundaries(place, data[data["k"] == k])
-        place.set(title=f"k = {k}")
+        place.set(title=f"k = {k}", xlim=(0, top), ylim=(0, top))
     np.atleast_1d(axes)[-1].legend(loc="upper right")  # above the diagonal nothing is drawn
     return figure

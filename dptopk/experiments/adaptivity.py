@@ -1,0 +1,95 @@
+"""What adaptivity is worth: the adaptive optimum for k bounded-range mechanisms above the batch optimum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.experiments import style
+from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.setwise_data import adaptivity_gap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COUNTS = {
+    0.1: (8, 10, 13, 18, 25, 35, 50, 75, 100, 150, 200, 300, 500, 1000),
+    1.0: (9, 10, 12, 15, 25, 40, 70, 100),
+}
+DELTA = 1e-6
+
+
+def _point(point: tuple[float, int]) -> Table:
+    epsilon, k = point
+    return adaptivity_gap([k], epsilon=epsilon, delta=DELTA).assign(epsilon=epsilon)
+
+
+def compute(settings: Settings) -> Table:
+    """Brackets of both gaps for each ε and k."""
+    import pandas as pd
+
+    chosen = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
+    points = [(epsilon, k) for epsilon, counts in chosen.items() for k in counts]
+    data = pd.concat(in_parallel(_point, points, settings), ignore_index=True)
+    for side in ("lower", "upper"):
+        data[f"epsilon_gap_{side}"] = data[f"epsilon_{side}"] / data["epsilon_batch"] - 1
+        data[f"delta_gap_{side}"] = data[f"ratio_{side}"] - 1
+    return data
+
+
+def plot(data: Table) -> Figure:
+    """The gap in ε_g on the left, in δ on the right, as the brackets within which it is proven to lie."""
+    figure, panels = style.figure(1, 2, width=9.5, height=3.9)
+    for axes, what, title in zip(
+        panels, ("epsilon", "delta"), ("in ε_g at δ = 1e-6", "in δ at the same ε_g"), strict=True
+    ):
+        for look, (epsilon, part) in zip(style.COLOURS, data.groupby("epsilon"), strict=False):
+            _bracket(axes, part, what, f"ε = {epsilon:g}", look)
+        axes.set(xscale="log", yscale="log", xlabel="number of mechanisms k", ylabel="relative gap, percent")
+        axes.set(title=f"adaptive above batch optimum, {title}")
+    panels[0].legend()
+    return figure
+
+
+def _bracket(axes: Axes, part: Table, what: str, label: str, look: str) -> None:
+    low, high = (100 * part[f"{what}_gap_{side}"].clip(lower=1e-5) for side in ("lower", "upper"))
+    axes.fill_between(part["k"], low, high, color=look, alpha=0.35, linewidth=0)
+    axes.plot(part["k"], high, color=look, marker="o", markersize=3, label=label, linewidth=1.2)
+
+
+def compare(data: Table) -> list[Comparison]:
+    """DDR's two beliefs on the gap."""
+    lines = []
+    for epsilon, part in data.groupby("epsilon"):
+        last = part.iloc[-1]
+        worst = part.loc[part["epsilon_gap_upper"].idxmax()]
+        largest = (
+            f"{worst['epsilon_gap_upper']:.2%} in ε_g at k = {worst['k']:.0f}, {part['delta_gap_upper'].max():.0%} in δ"
+        )
+        bracket = f"{last['epsilon_gap_lower']:.3%} to {last['epsilon_gap_upper']:.3%} in ε_g"
+        lines += [
+            claim(f"ε = {epsilon:g}: the gap is quite small", "believed", worst["epsilon_gap_upper"] < 0.02, largest),
+            claim(f"ε = {epsilon:g}: adaptivity does gain", "proved", (part["delta_gap_lower"] > 0).any()),
+            Comparison(f"ε = {epsilon:g}: the gap at k = {last['k']:.0f}", "conjectured to vanish as k grows", bracket),
+        ]
+    slow = data[data["epsilon"] == data["epsilon"].min()]
+    middles = np.sqrt((slow["delta_gap_lower"].clip(lower=1e-9) * slow["delta_gap_upper"]).to_numpy())
+    falls = bool(middles[-1] < middles.max())
+    return [
+        *lines,
+        claim("the gap in δ falls with k", "conjectured", falls, f"{middles.max():.1%} to {middles[-1]:.1%}"),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="adaptivity",
+    title="What adaptivity is worth",
+    source="dptopk; conjecture of Dong-Durfee-Rogers 2020, Sections 3.3 and 8",
+    setting="k × ε-BR: the optimum when each mechanism may depend on earlier answers, over the optimum when all are "
+    "chosen in advance. The bands are proven brackets.",
+    compute=compute,
+    plot=plot,
+    compare=compare,
+)

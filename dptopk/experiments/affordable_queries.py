@@ -1,0 +1,77 @@
+"""How many selections a budget affords under the published bounds and under the optimum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.accounting.budget import Budget
+from dptopk.costs import BoundedRange, Charge
+from dptopk.experiments import style
+from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, in_parallel
+from dptopk.experiments.setwise_data import affordable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EPSILON, DELTA = 0.1, 1e-6
+BUDGETS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+BOUNDS = {
+    "basic": "basic",
+    "optimal_dp": "as ε-DP (KOV)",
+    "opt_kl": "OptKL (DDR)",
+    "setwise_zcdp": "ε²/8-zCDP (CR)",
+    "mgf": "MGF (DDR)",
+    "renyi": "Rényi curves",
+    "best": "optimum",
+}
+
+
+def _row(budget: float) -> Table:
+    query = Charge({BoundedRange(EPSILON): 1})
+    return affordable([query], Budget(budget, DELTA), tuple(BOUNDS)).assign(budget=budget)
+
+
+def compute(settings: Settings) -> Table:
+    """A row a budget, a column a bound: numbers of BR(0.1) selections."""
+    import pandas as pd
+
+    return pd.concat(in_parallel(_row, (1.0, 4.0) if settings.quick else BUDGETS, settings), ignore_index=True)
+
+
+def plot(data: Table) -> Figure:
+    """The numbers on the left, their ratio to OptKL on the right."""
+    figure, (left, right) = style.figure(1, 2, width=10, height=4)
+    style.lines(left, [(label, data["budget"], data[name]) for name, label in BOUNDS.items()])
+    left.set(xlabel="ε of the budget", ylabel="selections answered", xscale="log", yscale="log")
+    left.set(title="BR(0.1) selections within (ε, 1e-6)")
+    style.lines(right, [(label, data["budget"], data[name] / data["opt_kl"]) for name, label in BOUNDS.items()])
+    right.set(xlabel="ε of the budget", ylabel="relative to OptKL", xscale="log", ylim=(0, None))
+    for axes in (left, right):
+        axes.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"], minor=False)
+        axes.minorticks_off()
+    style.legend_beside(right)
+    return figure
+
+
+def compare(data: Table) -> list[Comparison]:
+    """What the optimum affords beyond the published bounds."""
+    lines = []
+    for name in ("opt_kl", "setwise_zcdp", "mgf", "renyi"):
+        more = data["best"] / data[name] - 1
+        lines.append(Comparison(f"more than by {BOUNDS[name]}", "", f"{more.min():.0%} to {more.max():.0%}"))
+    one = data.iloc[np.abs(data["budget"] - 1.0).argmin()]
+    found = ", ".join(f"{label} {one[name]:.0f}" for name, label in BOUNDS.items())
+    return [*lines, Comparison(f"within ε = {one['budget']:g}", "", found)]
+
+
+EXPERIMENT = Experiment(
+    name="affordable-queries",
+    title="How many selections a budget affords",
+    source="dptopk",
+    setting="Selections BR(0.1), adaptive; as many as stay within (ε, 1e-6) under each bound.",
+    compute=compute,
+    plot=plot,
+    compare=compare,
+)
