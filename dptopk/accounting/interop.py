@@ -1,0 +1,222 @@
+"""Charges in the terms of other libraries: DpEvents and privacy loss distributions of dp-accounting, OpenDP's measures.
+
+| cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure | OpenDP, zCDP        |
+|--------------------|------------------------|--------------------------|--------------|---------------------|
+| PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact constant of ε |
+| BoundedRange(ε)    | none, or as PureDP(ε)  | none, or as PureDP(ε)    | ε            | exact constant of ε |
+| ApproxDP(ε, δ)     | none                   | (ε, δ) parameters        | ε, δ apart   | as PureDP, δ apart  |
+| MultiDP            | none                   | none                     | ε_1, δ apart | as PureDP, δ apart  |
+| GaussianDP(μ)      | Gaussian(1/μ)          | Gaussian, deviation 1/μ  | none         | μ²/2                |
+| DiscreteGaussianDP | none                   | discrete Gaussian        | none         | (shift/scale)²/2    |
+| ZCDP, CDP          | none                   | none: no dominating pair | none         | itself, if ξ = 0    |
+| delta of a charge  | none                   | (0, δ) parameters        | apart        | apart               |
+
+None is a refusal. Discrete Laplace noise of parameter ε on a count that moves by 1 *is* randomised response RR(ε), the
+worst case of ε-DP. A bounded-range cost is no single pair: its worst case depends on the adversary's t, so a library
+that composes pairs has no counterpart, and treating it as ε-DP must be asked for (``bounded_range="dp"``). What these
+libraries then compute is theirs; nothing here certifies it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounds import split_failure
+from dptopk.accounting.conversions import implied
+from dptopk.costs import (
+    CDP,
+    ZCDP,
+    ApproxDP,
+    BoundedRange,
+    Charge,
+    Cost,
+    DiscreteGaussianDP,
+    GaussianDP,
+    MultiDP,
+    PureDP,
+    sum_up,
+)
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+
+__all__ = ["MEASURES", "to_dp_event", "to_opendp", "to_pld", "zcdp_rho"]
+
+BOUNDED_RANGE = ("refuse", "dp")
+MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
+
+_NO_COUNTERPART = {
+    BoundedRange: 'a bounded-range cost is not one pair of distributions; bounded_range="dp" takes it as ε-DP',
+    ApproxDP: "there is no event for (ε, δ)-DP; to_pld takes it",
+    MultiDP: "several (ε, δ) at once have no counterpart",
+    DiscreteGaussianDP: "there is no event for the discrete Gaussian; to_pld takes it",
+    ZCDP: "zCDP is a class of mechanisms without a dominating pair",
+    CDP: "CDP is a class of mechanisms without a dominating pair",
+}
+
+
+def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
+    """The charge as a ``dp_accounting.DpEvent``, for accountants with the relation ADD_OR_REMOVE_ONE.
+
+    Args:
+        charge: of PureDP and GaussianDP costs, without delta.
+        bounded_range: "refuse", or "dp": take ε-BR as ε-DP, an upper bound.
+
+    Returns:
+        dp_accounting.DpEvent: a ComposedDpEvent of SelfComposedDpEvents. Exact for PureDP; a Gaussian's noise
+        multiplier 1/μ is rounded down.
+
+    Raises:
+        IncompatibleCosts: naming the cost that has no event; also for replace_one, for which those accountants would
+            change the sensitivity that our costs have in them already.
+
+    >>> to_dp_event(Charge({GaussianDP(0.5): 3}))  # doctest: +ELLIPSIS
+    ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.99...), count=3)])
+    """
+    from dp_accounting import dp_event
+
+    events: dict[type[Cost], Callable[[Any], Any]] = {
+        PureDP: lambda cost: dp_event.DiscreteLaplaceDpEvent(cost.epsilon, 1),
+        GaussianDP: lambda cost: dp_event.GaussianDpEvent(_inverse(cost.mu)),
+    }
+    taken = _taken(charge, bounded_range)
+    if charge.neighbours != "add_remove":
+        raise IncompatibleCosts(f"events are for add_remove neighbours, the charge is for {charge.neighbours}")
+    if charge.delta:
+        raise IncompatibleCosts("there is no event for a mass of bad events (delta); to_pld takes it")
+    return dp_event.ComposedDpEvent(
+        [dp_event.SelfComposedDpEvent(_translate(cost, events, "a DpEvent"), times) for cost, times in taken]
+    )
+
+
+def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse") -> Any:
+    """The charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic rounding.
+
+    Args:
+        charge: of PureDP, ApproxDP, GaussianDP and DiscreteGaussianDP costs, and a delta.
+        interval: > 0, step of the grid of losses; time and memory grow as it falls.
+        bounded_range: "refuse", or "dp": take ε-BR as ε-DP, an upper bound.
+
+    Returns:
+        PrivacyLossDistribution: its ``get_epsilon_for_delta`` is an estimate from above, up to that library's
+        floating-point error and the tail it cuts off a discrete Gaussian.
+
+    Raises:
+        IncompatibleCosts: naming the cost that has no privacy loss distribution.
+        InvalidParameter: on an interval that is not positive.
+
+    >>> pld = to_pld(Charge({PureDP(0.1): 25}, delta=1e-7), interval=1e-3)
+    >>> round(pld.get_epsilon_for_delta(1e-6), 2)
+    2.08
+    """
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = validate.positive(interval=interval)
+
+    def parameters(epsilon: float, delta: float) -> Any:
+        pair = common.DifferentialPrivacyParameters(epsilon, delta)
+        return pld.from_privacy_parameters(pair, value_discretization_interval=step)
+
+    single: dict[type[Cost], Callable[[Any], Any]] = {
+        PureDP: lambda cost: parameters(cost.epsilon, 0.0),
+        ApproxDP: lambda cost: parameters(cost.epsilon, cost.delta),
+        GaussianDP: lambda cost: pld.from_gaussian_mechanism(
+            _inverse(cost.mu), value_discretization_interval=step, pessimistic_estimate=True
+        ),
+        DiscreteGaussianDP: lambda cost: pld.from_discrete_gaussian_mechanism(
+            cost.scale, sensitivity=cost.shift, value_discretization_interval=step, pessimistic_estimate=True
+        ),
+    }
+    total = pld.identity(value_discretization_interval=step)
+    for cost, times in _taken(charge, bounded_range):
+        one = _translate(cost, single, "a privacy loss distribution")
+        total = total.compose(one.self_compose(times) if times > 1 else one)
+    return total.compose(parameters(0.0, charge.delta)) if charge.delta else total
+
+
+def zcdp_rho(charge: Charge, *, exact: bool = True) -> float:
+    """The ρ of ρ-zCDP of the whole charge, an upper bound rounded up; δ's must be taken off first.
+
+    Args:
+        charge: any costs but ApproxDP, MultiDP with an atom, and zCDP with ξ > 0; delta 0.
+        exact: the smallest constants, such as ε tanh(ε/2) (docs/zcdp-constants.md); False: the published ones, ε²/2
+            and ε²/8, which are what other libraries use.
+
+    Raises:
+        IncompatibleCosts: on a cost without such a ρ, or a charge with delta.
+
+    >>> round(zcdp_rho(Charge({BoundedRange(0.1): 100}), exact=False), 12)
+    0.125
+    """
+    rest, failure = split_failure(charge)
+    if charge.delta or failure:
+        raise IncompatibleCosts("a charge with delta is approximate zCDP: ask to_opendp for approximate_zcdp")
+    pairs = []
+    for cost, times in rest:
+        convert = implied(cost).exact_zcdp if exact else implied(cost).zcdp
+        xi, rho = (math.inf, math.inf) if convert is None else convert(cost)
+        if xi > 0:
+            raise IncompatibleCosts(f"{cost} is no ρ-zCDP cost with ξ = 0")
+        pairs.append({rho: times})
+    return sum_up([sum_up(pair) for pair in pairs])
+
+
+def to_opendp(charge: Charge, measure: str = "zcdp") -> tuple[Any, Any]:
+    """OpenDP's privacy measure and the distance in it that covers the whole charge, rounded up.
+
+    Args:
+        charge: what was spent.
+        measure: "pure" -> (max_divergence, ε); "approximate" -> (approximate(max_divergence), (ε, δ)); "zcdp" ->
+            (zero_concentrated_divergence, ρ); "approximate_zcdp" -> (approximate(zcdp), (ρ, δ)).
+
+    Raises:
+        IncompatibleCosts: when the charge has no finite distance in that measure.
+        InvalidParameter: on another measure.
+
+    >>> to_opendp(Charge({PureDP(0.5): 2}), "pure")
+    (MaxDivergence, 1.0)
+    """
+    import opendp.prelude as dp
+
+    validate.member(MEASURES, measure=measure)
+    rest, failure = split_failure(charge)
+    delta = sum_up([charge.delta, failure])
+    approximate = measure.startswith("approximate")
+    if delta and not approximate:
+        raise IncompatibleCosts(f"{measure} has no room for delta; use an approximate measure")
+    if "zcdp" in measure:
+        inner, distance = dp.zero_concentrated_divergence(), zcdp_rho(rest)
+    else:
+        inner, distance = dp.max_divergence(), sum_up([sum_up({_pure(cost): times}) for cost, times in rest])
+    return (dp.approximate(inner), (distance, delta)) if approximate else (inner, distance)
+
+
+def _pure(cost: Cost) -> float:
+    pure = implied(cost).pure
+    if pure is None:
+        raise IncompatibleCosts(f"{cost} implies no pure DP")
+    return pure(cost)
+
+
+def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
+    """The costs with counts; bounded range as pure DP where that was asked for."""
+    validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
+    if not isinstance(charge, Charge):
+        raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+    convert = bounded_range == "dp"
+    return [
+        (PureDP(cost.epsilon) if convert and isinstance(cost, BoundedRange) else cost, times) for cost, times in charge
+    ]
+
+
+def _translate(cost: Cost, table: dict[type[Cost], Callable[[Any], Any]], what: str) -> Any:
+    if type(cost) not in table:
+        raise IncompatibleCosts(f"{cost} as {what}: {_NO_COUNTERPART[type(cost)]}")
+    return table[type(cost)](cost)
+
+
+def _inverse(mu: float) -> float:
+    """1/μ rounded down: less noise is the safe side."""
+    return math.nextafter(1.0 / mu, 0.0)
