@@ -111,6 +111,9 @@ def topk(
     memory_limit: Annotated[
         str | None, typer.Option("--memory-limit", help="Of events: memory for the engine, such as 4GB.")
     ] = None,
+    passes: Annotated[
+        int, typer.Option("--passes", help="Of events: split the users into so many parts, for less memory and disk.")
+    ] = 1,
     counts: CountsOption = Counts.GAUSSIAN,
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
@@ -150,7 +153,7 @@ def topk(
     from dptopk.session import Session
 
     output.check_target(output_format.value, out)
-    given = Source(source, label_col, count_col, user_col, item_col, known_domain, domain, memory_limit)
+    given = Source(source, label_col, count_col, user_col, item_col, known_domain, domain, memory_limit, passes)
     plan = plan_topk(
         k,
         Budget(epsilon, delta),

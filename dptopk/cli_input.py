@@ -27,6 +27,7 @@ class Source:
         known_domain: whether the labels in the file are public.
         domain: a text file of public labels, or None.
         memory_limit: of the embedded engine, such as "4GB", or None.
+        passes: parts of the users that the engine looks at one after the other.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class Source:
     known_domain: bool = False
     domain: Path | None = None
     memory_limit: str | None = None
+    passes: int = 1
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.item is None):
@@ -69,7 +71,7 @@ class Source:
         from dptopk.datasets import DuckDB
 
         options: dict[str, Any] = (
-            {} if self.memory_limit is None else {"engine": DuckDB(memory_limit=self.memory_limit)}
+            {} if self.memory_limit is None else {"engine": DuckDB(memory_limit=self.memory_limit, passes=self.passes)}
         )
         if self.kind == "private":
             options["top"] = plan.phases[0].mechanism.d_bar + 1

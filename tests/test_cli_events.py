@@ -40,7 +40,7 @@ def answer(result):
 
 @pytest.mark.parametrize("method", ["auto", "peel"])
 def test_events_are_bounded_counted_and_answered(events, method):
-    made = answer(topk(events, "--method", method, "--memory-limit", "1GB"))
+    made = answer(topk(events, "--method", method, "--memory-limit", "1GB", "--passes", 2))
     assert made["sensitivity"]["l0"] == 3
     frame = pd.read_parquet(events)
     truth = frame.drop_duplicates(["member", "article"])["article"].value_counts().head(8).index

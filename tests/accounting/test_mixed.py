@@ -118,7 +118,7 @@ def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
     charge = Charge({BoundedRange(epsilon): ranged, PureDP(epsilon): pure})
     bound = compose(charge, delta=delta, bound="br_dp_nonadaptive", interaction="batch")
     assert bound.lower <= bound.epsilon <= epsilon * (ranged + pure) * (1 + 1e-15)
-    assert bound.epsilon - bound.lower <= 1e-5 * bound.epsilon  # 2e-9 but for rare plateaus of δ
+    assert bound.epsilon - bound.lower <= 1e-5 * bound.epsilon  # mostly 2e-9
     if bound.epsilon < epsilon * (ranged + pure):
         assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, bound.epsilon)) <= delta * (1 + 1e-11)
     if bound.lower > 0:
