@@ -42,6 +42,8 @@ SECONDS_PER_STATE = 1.5e-4
 MANY, WIDTH, MOST_ALONE = 30, 0.95, 96
 # Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
 MOST_STATES = 6_000
+# ... unless that raises Σ ε² by more than this factor: then the answer is left to the Rényi route.
+MOST_ROUNDING = 1.2
 # Atoms that the loss of D may have on a grid.
 MOST_ATOMS = 200_000
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
@@ -122,7 +124,7 @@ class SetwiseCurve(Curve):
         self.rounded = _rounded_up(ranges, MOST_STATES)
         self.rest = rest
         self.parts = sources(rest)
-        whole = Charge({**rest.costs, **{BoundedRange(e): n for e, n in self.rounded.items()}})
+        whole = Charge({**rest.costs, **{BoundedRange(e): n for e, n in self.ranges.items()}})
         self.top = pure_sum(whole)
         self._log_mgf, self._rest_log_mgf = log_mgf(whole), log_mgf(rest)
 
@@ -237,6 +239,9 @@ class _Search:
             self.around = self.value - self.sigma / 2, self.sigma / 3
 
     def run(self) -> Answer:
+        before, after = (math.fsum(n * e * e for e, n in r.items()) for r in (self.curve.ranges, self.curve.rounded))
+        if after > MOST_ROUNDING * before:
+            return self.answer("too many multisets of different ranges for the recursion: by the Rényi route")
         steps, seconds = self.start()
         while True:
             began = time.monotonic()
@@ -295,7 +300,7 @@ class _Search:
         return above - below
 
     def answer(self, note: str) -> Answer:
-        if self.curve.rounded != self.curve.ranges and note:
+        if self.curve.rounded != self.curve.ranges and note == TIME_RAN_OUT:
             note += "; different epsilons of bounded range were rounded up to " + str(sorted(self.curve.rounded))
         return Answer(self.value, self.lower if self.lower > 0 else None, note)
 

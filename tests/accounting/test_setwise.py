@@ -122,6 +122,13 @@ def test_many_different_ranges_are_rounded_up_and_say_so() -> None:
     assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.07): 60}), delta=1e-6, **SETWISE).epsilon
 
 
+def test_rounding_that_costs_too_much_is_left_to_the_renyi_route() -> None:
+    charge = Charge({BoundedRange(0.1): 3000, BoundedRange(0.5): 4})
+    found = compose(charge, delta=1e-6, **SETWISE)
+    assert "too many multisets" in found.note
+    assert found.epsilon == pytest.approx(compose(charge, delta=1e-6, bound="renyi").epsilon, rel=1e-6)
+
+
 def test_a_charge_may_be_written_in_any_order() -> None:
     one = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.5): 2, PureDP(0.1): 1}), delta=1e-5, **SETWISE)
     other = compose(Charge({PureDP(0.1): 1, BoundedRange(0.5): 2, BoundedRange(0.2): 3}), delta=1e-5, **SETWISE)
