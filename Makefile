@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: run test lint types check figures bench docs clean
+.PHONY: run test lint types check figures bench bench-all docs package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -35,6 +35,34 @@ $(VENV)/.test-ready: pyproject.toml | $(BIN)/python
 
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures
+
+# Side by side with other libraries: writes docs/benchmarks.md.
+bench: $(VENV)/.bench-ready
+	$(BIN)/python benchmarks/peers.py
+
+# Everything that is measured; takes long.
+bench-all: bench
+	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+docs: $(VENV)/.docs-ready
+	$(BIN)/mkdocs build --strict
+
+# Build, look into the archives, install the wheel into a clean environment, run it.
+package-check: $(VENV)/.test-ready
+	rm -rf dist build/clean
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet dist/*.whl
+	cd build/clean && bin/dptopk demo --seed 1 && bin/dptopk compose "25*BR(0.1)" --delta 1e-6
+
+$(VENV)/.bench-ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
+	@touch $@
+
+$(VENV)/.docs-ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
