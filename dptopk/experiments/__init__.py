@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "setwise-mixes": "setwise_mixes",
     "affordable-queries": "affordable_queries",
     "truncated-gaussian": "truncated_gaussian",
+    "utility": "utility",
 }
 
 

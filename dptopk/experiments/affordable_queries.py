@@ -37,7 +37,7 @@ def compute(settings: Settings) -> Table:
     """A row a budget, a column a bound: numbers of BR(0.1) selections."""
     import pandas as pd
 
-    return pd.concat(in_parallel(_row, (1.0, 4.0) if settings.quick else BUDGETS, settings), ignore_index=True)
+    return pd.concat(in_parallel(_row, (1.0, 2.0) if settings.quick else BUDGETS, settings), ignore_index=True)
 
 
 def plot(data: Table) -> Figure:

@@ -86,6 +86,7 @@ def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool
     data = _read(stem)  # as written, so that the figure is the same whether or not it was computed just now
     figure = experiment.plot(data)
     figure.savefig(stem.with_suffix(".png"))
+    figure.set_layout_engine("none")  # laid out already
     figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
     return Outcome(experiment, stem, tuple(experiment.compare(data)), seconds, stored is not None)
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dptopk.experiments import EXPERIMENTS, cr_figure_6, cr_figure_7, truncated_gaussian
+from dptopk import Charge, CountMLE, KnownGumbel, KnownLaplace
+from dptopk.experiments import EXPERIMENTS, cr_figure_6, cr_figure_7, truncated_gaussian, utility
 
 # Statements of papers that are wrong, and for which the report says why.
 WRONG_IN_THE_PAPER = {
@@ -111,3 +112,34 @@ def test_adaptive_optimum_of_a_hundred(quick):
     assert row["epsilon_batch"] == pytest.approx(2.246, abs=5e-4)
     assert row["epsilon_lower"] > row["epsilon_batch"]
     assert row["epsilon_upper"] < 1.003 * row["epsilon_batch"]
+
+
+@pytest.mark.parametrize("way", list(utility.WAYS)[1::3])  # the quick run covers others
+def test_every_way_spends_the_budget(way):
+    from dptopk import Sensitivity, compose
+
+    mechanisms = utility.WAYS[way][1]()
+    charges = [mechanism.charge(Sensitivity(l0=utility.L0), labels=utility.K) for mechanism in mechanisms]
+    spent = compose(Charge.join(*charges), delta=utility.BUDGET.delta)
+    assert 0.998 <= spent.epsilon <= utility.BUDGET.epsilon
+
+
+def test_answers_with_hardly_any_noise_are_right():
+    histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(5)
+    for mechanisms in (
+        (KnownGumbel(k=5, epsilon=50.0), CountMLE(noise=KnownLaplace(epsilon=50.0))),
+        (KnownLaplace(epsilon=50.0),),
+    ):
+        labels, errors = utility.attempt(mechanisms, histogram, 5, rng)
+        assert utility.recall(labels, histogram, 5) == 1.0
+        assert set(errors.values()) == {(0.0, 0.0)}
+    assert utility.recall((*labels[:2], "other"), histogram, 5) == 0.4
+
+
+def test_noise_shows_as_error():
+    """The mean absolute error of 25 counts under 40 draws, against the mean of |discrete Laplace|, 1/sinh(ε)."""
+    histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(6)
+    tries = [utility.attempt((KnownLaplace(epsilon=0.5),), histogram, 25, rng) for _ in range(40)]
+    found = np.mean([errors["plain"][0] for _, errors in tries])
+    assert found == pytest.approx(1 / np.sinh(0.5), rel=0.12)
+    assert found != pytest.approx(1 / np.sinh(0.4), rel=0.12)
