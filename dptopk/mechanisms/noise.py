@@ -104,9 +104,8 @@ class NoiseLaw:
     def weights(self, bits: int) -> list[int]:
         """Return the weights of the cells 0, +block 0, -block 0, +block 1, ... in units of 2**-bits, each within 1.
 
-        The weight of a block is the number of its integers times the largest of their e^{-f}; the list ends where all
-        that
-        is left weighs at most one unit.
+        The weight of a block is the number of its integers times the largest of their e^{-f}; the list ends where
+        all that is left weighs at most one unit.
         """
         width, units = 1 << self.width_bits, bits + self.width_bits
         common = math.lcm(self.linear.denominator, self.square.denominator)

@@ -4,12 +4,10 @@ The samplers of this package read whole machine words from a `Bits` source and n
 words are independent and uniform. Two sources exist:
 
 * ``random_bits(None)``, the default for every release: OpenSSL's generator through `ssl.RAND_bytes` of the standard
-  library
-  (AES-256 in counter mode, NIST SP 800-90A, seeded and reseeded by the operating system, and anew in a forked process).
-  It is about ten times as fast as `os.urandom`, which is used where Python was built without OpenSSL.
+  library (AES-256 in counter mode, NIST SP 800-90A, seeded and reseeded by the operating system, and anew in a forked
+  process). It is about ten times as fast as `os.urandom`, which is used where Python was built without OpenSSL.
 * ``random_bits(generator)``: a `numpy.random.Generator`, for tests and experiments. Its output can be predicted, so
-  what
-  it releases is not private against anyone who knows or can guess its state.
+  what it releases is not private against anyone who knows or can guess its state.
 """
 
 from __future__ import annotations
