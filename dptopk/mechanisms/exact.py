@@ -96,7 +96,8 @@ class Cells:
 
     Args:
         weights: weights(b) is a list of integers, the j-th within 1 of 2**b * w_j, and all the w_j beyond the list add
-            up to at most 2**-b. A longer list for a larger b continues the shorter one. The probabilities are w_j / sum(w).
+            up to at most 2**-b. A longer list for a larger b continues the shorter one. The probabilities are
+            w_j / sum(w).
     """
 
     def __init__(self, weights: Callable[[int], list[int]]) -> None:
