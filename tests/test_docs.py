@@ -1,0 +1,73 @@
+"""Every Python block of the README and of docs/ runs; every link of docs/ leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(?P<language>[\w.+-]*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"python", "console", "text", "sql"}
+LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    """(line of the first line of code, language, code) of every fenced block."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, match.start("code")) + 1, match["language"], match["code"])
+        for match in FENCE.finditer(text)
+    ]
+
+
+RUNNABLE = [page for page in PAGES if any(language == "python" for _, language, _ in blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    """One after the other in one namespace, in an empty folder; a failure shows the page's own line."""
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "docs"}
+    for line, language, code in blocks(page):
+        if language == "python":
+            exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)  # noqa: S102 - our own pages
+
+
+def test_pages_with_code_are_found():
+    assert {"README.md", "docs/start.md", "docs/choose-bound.md", "docs/events.md"} <= {name(page) for page in RUNNABLE}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_says_what_it_is(page):
+    for line, language, _ in blocks(page):
+        assert language in LANGUAGES, f"{name(page)}:{line}: a block fenced as {language!r}"
+    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page)), "a fence that is not closed"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    for match in LINK.finditer(page.read_text(encoding="utf-8")):
+        if not match["target"].startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / match["target"]).exists(), f"{name(page)} links to {match['target']}"
+
+
+def test_the_site_has_every_page():
+    """Each page is in the navigation of mkdocs.yml, or is named there as left out."""
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        relative = page.relative_to(ROOT / "docs")
+        assert str(relative) in config or f"{relative.parts[0]}/\n" in config, relative
+
+
+def test_files_named_in_the_docs_exist():
+    """Tests and benchmarks that a page names as evidence are there."""
+    for page in PAGES:
+        for path in re.findall(r"`((?:tests|benchmarks|examples|dptopk)/[\w/]+\.py)", page.read_text(encoding="utf-8")):
+            assert (ROOT / path).exists(), f"{name(page)} names {path}"
