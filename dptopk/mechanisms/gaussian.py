@@ -15,6 +15,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
 from dptopk.mechanisms.laplace import copies
+from dptopk.mechanisms.maxima import gaussian_offset
 from dptopk.mechanisms.tails import (
     density,
     gaussian_difference_tail,
@@ -100,8 +101,8 @@ class UnknownGaussian(ThresholdedMechanism):
         sigma: scale of the noise in units of linf.
         delta: bounds the probability that a label is released that only one of two neighbours can release.
 
-    Source: the slot lemma (docs/mechanisms.md): c is the smallest integer with m·P[N1 - N2 > c] <= delta,
-    m = min(l0, d_bar), from the discrete law. The δ charged is the one asked for.
+    Source: the slot lemma (docs/mechanisms.md): c is the smallest integer with
+    P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar), from the discrete law. The δ charged is the one asked for.
 
     >>> print(UnknownGaussian(d_bar=100, sigma=5.0, delta=1e-6).charge(Sensitivity(l0=3)))
     3*DGauss(5.0, 1) + delta(1e-06)
@@ -131,8 +132,7 @@ class UnknownGaussian(ThresholdedMechanism):
         """How far above the noisy floor a noisy count must be to be released: linf + c."""
         special = special_slots(add_remove(sensitivity), self.d_bar)
         scale = gaussian_scale(self.sigma, sensitivity)
-        c = smallest_offset(lambda c: special * gaussian_difference_tail(scale, c), self.delta, "delta")
-        return checked_offset(sensitivity.linf + c, "delta")
+        return checked_offset(sensitivity.linf + gaussian_offset(scale, special, self.delta), "delta")
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before any selection by it."""

@@ -13,7 +13,8 @@ from dptopk.costs import Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
-from dptopk.mechanisms.tails import laplace_difference_tail, laplace_tail, smallest_offset
+from dptopk.mechanisms.maxima import laplace_offset
+from dptopk.mechanisms.tails import laplace_difference_tail, laplace_tail
 from dptopk.mechanisms.thresholds import (
     Slots,
     ThresholdedMechanism,
@@ -80,7 +81,7 @@ class UnknownLaplace(ThresholdedMechanism):
         delta: bounds the probability that a label is released that only one of two neighbours can release.
 
     Source: Cesar-Rogers 2022, §6.2 (UnkLap), with the threshold of the slot lemma (docs/mechanisms.md): c is the
-    smallest integer with m·P[N1 - N2 > c] <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
+    smallest integer with P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
 
     >>> mechanism = UnknownLaplace(d_bar=100, epsilon=0.5, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity(l0=3)), mechanism.threshold_offset(Sensitivity(l0=3)))
@@ -108,8 +109,7 @@ class UnknownLaplace(ThresholdedMechanism):
         """How far above the noisy floor a noisy count must be to be released: linf + c."""
         special = special_slots(add_remove(sensitivity), self.d_bar)
         decay = rate(self.epsilon, sensitivity)
-        c = smallest_offset(lambda c: special * laplace_difference_tail(decay, c), self.delta, "delta")
-        return checked_offset(sensitivity.linf + c, "delta")
+        return checked_offset(sensitivity.linf + laplace_offset(decay, special, self.delta), "delta")
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before any selection by it."""

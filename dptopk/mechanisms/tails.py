@@ -21,7 +21,9 @@ __all__ = [
     "gaussian_tail",
     "laplace_difference_tail",
     "laplace_tail",
+    "outward",
     "smallest_offset",
+    "theta",
     "union",
 ]
 
@@ -53,13 +55,14 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
     return high
 
 
-def _outward(bound: float) -> float:
+def outward(bound: float) -> float:
+    """The bound with room for rounding errors, within [2^-1022, 1]."""
     return min(max(bound * MARGIN, SMALLEST), 1.0)
 
 
 def laplace_tail(rate: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-rate |n|): q^{c+1}/(1+q), q = e^{-rate}."""
-    return _outward(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
+    return outward(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
@@ -69,7 +72,7 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     """
     q, p = math.exp(-rate), -math.expm1(-rate)
     total = c + 1 + q / p + (1 + q * q) / (p * (1 + q))
-    return _outward(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
+    return outward(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
 
 
 def density(n: np.ndarray[Any, Any] | np.float64, scale: float) -> np.ndarray[Any, Any] | np.float64:
@@ -95,7 +98,7 @@ def _half_sum(scale: float, c: int) -> float:
     return integral(c + 0.5 if c >= scale else c)
 
 
-def _theta(scale: float, offset: float = 0.0) -> float:
+def theta(scale: float, offset: float = 0.0) -> float:
     """The sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from scale 1 on."""
     if scale >= 1:
         return (
@@ -109,7 +112,7 @@ def _theta(scale: float, offset: float = 0.0) -> float:
 
 def gaussian_tail(scale: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-n²/(2 scale²))."""
-    return _outward(_half_sum(scale, c) / _theta(scale))
+    return outward(_half_sum(scale, c) / theta(scale))
 
 
 def gaussian_difference_tail(scale: float, c: int) -> float:
@@ -120,12 +123,12 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     """
     wide, narrow = scale * math.sqrt(2), scale / math.sqrt(2)
     if scale >= 3:
-        return _outward(_half_sum(wide, c) * _theta(narrow) / _theta(scale) ** 2)
+        return outward(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
-    weights = np.where(d % 2 == 0, _theta(narrow), _theta(narrow, 0.5))
+    weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
     kept = float((density(d, wide) * weights).sum())
-    rest = _half_sum(wide, c + 160) * _theta(narrow)
-    return _outward((kept + rest) / _theta(scale) ** 2)
+    rest = _half_sum(wide, c + 160) * theta(narrow)
+    return outward((kept + rest) / theta(scale) ** 2)
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
@@ -137,10 +140,10 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     n = np.arange(bound - width + 1, bound + 1, step, dtype=np.float64)
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
-    total = max(_theta(scale) - 2 * _half_sum(scale, bound), 1 + 2 * bound * outermost)
-    return _outward(edge / total)
+    total = max(theta(scale) - 2 * _half_sum(scale, bound), 1 + 2 * bound * outermost)
+    return outward(edge / total)
 
 
 def union(probability: float, n: int) -> float:
     """1 - (1-p)^n: the probability that one of n independent events of probability p happens."""
-    return _outward(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0
+    return outward(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0

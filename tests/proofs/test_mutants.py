@@ -16,7 +16,7 @@ from dptopk import (
 )
 from dptopk.costs import PureDP
 from dptopk.histogram import descending
-from dptopk.mechanisms import tails
+from dptopk.mechanisms import maxima, tails
 from dptopk.mechanisms.thresholds import Slots
 
 from .charges import delta_of
@@ -64,6 +64,38 @@ def test_delta_is_attained_and_the_next_smaller_threshold_is_caught(linf, mechan
     else:
         wrong = lower_threshold(mechanism)
     assert divergence(wrong, world)[-1] > mechanism.delta * 1.2
+
+
+SHARED = [
+    (m, linf, mechanism)
+    for m in (1, 2, 3)
+    for linf in (1, 2)
+    for mechanism in (
+        UnknownLaplace(d_bar=m, epsilon=3.0, delta=exactly(maxima.laplace_maximum_tail(3.0 / linf, m, 1))),
+        UnknownGaussian(d_bar=m, sigma=0.7, delta=exactly(maxima.gaussian_maximum_tail(0.7 * linf, m, 2))),
+    )
+]
+
+
+@pytest.mark.parametrize(("m", "linf", "mechanism"), SHARED, ids=str)
+def test_slots_that_share_the_floor_attain_delta_together(m, linf, mechanism):
+    """m new labels of count linf against none: one side alone can release, with probability P[max of m - N0 > c]."""
+    sensitivity = Sensitivity(linf=linf, l0=m)
+    world = World(m, (0, linf), sensitivity)
+    assert excess(mechanism, world) <= TOLERANCE
+    assert divergence(mechanism, world)[-1] == pytest.approx(mechanism.delta, abs=2 * TOLERANCE)
+    assert divergence(lower_threshold(mechanism), world)[-1] > mechanism.delta * 1.2
+    # A union of m events over independent floors would need more than this δ here.
+    c = mechanism.threshold_offset(sensitivity) - linf
+    assert m == 1 or m * mechanism.threshold_tail(sensitivity, c) > mechanism.delta * 1.02
+
+
+@pytest.mark.parametrize("mechanism", [mechanism for m, linf, mechanism in SHARED if m > linf == 1], ids=str)
+def test_slots_that_share_the_floor_between_all_neighbours(mechanism):
+    """Displaced and entering labels, and a floor that moves, at the lowest threshold that δ allows."""
+    sensitivity = Sensitivity(l0=mechanism.d_bar)
+    levels = world_for(mechanism, sensitivity).levels if mechanism.d_bar == 2 else (0, 1, 2)
+    assert excess(mechanism, World(3, levels, sensitivity)) <= TOLERANCE
 
 
 def test_the_noise_on_the_floor_is_needed():
