@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.experiments.experiment import Experiment
+    from dptopk.experiments.experiment import Comparison, Experiment
 
 __all__ = ["reproduce"]
 
@@ -55,8 +55,13 @@ def reproduce(
 
         outcomes = run(wanted, out, settings, force=force, on_start=on_start)
     for outcome in outcomes:
-        differing = [line.quantity for line in outcome.comparisons if line.agrees is False]
-        agreeing = sum(line.agrees is True for line in outcome.comparisons)
-        verdict = f"{agreeing} statements of the paper hold" if agreeing else ""
-        typer.echo(f"{outcome.experiment.name:28} {verdict}{'; differ: ' + ', '.join(differing) if differing else ''}")
+        typer.echo(f"{outcome.experiment.name:28} {_verdict(outcome.comparisons)}")
     typer.echo(f"report: {out / 'report.html'}")
+
+
+def _verdict(comparisons: Sequence[Comparison]) -> str:
+    """In one line: how many statements hold, and which do not."""
+    holding = sum(line.agrees is True for line in comparisons)
+    failing = [line.quantity for line in comparisons if line.agrees is False]
+    parts = [f"{holding} statements hold"] if holding else []
+    return "; ".join(parts + [f"does not hold: {quantity}" for quantity in failing])

@@ -167,6 +167,12 @@ def test_command_refuses_unknown_names_with_code_2(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_command_names_what_does_not_hold(tmp_path):
+    result = RUNNER.invoke(app, ["reproduce", "truncated-gaussian", "--out", str(tmp_path), "--quick", "--jobs", "1"])
+    assert result.exit_code == 0, result.output
+    assert "does not hold: σ = 3: Algorithm 2" in result.stdout
+
+
 def test_command_lists_all():
     result = RUNNER.invoke(app, ["reproduce"])
     assert result.exit_code == 0
@@ -176,6 +182,6 @@ def test_command_lists_all():
 def test_command_makes_figure_and_report(tmp_path):
     result = RUNNER.invoke(app, ["reproduce", CHEAP, "--out", str(tmp_path), "--quick", "--jobs", "1"])
     assert result.exit_code == 0, result.output
-    assert "2 statements of the paper hold" in result.stdout
+    assert "2 statements hold" in result.stdout
     assert str(tmp_path / "report.html") in result.stdout.replace("\n", "")
     assert (tmp_path / f"{CHEAP}.png").exists()
