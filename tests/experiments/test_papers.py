@@ -1,5 +1,8 @@
 """What the experiments find, against the text of the papers and the values read off their figures."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -28,6 +31,16 @@ def test_lines_are_words_and_verdicts(quick, name):
         assert line.agrees in (True, False, None)
         assert type(line.agrees) in (bool, type(None))
         assert "nan" not in line.ours.split()
+
+
+def test_the_table_of_experiments_is_complete():
+    """docs/experiments.md has one row for each experiment, and shows figures that exist."""
+    page = Path(__file__).parents[2] / "docs" / "experiments.md"
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([^`]+)`", text, re.MULTILINE) == list(EXPERIMENTS)
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert shown
+    assert all(0 < (page.parent / file).stat().st_size < 60_000 for file in shown)
 
 
 def test_budget_and_noise_of_the_macbeth_figure():
