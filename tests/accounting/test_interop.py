@@ -75,7 +75,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("convert", "text"), REFUSED, ids=str)
+@pytest.mark.parametrize(("convert", "text"), REFUSED, ids=lambda value: getattr(value, "__name__", value))
 def test_what_has_no_counterpart_is_refused(convert, text):
     with pytest.raises(IncompatibleCosts):
         convert(Charge.parse(text))
