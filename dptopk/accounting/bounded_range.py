@@ -43,15 +43,15 @@ Moment = Callable[[float], float]
 
 
 def _half_square(epsilon: float) -> float:
-    return float(outward(epsilon**2 / 2, 1e-15))
+    return float(outward(epsilon * epsilon / 2, 1e-15))
 
 
 def _quarter_square(epsilon: float) -> float:
-    return float(outward(epsilon**2 / 4, 1e-15))
+    return float(outward(epsilon * epsilon / 4, 1e-15))
 
 
 def _square(epsilon: float) -> float:
-    return float(outward(epsilon**2, 1e-15))
+    return float(outward(epsilon * epsilon, 1e-15))
 
 
 def _quadratic(epsilons: dict[float, int], mean: Moment, variance: Moment) -> Curve:

@@ -43,6 +43,8 @@ _MODULES = (
     "concentrated", "renyi", "multi_dp", "setwise",
 )  # fmt: skip
 
+BEYOND_FLOATS = "its numbers are beyond the range of floats"
+
 
 class NotApplicable(Exception):
     """Raised by a bound's function to say why it does not apply to a charge."""
@@ -158,7 +160,10 @@ def split_failure(charge: Charge) -> tuple[Charge, float]:
             failures[atom] = failures.get(atom, 0) + times
         if rest is not None:
             costs[rest] = costs.get(rest, 0) + times
-    log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
+    try:
+        log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
+    except OverflowError:  # a count beyond the largest float
+        log_survival = -math.inf
     # Whichever upper bound is smaller; the plain sum is exact for a single failure.
     p = min(sum_up(failures), -math.expm1(log_survival) * (1 + 1e-14), 1.0)
     return Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours), p
@@ -343,6 +348,8 @@ class _Question:
             spec.curve(self.rest)
         except NotApplicable as reason:
             return str(reason)
+        except ArithmeticError:
+            return BEYOND_FLOATS
         return ""
 
     def why_not(self, spec: BoundSpec) -> str:
@@ -360,7 +367,12 @@ class _Question:
         """The bound's answer for the whole charge."""
         if self.settled is not None:
             return self.settled
-        answer = spec.curve(self.rest).answer(self.query)
+        try:
+            # An overflow to inf is on the safe side; a NaN or a division by 0 might not be.
+            with np.errstate(over="ignore", divide="raise", invalid="raise"):
+                answer = spec.curve(self.rest).answer(self.query)
+        except ArithmeticError:
+            return self._bound(Answer(math.inf, note=BEYOND_FLOATS), spec.name, spec.source, spec.valid_in(self.rest))
         if not spec.lower_holds(self.rest, self.interaction):
             answer = replace(answer, lower=None)
         return self._bound(answer, spec.name, spec.source, spec.valid_in(self.rest))
@@ -381,7 +393,8 @@ class _Question:
         total = min(sum_up([self.charge.delta, self.failure, min(value, 1.0) * (1 - self.failure)]) * (1 + 4e-16), 1.0)
         total = total if value or self.failure else self.charge.delta
         if lower is not None:
-            lower = max(0.0, (self.charge.delta + self.failure + lower * (1 - self.failure)) * (1 - 1e-13))
+            lower = (self.charge.delta + self.failure + lower * (1 - self.failure)) * (1 - 1e-13)
+            lower = min(max(lower, 0.0), total)  # the masses of failure may add up to more than 1
         return Bound(self.epsilon or 0.0, total, lower, name, source, valid, answer.note)
 
 

@@ -167,7 +167,7 @@ class LabelLaw:
         is multiplied by at most e^{1 + log_scale}.
         """
         first = max(power.offset for power in (self.p, self.r))
-        last = min(power.offset + len(power.masses) for power in (self.p, self.r))
+        last = max(first, min(power.offset + len(power.masses) for power in (self.p, self.r)))  # perhaps apart
         losses = self.step * np.arange(first, last, dtype=float)
         p, r = (power.masses[first - power.offset : last - power.offset] for power in (self.p, self.r))
         error = 1e-12 + 16 * ROUNDOFF * (abs(losses).max(initial=1.0) + abs(self.log_scale))

@@ -7,6 +7,7 @@ follows the guessed strategy by Newton's method, and only its end is checked aga
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,9 +64,7 @@ class OptimumCurve(Curve):
     def epsilon(self, delta: ArrayLike) -> Floats:
         """The smallest ε, rounded outward; ``epsilon_max`` at δ = 0."""
         d = np.asarray(delta, dtype=float)
-        values = [
-            self._root(math.log(e) * (1 + 1e-15) - 1e-15) if e > 0 else self.epsilon_max for e in d.ravel().tolist()
-        ]
+        values = [self._root(_log_down(e)) if e > 0 else self.epsilon_max for e in d.ravel().tolist()]
         return np.array(values, dtype=float).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
@@ -76,15 +75,22 @@ class OptimumCurve(Curve):
             point = self.everywhere(query.epsilon)
             lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - 1e-15 * (2 - point.log_value))
             return Answer(_exp_up(point.upper), max(lower, 0.0))
-        upper = float(self.epsilon(query.delta))
-        return Answer(upper, self._below(upper, query.delta))
+        if query.delta <= 0:
+            return Answer(self.epsilon_max, self._below(self.epsilon_max, 0.0, query.deadline))
+        upper = self._root(_log_down(query.delta), query.deadline)
+        late = time.monotonic() > query.deadline
+        note = "out of time before the root was found" if late else ""
+        return Answer(upper, self._below(upper, query.delta, query.deadline), note)
 
-    def _root(self, log_target: float) -> float:
-        """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed."""
+    def _root(self, log_target: float, deadline: float = math.inf) -> float:
+        """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed.
+
+        After the deadline it is whichever x was checked so far, or epsilon_max.
+        """
         low, fitting = 0.0, self.epsilon_max
         x = self._guess(log_target)
         for attempt in range(60):
-            if x >= fitting:
+            if x >= fitting or (attempt and time.monotonic() > deadline):
                 break
             point = self.everywhere(x)
             excess = point.upper - log_target
@@ -117,8 +123,8 @@ class OptimumCurve(Curve):
             x = newton if low < newton < high else low + (high - low) / 2
         return x
 
-    def _below(self, upper: float, delta: float) -> float | None:
-        """An ε slightly below the root at which δ is provably larger."""
+    def _below(self, upper: float, delta: float, deadline: float) -> float | None:
+        """An ε slightly below the root at which δ is provably larger; 0 when none is found in time."""
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
         for gap, value in (
             (1e-11, self.nearby),
@@ -126,12 +132,19 @@ class OptimumCurve(Curve):
             (1e-6, self.everywhere),
             (1e-3, self.everywhere),
         ):
+            if value == self.everywhere and time.monotonic() > deadline:
+                break
             x = upper * (1 - gap)
             if 0 < x < self.epsilon_max:
                 point = value(x)
                 if point.log_value - point.error > needed:
                     return x
         return 0.0
+
+
+def _log_down(delta: float) -> float:
+    """Ln δ, rounded down; 0 < δ < 1."""
+    return math.log(delta) * (1 + 1e-15) - 1e-15
 
 
 def _exp_up(log_value: float) -> float:
