@@ -34,6 +34,8 @@ __all__ = [
 
 # Outcomes that the exact formula lists at most: about a second, and 150 MB.
 MOST_TERMS = 2_000_000
+# Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
+MOST_COPIES = 10**9
 # Above this ε a grid is pointless.
 LARGEST = 1e5
 
@@ -246,4 +248,6 @@ def optimal_dp_approx(charge: Charge) -> Curve:
         raise NotApplicable("epsilons so small that their squares underflow")
     if max(counts) > LARGEST:
         raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
+    if max(counts.values()) > MOST_COPIES:
+        raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
     return BracketCurve(counts, attained=all_pure(charge))

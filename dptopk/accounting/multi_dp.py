@@ -38,6 +38,8 @@ __all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "
 # Outcomes listed at most; cells of the coarsest and the finest grid of a bracket.
 MOST_OUTCOMES = 4_000_000
 COARSEST, FINEST = 2_000, 128_000
+# Above this count even the coarsest bracket takes more than a few seconds.
+MOST_COPIES = 10**7
 
 
 def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
@@ -132,6 +134,8 @@ def multi_dp(charge: Charge) -> Curve:
 
     Exact to rounding while the outcomes can be listed, else a certified bracket.
     """
+    if charge.count > MOST_COPIES:
+        raise NotApplicable(f"more than {MOST_COPIES:.0e} costs: too many for a grid")
     return MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
 
 

@@ -26,12 +26,13 @@ from dptopk.accounting.chords import ROUNDOFF
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.dominating_pairs import DOMINATED, Grid, certified_bracket, sources
 from dptopk.accounting.grids import common_grid, first_steps
+from dptopk.accounting.heterogeneous import MOST_COPIES
 from dptopk.accounting.lattice import log_peak
 from dptopk.accounting.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.loss_atoms import Atoms
 from dptopk.accounting.recursion import FLOOR, Band, OutOfTime, ValueFunction, solve, solve_in_order
 from dptopk.accounting.renyi import log_mgf, pure_sum
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, PureDP
 
 __all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
 
@@ -340,6 +341,8 @@ def optimal_setwise(charge: Charge) -> Curve:
     if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
         raise NotApplicable(f"a range outside [{SMALLEST_RANGE}, {LARGEST_RANGE}]")
     rest = Charge({cost: times for cost, times in charge if not isinstance(cost, BoundedRange)})
+    if max(rest.of(PureDP).values(), default=0) > MOST_COPIES:
+        raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
     if rest.costs and not min(part.spread() for part in sources(rest)) > TINY:
         raise NotApplicable("a cost so small that its square underflows")
     return SetwiseCurve(ranges, rest) if ranges else _ProductCurve({}, rest)
