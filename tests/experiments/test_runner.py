@@ -91,9 +91,9 @@ def test_other_code_is_computed_again(tmp_path, monkeypatch):
 
 def test_report_keeps_what_earlier_runs_left(tmp_path):
     run([CHEAP], tmp_path, QUICK)
-    run(["cr-figure-2"], tmp_path, QUICK)
+    run(["cns-figure-1"], tmp_path, QUICK)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert all(f'id="{name}"' in page for name in (CHEAP, "cr-figure-2"))
+    assert all(f'id="{name}"' in page for name in (CHEAP, "cns-figure-1"))
 
 
 def test_a_killed_run_resumes_with_what_was_done(tmp_path):
