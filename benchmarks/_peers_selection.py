@@ -7,16 +7,17 @@ from typing import Any
 
 import _peers
 import numpy as np
+from bench_selection import plain
 
 from dptopk.mechanisms.random import random_bits
 from dptopk.mechanisms.selection import gumbel_top_k
 
 K, EPSILON = 25, 0.1
-PEER_SIZES = (10**4, 10**5)  # OpenDP takes a minute for a million: there its time is extrapolated from these
-
-
-def counts_of(d: int) -> np.ndarray:
-    return np.random.default_rng(2).zipf(1.5, d).clip(max=10**6)
+# Counts of d labels, and the most labels that OpenDP is timed on: beyond, its time is extrapolated in proportion.
+SHAPES: dict[str, tuple[Callable[[int], np.ndarray], int]] = {
+    "10⁶ / rank": (lambda d: 10**6 // np.arange(1, d + 1), 10**5),
+    "uniform in 0…999": (lambda d: np.random.default_rng(2).integers(0, 1000, d), 10**6),
+}
 
 
 def ours(counts: np.ndarray, absent: int = 0) -> Callable[[], Any]:
@@ -25,15 +26,7 @@ def ours(counts: np.ndarray, absent: int = 0) -> Callable[[], Any]:
 
 
 def numpys(counts: np.ndarray) -> Callable[[], Any]:
-    """As it is usually written: float noise, neither exact nor secure."""
-    rng = np.random.default_rng(1)
-
-    def run() -> np.ndarray:
-        noisy = EPSILON * counts + rng.gumbel(size=counts.size)
-        top = np.argpartition(-noisy, K - 1)[:K]
-        return top[np.argsort(-noisy[top])]
-
-    return run
+    return plain(counts, K, EPSILON)
 
 
 def opendps(counts: np.ndarray) -> Callable[[], Any]:
@@ -49,10 +42,9 @@ def opendps(counts: np.ndarray) -> Callable[[], Any]:
 
 
 MEMORY = """
-import sys; sys.path.insert(0, {here!r})
+import gc, sys; sys.path.insert(0, {here!r})
 import _peers_selection as selection
-import gc
-counts = selection.counts_of({d})
+counts = next(iter(selection.SHAPES.values()))[0]({d})
 gc.collect()
 run = selection.{who}(counts)
 """
@@ -61,30 +53,32 @@ run = selection.{who}(counts)
 def section(smoke: bool, here: str) -> str:
     sizes = (10**4, 10**5) if smoke else (10**4, 10**5, 10**6, 10**7)
     peer = _peers.missing("opendp") is None
-    measured = {}
-    if peer:
-        for d in PEER_SIZES[:1] if smoke else PEER_SIZES:
-            measured[d] = _peers.median_seconds(opendps(counts_of(d)), 3)
-    rows = []
-    for d in sizes:
-        counts = counts_of(d)
-        mine, plain = _peers.median_seconds(ours(counts)), _peers.median_seconds(numpys(counts), 3)
-        theirs, mark = measured.get(d), ""
-        if theirs is None and measured:
-            largest = max(measured)
-            theirs, mark = measured[largest] * d / largest, " (extrapolated)"
-        ratio = "–" if theirs is None else f"{theirs / mine:,.0f}"
-        rows.append([f"{d:,}", *map(_peers.seconds, (mine, plain)), _peers.seconds(theirs) + mark, ratio])
-    counts = counts_of(10**5)
-    unlisted = _peers.median_seconds(ours(counts, absent=10**12))
-    rows.append(["10⁵ listed and 10¹² absent", _peers.seconds(unlisted), "–", "–", "–"])
-    header = ["labels", "dptopk (exact, secure)", "NumPy (floats, not secure)", "OpenDP", "OpenDP / dptopk"]
-    lines = [_peers.table(header, rows), ""]
-    d = 10**5 if smoke else 10**6
-    growth = {"dptopk": (d, "ours"), "NumPy": (d, "numpys")} | ({"OpenDP": (10**5, "opendps")} if peer else {})
+    rows = [row for shape in SHAPES for row in rows_of(shape, sizes, 10**4 if smoke else 10**7, peer)]
+    listed = next(iter(SHAPES.values()))[0](10**5)
+    unlisted = _peers.median_seconds(ours(listed, absent=10**12))
+    rows.append(["10⁶ / rank", "10⁵ listed, 10¹² absent", _peers.seconds(unlisted), "–", "–", "–"])
+    header = ["counts", "labels", "dptopk (exact, secure)", "NumPy (floats, not secure)", "OpenDP", "OpenDP / dptopk"]
+    growth = {"dptopk": (10**6, "ours"), "NumPy": (10**6, "numpys")} | ({"OpenDP": (10**4, "opendps")} if peer else {})
     memory = []
     for name, (size, who) in growth.items():
         grown = _peers.peak_growth(MEMORY.format(here=here, d=size, who=who))
         memory.append([name, f"{size:,}", "–" if grown is None else f"{grown:.1f} MiB"])
-    lines.append(_peers.table(["memory beyond the counts", "labels", "growth of the peak"], memory))
-    return "\n".join(lines)
+    header_of_memory = ["memory beyond the counts", "labels", "growth of the peak"]
+    return f"{_peers.table(header, rows)}\n\n{_peers.table(header_of_memory, memory)}"
+
+
+def rows_of(shape: str, sizes: tuple[int, ...], cap: int, peer: bool) -> list[list[str]]:
+    make, largest = SHAPES[shape]
+    rows, per_label = [], None
+    for d in sizes:
+        counts = make(d)
+        mine, plainly = _peers.median_seconds(ours(counts)), _peers.median_seconds(numpys(counts), 3)
+        theirs, mark = None, ""
+        if peer and d <= min(largest, cap):
+            theirs = _peers.median_seconds(opendps(counts), 3)
+            per_label = theirs / d
+        elif per_label is not None:
+            theirs, mark = per_label * d, " (extrapolated)"
+        ratio = "–" if theirs is None else f"{theirs / mine:,.0f}"
+        rows.append([shape, f"{d:,}", *map(_peers.seconds, (mine, plainly)), _peers.seconds(theirs) + mark, ratio])
+    return rows

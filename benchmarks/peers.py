@@ -21,17 +21,19 @@ HERE = Path(__file__).resolve().parent
 PAGE = """# Side by side with other libraries
 
 Made by `make bench`, all in one run: medians of 3 to 5 runs after one that is not counted, one run where that takes
-longer than {long:g} s. {machine}; load averages {before} before and {after} after ({minutes:.1f} minutes; on a busy
-machine times are too long, and small ratios mean little).
+longer than {long:g} s. {machine}.
+Load averages {before} before and {after} after; {minutes:.1f} minutes in all. On a busy machine times
+are too long, and small ratios mean little.
 
 {versions}
 
 ## The top {k} of d counts
 
-Zipf counts (exponent 1.5, at most 10⁶), ε = {epsilon:g} a selection. dptopk's selection has the exact law of Gumbel
-noise and draws from the system's secure source. OpenDP's `make_noisy_top_k` is exact and secure as well; it was run up
-to 10⁵ labels, and its times beyond are extrapolated in proportion to d. NumPy's line (`rng.gumbel`, `argpartition`) is
-neither exact nor secure; it is what a prototype would do. dp-accounting and autodp have no mechanisms to run on data.
+ε = {epsilon:g} a selection. dptopk's selection has the exact law of Gumbel noise and draws from the system's secure
+source. OpenDP's `make_noisy_top_k` is exact and secure as well; its time depends on the counts far more than ours
+(it is long where they lie far apart), so two kinds are shown. Where it would take minutes its time is extrapolated
+from the row above in proportion to the labels. NumPy's line (`rng.gumbel`, `argpartition`) is neither exact nor
+secure; it is what a prototype would do. dp-accounting and autodp have no mechanisms to run on data.
 
 {selection}
 
@@ -43,14 +45,16 @@ Exact discrete Laplace and Gaussian. The peers were timed on fewer draws and sca
 
 ## Composition
 
-ε at δ = 10⁻⁶. "Certified to": relative width of the bracket that dptopk proves around its ε; the others give none. In
-brackets: growth of the time since the row above. dptopk's bounds hold set-wise (any adaptive order).
+ε at δ = 10⁻⁶. "Certified to": relative width of the bracket that dptopk proves around its ε; the others give none.
+In brackets: growth of the time since the row above. dptopk's bounds hold set-wise (any adaptive order); where its
+10 seconds do not suffice for the optimum it returns the best it has, and "–" says that nothing is proven from
+below.
 
 {composition}
 
-What the others do with these costs: dp-accounting composes privacy loss distributions on a grid of 10⁻⁴; it knows no
-bounded range, which is taken as pure DP here. OpenDP adds up ρ of zCDP (ε²/8, ε²/2, μ²/2) and converts once. autodp
-adds up Rényi curves and converts once.
+What the others do with these costs: dp-accounting composes privacy loss distributions on a grid of 10⁻⁴; it knows
+no bounded range, which is taken as pure DP here (no peer takes the mix as it is). OpenDP adds up ρ of zCDP (ε²/8,
+ε²/2, μ²/2) and converts once. autodp adds up Rényi curves and converts once.
 
 {remarks}
 """
