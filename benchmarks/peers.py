@@ -53,8 +53,8 @@ below.
 {composition}
 
 What the others do with these costs: dp-accounting composes privacy loss distributions on a grid of 10⁻⁴; it knows
-no bounded range, which is taken as pure DP here (no peer takes the mix as it is). OpenDP adds up ρ of zCDP (ε²/8,
-ε²/2, μ²/2) and converts once. autodp adds up Rényi curves and converts once.
+no bounded range, which is taken as pure DP here, also in the mix. OpenDP adds up ρ of zCDP (ε²/8, ε²/2, μ²/2) and
+converts once. autodp adds up Rényi curves and converts once.
 
 {remarks}
 """
