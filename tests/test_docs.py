@@ -66,8 +66,12 @@ def test_the_site_has_every_page():
         assert str(relative) in config or f"{relative.parts[0]}/\n" in config, relative
 
 
-def test_files_named_in_the_docs_exist():
-    """Tests and benchmarks that a page names as evidence are there."""
-    for page in PAGES:
-        for path in re.findall(r"`((?:tests|benchmarks|examples|dptopk)/[\w/]+\.py)", page.read_text(encoding="utf-8")):
-            assert (ROOT / path).exists(), f"{name(page)} names {path}"
+def test_evidence_named_in_the_docs_exists():
+    """Tests, benchmarks and modules that a page names are there, and so is each test function named with them."""
+    named = re.compile(r"`((?:tests|benchmarks|examples|dptopk)/[\w/]+\.py)(?:::(\w+))?")
+    found = [(page, *match) for page in PAGES for match in named.findall(page.read_text(encoding="utf-8"))]
+    assert len(found) > 50
+    for page, path, function in found:
+        assert (ROOT / path).exists(), f"{name(page)} names {path}"
+        if function:
+            assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), f"{name(page)}: {path}::{function}"

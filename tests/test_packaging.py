@@ -32,11 +32,10 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_wheel_holds_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    package = {str(path.relative_to(ROOT)) for path in (ROOT / "dptopk").rglob("*.py")}
-    assert package <= set(names)
-    assert {"dptopk/py.typed", "dptopk/datasets/data/macbeth.csv"} <= set(names)
+    package = {str(path.relative_to(ROOT)) for path in (ROOT / "dptopk").rglob("*.*") if path.suffix != ".pyc"}
+    assert {"dptopk/py.typed", "dptopk/datasets/data/macbeth.csv"} <= package <= set(names)
     assert {name.split("/")[0] for name in names} == {"dptopk", f"dptopk-{dptopk.__version__}.dist-info"}
-    assert not [name for name in names if "test" in name or "__pycache__" in name]
+    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
 
 
 def test_wheel_states_license_command_and_requirements(wheel):
