@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from dptopk import _validate as validate
 from dptopk import cli_datasets, cli_ledger, cli_reproduce
-from dptopk.errors import DptopkError
+from dptopk.errors import DptopkError, InvalidParameter
 
 __all__ = ["app", "main"]
 
@@ -153,6 +154,8 @@ def topk(
     from dptopk.session import Session
 
     output.check_target(output_format.value, out)
+    if ledger is None and (reuse or dataset is not None or analyst is not None):
+        raise InvalidParameter("ledger: --dataset, --analyst and --reuse need --ledger")
     given = Source(source, label_col, count_col, user_col, item_col, known_domain, domain, memory_limit, passes)
     plan = plan_topk(
         k,
@@ -165,7 +168,7 @@ def topk(
         fit=fit,
     )
     histogram = given.read(plan)
-    rng = None if seed is None else np.random.default_rng(seed)
+    rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     if ledger is None:
         release = plan.release(histogram, rng)
     else:
@@ -200,7 +203,7 @@ def demo(
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
-    rng = None if seed is None else np.random.default_rng(seed)
+    rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     for title, labels_per_user, method in _DEMOS:
         typer.echo(f"\n{title}")
         sensitivity = Sensitivity(linf=1, l0=labels_per_user)

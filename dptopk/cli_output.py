@@ -33,6 +33,23 @@ def check_target(output_format: str, out: Path | None) -> None:
         raise InvalidParameter(f"out: the folder of {str(out)!r} does not exist")
     if out is not None and out.is_dir():
         raise InvalidParameter(f"out: {str(out)!r} is a folder")
+    if out is not None and not _writable(out):
+        raise InvalidParameter(f"out: {str(out)!r} cannot be written")
+
+
+def _writable(out: Path) -> bool:
+    """Try it with the name that the answer is written under at first (permissions and read-only disks lie)."""
+    try:
+        temporary = _temporary(out)
+        temporary.open("w", encoding="utf-8").close()
+        temporary.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _temporary(out: Path) -> Path:
+    return out.with_name(f".{out.name}.part")
 
 
 def write_release(plan: Plan, release: Release, output_format: str, out: Path | None) -> None:
@@ -150,7 +167,7 @@ class _Sink:
 
     def __init__(self, out: Path | None) -> None:
         self.out = out
-        self.temporary = None if out is None else out.with_name(f".{out.name}.part")
+        self.temporary = None if out is None else _temporary(out)
         self.file: Any = sys.stdout
 
     def __enter__(self) -> Any:

@@ -280,6 +280,8 @@ class Charge:
         Raises:
             IncompatibleCosts: when the charges are stated for different neighbour relations.
         """
+        if not all(isinstance(charge, Charge) for charge in charges):
+            raise InvalidParameter("charges must be Charge objects")
         relations = {charge.neighbours for charge in charges if charge}
         if len(relations) > 1:
             raise IncompatibleCosts(f"cannot join charges for different neighbours: {', '.join(sorted(relations))}")
@@ -345,7 +347,7 @@ def _order(cost: Cost) -> tuple[int, tuple[Any, ...]]:
     return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))  # type: ignore[arg-type]
 
 
-_TERM = re.compile(r"\s*(?:(?P<times>\d+)\s*\*\s*)?(?P<name>[A-Za-z_]+)\s*\((?P<arguments>[^()]*)\)\s*")
+_TERM = re.compile(r"\s*(?:(?P<times>\d{1,4000})\s*\*\s*)?(?P<name>[A-Za-z_]+)\s*\((?P<arguments>[^()]*)\)\s*")
 _WHOLE = re.compile(r"(?P<terms>[^\[\]]*)(?:\[(?P<flags>[^\[\]]*)\]\s*)?")
 
 

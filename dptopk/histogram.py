@@ -96,6 +96,8 @@ class Histogram:
         self.counts = _whole_counts(counts)
         self.sensitivity = sensitivity
         self.domain = "public" if labels is None else validate.member(("private", "public"), domain=domain)
+        if not isinstance(complete, bool | np.bool_):
+            raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         self.complete = bool(complete)
         self.limit = _limit(limit, rows=len(self.counts), complete=self.complete)
         self._labels = None if labels is None else _distinct_labels(labels, len(self.counts))
@@ -168,7 +170,10 @@ class Histogram:
 
     def positions(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
         """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
-        wanted = {label: place for place, label in enumerate(labels)}
+        try:
+            wanted = {label: place for place, label in enumerate(labels)}
+        except TypeError:
+            raise InvalidParameter("labels must be hashable") from None
         if len(wanted) < len(labels):
             raise InvalidParameter("labels must be distinct")
         rows = np.full(len(labels), -1, dtype=np.int64)
@@ -288,7 +293,10 @@ def _distinct_labels(labels: Any, n: int) -> np.ndarray[Any, Any]:
 
     if isinstance(labels, str | bytes):
         raise InvalidParameter("labels must be a sequence of labels, not one text")
-    index = pd.Index(labels, tupleize_cols=False)
+    try:
+        index = pd.Index(labels, tupleize_cols=False)
+    except TypeError:
+        raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}") from None
     if len(index) != n:
         raise InvalidParameter("labels and counts must have the same length")
     if index.hasnans:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
+from dptopk.mechanisms.random import random_bits
 from dptopk.planning import Plan, plan_topk
 from dptopk.release import Release
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from dptopk.accounting.ledger import Ledger, Receipt
 
 __all__ = ["Budget", "Session"]
+
+# An Accountant may serve several sessions and threads: a check and the spend that follows must not be torn apart.
+_SPENDING = threading.RLock()
 
 
 class Session:
@@ -71,6 +76,9 @@ class Session:
             raise InvalidParameter("give exactly one of budget and ledger")
         if ledger is not None and (dataset is None or analyst is None):
             raise InvalidParameter("dataset and analyst are needed with a ledger")
+        if ledger is not None and not hasattr(ledger, "settle"):
+            raise InvalidParameter(f"ledger must be a Ledger, got {type(ledger).__name__}")
+        random_bits(rng)  # refuses what is no generator before anything is charged
         self.histogram = histogram
         self._rng = rng
         self._book: _Memory | _Durable
@@ -93,11 +101,18 @@ class Session:
             InvalidParameter: when the question does not fit the histogram; nothing was charged or drawn.
         """
         histogram = self.histogram
+        if isinstance(mechanism, type) or not all(hasattr(mechanism, name) for name in ("charge", "check", "release")):
+            raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
+        options = {name: _kept(value) for name, value in options.items()}
         if isinstance(mechanism, Plan):
+            if options:
+                raise InvalidParameter(f"a Plan takes no further options, got {', '.join(options)}")
             charge = mechanism.charge
             mechanism.check(histogram)
         else:
             named = options.get("labels", options.get("ranking"))
+            if named is not None and not hasattr(named, "__len__"):
+                raise InvalidParameter(f"labels must be a sequence of labels, got {type(named).__name__}")
             public = histogram.domain_size if histogram.domain == "public" else None
             charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
             mechanism.check(histogram, **options)
@@ -159,13 +174,14 @@ class _Memory:
         return None
 
     def charge(self, charge: Charge, query: str, mechanism: str) -> Charge:  # noqa: ARG002 - one signature
-        self._account.spend(charge)
+        with _SPENDING:
+            self._account.spend(charge)
         return charge
 
     def settle(self, receipt: Charge, release: Release) -> None:
         unused = receipt.minus(release.charge)
         if unused:
-            with suppress(InvalidParameter):  # no sound way to take it back: it stays charged
+            with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
                 self._account.refund(unused)
 
     def remaining(self) -> Any:
@@ -213,12 +229,23 @@ class _Durable:
 
 
 def _named(value: Any) -> Any:
-    """Labels as text for a fingerprint; a release stands for its labels."""
-    return [str(label) for label in (value.labels if isinstance(value, Release) else value)]
+    """Labels as text for a fingerprint (1 and "1" differ); a release stands for its labels."""
+    return [repr(label) for label in (value.labels if isinstance(value, Release) else value)]
+
+
+def _kept(value: Any) -> Any:
+    """A sequence that is read more than once: a one-pass iterator as a list."""
+    return list(value) if isinstance(value, Iterator) else value
 
 
 def _fingerprint(what: str, mechanism: Any, options: Mapping[str, Any], histogram: Histogram) -> str:
-    """A hash of everything that defines a question, apart from the data."""
+    """A hash of everything that defines a question, apart from the data; '' for a question that is made of data.
+
+    Utilities are computed from the data: whether they equal those of an earlier question must not show in what is
+    written down, nor in whether a stored answer comes again free of charge.
+    """
+    if options.get("utilities") is not None:
+        return ""
     k = mechanism.k if isinstance(mechanism, Plan) else None
     named = {name: _named(value) for name, value in options.items()}
     parts = [what, k, named, str(histogram.sensitivity), histogram.domain]

@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger_state import DatasetState, LedgerState, account_of, fits, terms_of
+from dptopk.accounting.ledger_state import FORMAT, DatasetState, LedgerState, account_of, fits, terms_of
 from dptopk.accounting.ledger_store import Entry, Store, Transaction
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
 __all__ = ["Ledger", "Receipt"]
-
-FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)

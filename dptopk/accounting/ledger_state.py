@@ -13,7 +13,9 @@ from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
-__all__ = ["DatasetState", "LedgerState", "Spend", "account_of", "fits", "terms_of"]
+__all__ = ["FORMAT", "DatasetState", "LedgerState", "Spend", "account_of", "fits", "terms_of"]
+
+FORMAT = 1  # of the log; an entry of another one may mean something else
 
 
 def terms_of(registered: Charge | None, budget: Budget | None, delta: float | None) -> dict[str, Any]:
@@ -127,6 +129,8 @@ class LedgerState:
             raise LedgerError(f"entry {entry.seq} is of the unknown kind {entry.kind!r}")
         try:
             fold(self, entry)
+        except LedgerError:
+            raise
         except (DptopkError, KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"entry {entry.seq} could never have been written: {error}") from None
         self.last = (entry.seq, entry.hash)
@@ -145,6 +149,8 @@ class LedgerState:
 
 
 def _ledger_made(ledger: LedgerState, entry: Entry) -> None:
+    if entry.body["format"] != FORMAT:
+        raise LedgerError(f"the ledger is of format {entry.body['format']!r}; this version reads format {FORMAT}")
     ledger.about = entry.body
 
 

@@ -14,17 +14,30 @@ if TYPE_CHECKING:
 __all__ = ["read_counts", "read_labels"]
 
 
-def _csv(path: Path, label: str, count: str) -> pd.DataFrame:
+def _csv(path: Path, label: str, count: str, separator: str = ",") -> pd.DataFrame:
+    import warnings
+
     import pandas as pd
 
-    # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is missing.
-    return pd.read_csv(path, dtype={label: str}, keep_default_na=False, na_values={count: [""]})
+    # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is missing. A row with more
+    # cells than the header has must not shift its columns (index_col), nor lose cells with a mere warning.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                path,
+                sep=separator,
+                dtype={label: str},
+                index_col=False,
+                keep_default_na=False,
+                na_values={count: [""]},
+            )
+        except pd.errors.ParserWarning:
+            raise ValueError("rows longer than the header") from None
 
 
 def _tsv(path: Path, label: str, count: str) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.read_csv(path, sep="\t", dtype={label: str}, keep_default_na=False, na_values={count: [""]})
+    return _csv(path, label, count, separator="\t")
 
 
 def _parquet(path: Path, label: str, count: str) -> pd.DataFrame:
@@ -44,7 +57,7 @@ def _json_lines(path: Path, label: str, count: str) -> pd.DataFrame:
     import pandas as pd
 
     # The standard parser keeps labels as written, where pandas guesses at dates and numbers.
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not a table")
@@ -104,7 +117,9 @@ def read_labels(path: str | Path) -> list[str]:
     """
     file = Path(path)
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        # Only line feeds end a line (splitlines would cut labels that hold U+2028 and the like); a mark of byte order
+        # is not a part of the first label.
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise InvalidParameter(f"domain: cannot open {file.name!r}: {error.strerror or 'unreadable file'}") from None
     except UnicodeDecodeError:

@@ -88,9 +88,7 @@ def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, 
     if isinstance(labels, Release):
         made_here, names = labels.made_on(histogram), list(labels.labels)
     else:
-        if isinstance(labels, str | bytes):
-            raise InvalidParameter("labels must be a sequence of labels, not one text")
-        made_here, names = False, list(labels)
+        made_here, names = False, _listed(labels)
     if not histogram.complete and not made_here:
         raise InvalidParameter("labels: on an incomplete histogram they must be a Release made on that very histogram")
     positions = histogram.positions(names)
@@ -98,6 +96,16 @@ def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, 
         raise InvalidParameter("labels: one of them is not in the public domain")
     counts = np.where(positions >= 0, histogram.counts[positions], 0) if len(histogram) else np.zeros_like(positions)
     return Rows(_as_objects(names), counts)
+
+
+def _listed(labels: Any) -> list[Any]:
+    """Labels as a list; one text, a number and the like are refused."""
+    if isinstance(labels, str | bytes):
+        raise InvalidParameter("labels must be a sequence of labels, not one text")
+    try:
+        return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    except TypeError:
+        raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}") from None
 
 
 def _whole_domain(histogram: Histogram) -> Rows:

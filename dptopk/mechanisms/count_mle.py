@@ -12,7 +12,7 @@ import numpy as np
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import rows_to_count
+from dptopk.mechanisms.base import Rows, rows_to_count
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.release import Release
@@ -57,7 +57,13 @@ class CountMLE:
 
     def check(self, histogram: Histogram, *, ranking: Release | Sequence[Any]) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
-        self.charge(histogram.sensitivity, labels=len(rows_to_count(histogram, ranking, self)))
+        self.charge(histogram.sensitivity, labels=len(self._rows(histogram, ranking)))
+
+    def _rows(self, histogram: Histogram, ranking: Release | Sequence[Any]) -> Rows:
+        """The rows in the order of the ranking; never in the histogram's own order, which may be that of the counts."""
+        if ranking is None:
+            raise InvalidParameter("ranking must be a Release or a sequence of labels, got None")
+        return rows_to_count(histogram, ranking, self)
 
     def release(
         self,
@@ -77,7 +83,7 @@ class CountMLE:
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        rows = rows_to_count(histogram, ranking, self)
+        rows = self._rows(histogram, ranking)
         charge = self.charge(histogram.sensitivity, labels=len(rows))
         measured = self.noise.measure(histogram.sensitivity, rows, rng)
         fit = isotonic_least_squares if isinstance(self.noise, KnownGaussian) else isotonic_median

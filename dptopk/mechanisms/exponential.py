@@ -108,7 +108,10 @@ class Exponential:
 
     @staticmethod
     def _checked(utilities: Sequence[float] | np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-        values = np.asarray(utilities, dtype=np.float64)
+        try:
+            values = np.asarray(utilities, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):  # whose messages quote the value
+            raise InvalidParameter("utilities must be real numbers") from None
         if values.shape != (size,):
             raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
         if not np.isfinite(values).all():

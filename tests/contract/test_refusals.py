@@ -1,0 +1,144 @@
+"""Bad input is refused by name, before anything is charged, and data never shows in a message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dptopk import (
+    Accountant,
+    Budget,
+    Charge,
+    CountMLE,
+    Exponential,
+    Histogram,
+    InvalidParameter,
+    KnownLaplace,
+    Ledger,
+    LedgerError,
+    PureDP,
+    Sensitivity,
+    Session,
+    UnknownGumbel,
+    plan_topk,
+)
+from dptopk.accounting.ledger_state import FORMAT
+from dptopk.cli import app
+from dptopk.datasets import read_counts, read_labels
+
+SENSITIVITY = Sensitivity(l0=2)
+PUBLIC = Histogram(["a", "b"], [9000, 5000], sensitivity=SENSITIVITY, domain="public")
+NOISE = KnownLaplace(epsilon=0.1)
+
+
+def test_nothing_is_charged_for_a_question_that_cannot_run() -> None:
+    accountant = Accountant(Charge({PureDP(0.1): 9}), delta=0.0)
+    session = Session(PUBLIC, budget=accountant)
+    plan = plan_topk(1, Budget(1.0), sensitivity=SENSITIVITY, domain="public", counts="laplace")
+    questions: list[tuple[Any, dict[str, Any], str]] = [
+        ("KnownLaplace", {}, "mechanism"),
+        (KnownLaplace, {}, "mechanism"),
+        (NOISE, {"labels": 5}, "labels"),
+        (NOISE, {"labels": [["a"]]}, "labels"),
+        (CountMLE(noise=NOISE), {"ranking": None}, "ranking"),
+        (Exponential(epsilon=0.1, utility_range=1.0), {"utilities": ["zebra", 1]}, "utilities"),
+        (plan, {"labels": ["a"]}, "labels"),
+    ]
+    for mechanism, options, named in questions:
+        with pytest.raises(InvalidParameter, match=named) as caught:
+            session.run(mechanism, **options)
+        assert "zebra" not in str(caught.value)
+    assert accountant.spent() == Charge()
+    with pytest.raises(InvalidParameter, match="rng"):
+        Session(PUBLIC, budget=accountant, rng=5)  # type: ignore[arg-type]
+
+
+def test_labels_may_be_an_iterator_or_an_array() -> None:
+    session = Session(PUBLIC, budget=Budget(9, 1e-6))
+    assert set(session.run(NOISE, labels=iter("ab")).labels) == {"a", "b"}
+    assert {type(label) for label in session.run(NOISE, labels=np.array(["a", "b"])).labels} == {str}
+
+
+def test_complete_must_be_a_truth_value() -> None:
+    with pytest.raises(InvalidParameter, match="complete"):
+        Histogram(["a"], [1], complete="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="labels"):
+        Histogram(5, [1])  # type: ignore[arg-type]
+
+
+def test_selections_not_made_come_back_and_delta_never() -> None:
+    mechanism = UnknownGumbel(k=2, d_bar=2, epsilon=0.1, delta=1e-6)
+    registered = mechanism.charge(SENSITIVITY)
+    accountant = Accountant(registered, delta=1e-5)
+    empty = Histogram([], [], sensitivity=SENSITIVITY)
+    release = Session(empty, budget=accountant).run(mechanism)
+    assert (registered.count, release.charge.count, len(release)) == (2, 1, 0)
+    assert release.charge.delta == registered.delta == 1e-6
+    assert accountant.remaining().count == 1
+    assert accountant.remaining().delta == 0
+    with pytest.raises(InvalidParameter, match="refund"):
+        accountant.refund(Charge({}, delta=1e-6))
+
+
+def test_utilities_leave_no_trace_in_a_ledger(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create_dataset("d", budget=Budget(9, 1e-6), sensitivity=SENSITIVITY)
+    session = Session(PUBLIC, ledger=ledger, dataset="d", analyst="dataset")
+    for _ in range(2):  # the same question again is charged again
+        session.run(Exponential(epsilon=0.1, utility_range=1.0), utilities=[1.0, 2.0], reuse=True)
+    assert ledger.spent("d").count == 2
+    assert {entry.body["query"] for entry in ledger.entries() if entry.kind == "charge"} == {""}
+
+
+def test_labels_of_different_types_are_different_questions(tmp_path: Path) -> None:
+    histogram = Histogram([1, "1"], [50, 90], sensitivity=SENSITIVITY, domain="public")
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create_dataset("d", budget=Budget(9, 1e-6), sensitivity=SENSITIVITY)
+    session = Session(histogram, ledger=ledger, dataset="d", analyst="'; DROP TABLE entries; --\u2028é")
+    assert session.run(NOISE, labels=[1], reuse=True).labels == (1,)
+    assert session.run(NOISE, labels=["1"], reuse=True).labels == ("1",)
+    assert not session.run(NOISE, labels=["1"], reuse=True).charge
+    assert ledger.verify()
+
+
+def test_a_ledger_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dptopk.accounting.ledger_state.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("dptopk.accounting.ledger.FORMAT", FORMAT + 1)
+    Ledger(tmp_path / "ledger.db").close()
+    monkeypatch.undo()
+    with pytest.raises(LedgerError, match=f"format {FORMAT + 1}"):
+        Ledger(tmp_path / "ledger.db")
+
+
+def test_byte_order_marks_and_long_rows(tmp_path: Path) -> None:
+    domain, lines, wide = tmp_path / "domain.txt", tmp_path / "a.jsonl", tmp_path / "wide.csv"
+    domain.write_bytes("\ufeffzebra\r\nx\u2028y\r\n".encode())
+    assert read_labels(domain) == ["zebra", "x\u2028y"]
+    lines.write_bytes('\ufeff{"w": "zebra", "n": 3}\n'.encode())
+    assert read_counts(lines, label="w", count="n")["count"].tolist() == [3]
+    wide.write_text("w,n\nzebra,1,2,3\n")  # read with an index column this would be label "2", count 3
+    with pytest.raises(InvalidParameter, match="cannot be read"):
+        read_counts(wide, label="w", count="n")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--seed", "-1"], "seed"),
+        (["--dataset", "d"], "ledger"),
+        (["--reuse"], "ledger"),
+        (["--out", "/proc/a.csv"], "out"),
+    ],
+)
+def test_the_command_line_refuses_by_name(tmp_path: Path, options: list[str], named: str) -> None:
+    counts = tmp_path / "counts.csv"
+    counts.write_text("label,count\nzebra,7654321\n")
+    result = CliRunner().invoke(app, ["topk", str(counts), "--k", "1", "--epsilon", "1", "--delta", "1e-6", *options])
+    assert result.exit_code == 2
+    assert named in result.stderr
+    assert "zebra" not in result.output
+    assert "7654321" not in result.output
