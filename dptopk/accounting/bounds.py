@@ -345,7 +345,8 @@ class _Question:
         if not self.rest.costs:
             return "" if spec.name == "basic" else "nothing to compose"
         try:
-            spec.curve(self.rest)
+            with np.errstate(over="ignore", divide="raise", invalid="raise"):
+                spec.curve(self.rest)
         except NotApplicable as reason:
             return str(reason)
         except ArithmeticError:
