@@ -62,10 +62,9 @@ REMARKS = """## Where a peer is ahead
 
 * **Breadth.** OpenDP covers transformations of tables, polars pipelines, many more statistics, and bindings for R and
   Rust; dp-accounting and autodp know subsampling, which dptopk does not account for; diffprivlib has machine learning.
-* **Speed of a rough answer.** OpenDP's and autodp's sums of ρ or Rényi curves take milliseconds at every k, also where
-  dptopk spends seconds on the last per cent; `compose(..., bound="renyi")` is dptopk's answer of that kind. For ten
-  thousand bounded-range costs the default 10 seconds do not suffice for the optimum, and its answer is
-  hardly below theirs.
+* **Speed of a rough answer.** autodp's sum of Rényi curves takes about a millisecond at every k, where dptopk spends
+  seconds on the last per cent; `compose(..., bound="renyi")` is dptopk's answer of that kind. For ten thousand
+  bounded-range costs the default 10 seconds do not suffice for the optimum, and the answer is hardly below autodp's.
 * **Small inputs.** On 10⁴ labels the inexact prototype in NumPy is faster than the exact selection.
 * **Vetting.** OpenDP's mechanisms come with proof documents and a process for vetting them. The proofs of dptopk are in
   docs/ and are checked by exact enumeration, but no outsider has vetted them.
