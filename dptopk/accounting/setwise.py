@@ -32,13 +32,14 @@ from dptopk.accounting.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.loss_atoms import Atoms
 from dptopk.accounting.recursion import FLOOR, Band, OutOfTime, ValueFunction, solve, solve_in_order
 from dptopk.accounting.renyi import log_mgf, pure_sum
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, PureDP
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, PureDP
 
 __all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
 
 # Grid steps for the largest ε: on the first run and at most; seconds a state takes at first (a guess).
 FIRST_STEPS, MOST_STEPS = 8, 1024
 SECONDS_PER_STATE = 1.5e-4
+SECONDS_PER_LATTICE_POINT = 5e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
 # With at least MANY costs the bracket is about WIDTH h² / ε² wide, and up to MOST_ALONE steps are tried at once.
 MANY, WIDTH, MOST_ALONE = 30, 0.95, 96
 # Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
@@ -269,7 +270,8 @@ class _Search:
         """
         epsilons, counts = tuple(self.curve.rounded), tuple(self.curve.rounded.values())
         steps = first_steps(epsilons, counts, FIRST_STEPS, MOST_STEPS // 4)
-        seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts)
+        wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in self.curve.rest.of(DiscreteGaussianDP).items())
+        seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts) + SECONDS_PER_LATTICE_POINT * wide
         if sum(counts) < MANY:
             return steps, seconds
         guess = self.query.epsilon if self.query.epsilon is not None else self.curve.saddle_point(self.query.delta)
