@@ -59,12 +59,12 @@ class Source:
                 frame, label="label", count="count", sensitivity=sensitivity, domain=self.kind
             )
         else:
-            whole = self._events(plan, labels)
+            whole = self._events(plan)
             if self.kind == "private":
                 return whole
         return _public(whole, labels, plan.sensitivity) if self.kind == "public" else whole
 
-    def _events(self, plan: Plan, labels: list[str] | None) -> Histogram:
+    def _events(self, plan: Plan) -> Histogram:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -75,8 +75,6 @@ class Source:
         )
         if self.kind == "private":
             options["top"] = plan.phases[0].mechanism.d_bar + 1
-        elif labels is not None:
-            options["where"] = {self.item: labels}
         columns = (TextColumn("bounding contributions"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
             task = bars.add_task("events", total=None)
@@ -96,7 +94,13 @@ def _public(whole: Histogram, labels: list[str] | None, sensitivity: Sensitivity
     """The same counts over public labels: those of the file, or those that are listed (0 for the absent ones)."""
     if labels is None:
         return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain="public")
-    rows = whole.positions(labels)
+    names: list[Any] = list(labels)
+    if len(whole) and whole.labels.dtype.kind in "iu":  # a column of integers: the file's labels are text
+        try:
+            names = [int(label) for label in labels]
+        except ValueError:
+            raise InvalidParameter("domain: the labels must be integers, as the column is") from None
+    rows = whole.positions(names)
     counts = whole.counts[rows] if len(whole) else rows * 0
     counts[rows < 0] = 0
-    return Histogram(labels, counts, sensitivity=sensitivity, domain="public")
+    return Histogram(names, counts, sensitivity=sensitivity, domain="public")

@@ -120,7 +120,10 @@ class Release:
         """The table as a pyarrow.Table; its schema metadata carries the charge."""
         import pyarrow as pa
 
-        table = pa.Table.from_pandas(self.table, preserve_index=False)
+        rows = self.table
+        if len({type(label) for label in self.labels}) > 1:  # a column has one type: mixed labels become text
+            rows["label"] = rows["label"].map(str)
+        table = pa.Table.from_pandas(rows, preserve_index=False)
         metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
         return table.replace_schema_metadata(metadata)
 

@@ -56,6 +56,19 @@ def test_public_labels_come_from_a_file(events, tmp_path):
     assert len(answer(topk(events, "--known-domain"))["rows"]) == 5
 
 
+def test_public_integers_are_read_as_integers(tmp_path):
+    path, labels = tmp_path / "events.parquet", tmp_path / "labels.txt"
+    pd.DataFrame({"member": range(3000), "article": [7] * 2000 + [8] * 1000}).to_parquet(path)
+    labels.write_text("7\n8\n9\n10\n11\n", encoding="utf-8")
+    rows = {row["label"]: row["count"] for row in answer(topk(path, "--domain", labels))["rows"]}
+    assert set(rows) == {7, 8, 9, 10, 11}
+    assert rows[7] > 1900
+    labels.write_text("seven\n8\n9\n10\n11\n", encoding="utf-8")
+    refused = topk(path, "--domain", labels)
+    assert refused.exit_code == 2
+    assert "domain" in refused.output
+
+
 def test_an_empty_table_is_a_short_answer(tmp_path):
     path = tmp_path / "empty.parquet"
     pd.DataFrame({"member": pd.Series([], dtype="int64"), "article": pd.Series([], dtype=str)}).to_parquet(path)

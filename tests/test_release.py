@@ -46,3 +46,7 @@ def test_an_empty_release_is_an_answer():
     assert empty.table.empty
     assert empty.to_dict()["rows"] == []
     assert empty.to_arrow().num_rows == 0
+
+
+def test_labels_of_mixed_types_become_text_in_a_column():
+    assert release(np.array([5, 2])).to_arrow().column("label").to_pylist() == ["the", "7"]
