@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from dp_accounting.pld import common
-from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import common, privacy_loss_distribution as pld
 
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge, PureDP

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
-from dptopk.accounting.mixed import br_dp_nonadaptive_delta, br_dp_nonadaptive_epsilon
-from dptopk.accounting.nonadaptive import br_nonadaptive_delta, br_nonadaptive_epsilon, candidates
+from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta, br_nonadaptive_epsilon, candidates
+from dptopk.accounting.bounded_range.nonadaptive_with_dp import br_dp_nonadaptive_delta, br_dp_nonadaptive_epsilon
 
 EPSILON = 0.1
 DELTA = 1e-6

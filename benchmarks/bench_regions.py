@@ -11,9 +11,9 @@ import numpy as np
 
 from dptopk import Charge, MultiDP
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.f_dp import area_between, best_chords, best_tangents, compose_f_dp, proposition_1
-from dptopk.accounting.regions import double_dp_region, separate_region, total_variation_region
-from dptopk.accounting.tradeoff import GaussianTradeoff
+from dptopk.accounting.f_dp.approximation import area_between, best_chords, best_tangents, compose_f_dp, proposition_1
+from dptopk.accounting.f_dp.regions import double_dp_region, separate_region, total_variation_region
+from dptopk.accounting.f_dp.tradeoff import GaussianTradeoff
 
 FIGURE_2 = ((0.3, 0.0), (0.15, 0.02))
 TWO = ((0.31234, 0.0), (0.15, 0.02))

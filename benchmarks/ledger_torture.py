@@ -28,7 +28,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dptopk.accounting.ledger import Ledger
+from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import BudgetExceeded
 

@@ -5,45 +5,55 @@ Every public name is loaded when it is first used, so that ``import dptopk`` cos
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-# Public name -> the module that defines it.
-_HOMES = {
-    "dptopk.costs": (
-        "ApproxDP", "BoundedRange", "CDP", "Charge", "DiscreteGaussianDP", "GaussianDP", "MultiDP", "PureDP", "ZCDP",
-    ),
-    "dptopk.histogram": ("Histogram", "Sensitivity"),
-    "dptopk.release": ("Release",),
-    "dptopk.errors": (
-        "BudgetExceeded", "DptopkError", "IncompatibleCosts", "InvalidParameter", "LedgerError", "NotCertified",
-    ),
-    "dptopk.mechanisms": (
-        "CountMLE", "Exponential", "KnownGaussian", "KnownGumbel", "KnownLaplace", "TruncatedGaussian",
-        "UnknownGaussian", "UnknownGumbel", "UnknownLaplace",
-    ),
-    "dptopk.accounting": ("Accountant", "Bound", "Ledger", "calibrate", "compose"),
-    "dptopk.planning": ("Plan", "plan_topk"),
-    "dptopk.accounting.budget": ("Budget",),
-    "dptopk.session": ("Session",),
-}  # fmt: skip
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+from dptopk._lazy import attach
+
+if TYPE_CHECKING:
+    from dptopk.accounting import (
+        Accountant as Accountant,
+        Bound as Bound,
+        Budget as Budget,
+        Filter as Filter,
+        Ledger as Ledger,
+        calibrate as calibrate,
+        compose as compose,
+    )
+    from dptopk.costs import (
+        CDP as CDP,
+        ZCDP as ZCDP,
+        ApproxDP as ApproxDP,
+        BoundedRange as BoundedRange,
+        Charge as Charge,
+        Cost as Cost,
+        DiscreteGaussianDP as DiscreteGaussianDP,
+        GaussianDP as GaussianDP,
+        MultiDP as MultiDP,
+        PureDP as PureDP,
+    )
+    from dptopk.errors import (
+        BudgetExceeded as BudgetExceeded,
+        DptopkError as DptopkError,
+        IncompatibleCosts as IncompatibleCosts,
+        InvalidParameter as InvalidParameter,
+        LedgerError as LedgerError,
+        NotCertified as NotCertified,
+    )
+    from dptopk.histogram import Histogram as Histogram, Sensitivity as Sensitivity
+    from dptopk.mechanisms import (
+        CountMLE as CountMLE,
+        Exponential as Exponential,
+        KnownGaussian as KnownGaussian,
+        KnownGumbel as KnownGumbel,
+        KnownLaplace as KnownLaplace,
+        TruncatedGaussian as TruncatedGaussian,
+        UnknownGaussian as UnknownGaussian,
+        UnknownGumbel as UnknownGumbel,
+        UnknownLaplace as UnknownLaplace,
+    )
+    from dptopk.planning import Plan as Plan, plan_topk as plan_topk
+    from dptopk.release import Release as Release
+    from dptopk.session import Session as Session
 
 __version__ = "0.1.0"
-__all__ = [  # noqa: PLE0604 - names of the table above
-    *_HOME_OF,
-    "__version__",
-]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dptopk' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach(__name__)

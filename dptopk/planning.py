@@ -218,11 +218,11 @@ class _Request:
         """Noise on every count; Δ of them are charged."""
         noise = self._noise(rho, self.sensitivity.l0 or 1)
         if self.domain == "private":
-            parameters = {"d_bar": self.d_bar, "delta": self.discovery_delta}
+            d_bar, delta = self.d_bar, self.discovery_delta
             noise = (
-                UnknownLaplace(epsilon=noise.epsilon, **parameters)
+                UnknownLaplace(epsilon=noise.epsilon, d_bar=d_bar, delta=delta)
                 if self.counts == "laplace"
-                else UnknownGaussian(sigma=noise.sigma, **parameters)
+                else UnknownGaussian(sigma=noise.sigma, d_bar=d_bar, delta=delta)
             )
         return (Phase("count and select", noise, noise.charge(self.sensitivity)),)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.random import Generator
 
-    from dptopk.accounting.ledger import Ledger, Receipt
+    from dptopk.accounting.ledger.ledger import Ledger, Receipt
 
 __all__ = ["Budget", "Session"]
 

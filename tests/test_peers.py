@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.concentrated import zcdp_curve
 from dptopk.accounting.interop import to_pld
+from dptopk.accounting.renyi.concentrated import zcdp_curve
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.mechanisms.noise import discrete_gaussian, discrete_laplace
 from dptopk.mechanisms.random import random_bits

@@ -7,7 +7,7 @@ import pytest
 
 from dptopk.accounting.accountant import Accountant
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger import Ledger
+from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.datasets import macbeth
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-# Public name -> the module that defines it; modules load when a name is first used.
-_HOME_OF = {
-    "Accountant": "accountant",
-    "Bound": "bounds",
-    "Budget": "budget",
-    "Ledger": "ledger",
-    "calibrate": "calibration",
-    "compose": "bounds",
-}
+from dptopk._lazy import attach
 
-__all__ = ["Accountant", "Bound", "Budget", "Ledger", "calibrate", "compose"]
+if TYPE_CHECKING:
+    from dptopk.accounting.accountant import Accountant as Accountant
+    from dptopk.accounting.bounds import Bound as Bound, compose as compose
+    from dptopk.accounting.budget import Budget as Budget
+    from dptopk.accounting.calibration import calibrate as calibrate
+    from dptopk.accounting.filter import Filter as Filter
+    from dptopk.accounting.ledger import Ledger as Ledger
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dptopk.accounting' has no attribute {name!r}")
-    return getattr(import_module(f"dptopk.accounting.{home}"), name)
+__getattr__, __dir__, __all__ = attach(__name__)

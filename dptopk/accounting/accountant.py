@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
 from dptopk.accounting import bounds
-from dptopk.accounting.domination import dominates, size
-from dptopk.accounting.matching import match
+from dptopk.accounting.tokens import dominates, match, size
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 

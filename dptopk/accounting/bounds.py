@@ -39,8 +39,9 @@ INTERACTIONS = ("batch", "ordered", "setwise", "filter")
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
 _MODULES = (
-    "pure_dp", "two_epsilon", "heterogeneous", "gaussian", "nonadaptive", "br_heterogeneous", "mixed", "bounded_range",
-    "concentrated", "renyi", "multi_dp", "setwise",
+    "pure_dp.homogeneous", "pure_dp.two_epsilon", "pure_dp.heterogeneous", "gaussian.composition",
+    "bounded_range.nonadaptive", "bounded_range.nonadaptive_heterogeneous", "bounded_range.nonadaptive_with_dp",
+    "bounded_range.concentration", "renyi.concentrated", "renyi.composition", "f_dp.multi_dp", "setwise.optimum",
 )  # fmt: skip
 
 BEYOND_FLOATS = "its numbers are beyond the range of floats"

@@ -22,9 +22,9 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import split_failure
-from dptopk.accounting.log_mgf import LOG_MGF_ERROR
-from dptopk.accounting.pure_dp import pure_epsilons
-from dptopk.accounting.renyi import log_mgf
+from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
+from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 

@@ -110,8 +110,7 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     >>> round(pld.get_epsilon_for_delta(1e-6), 2)
     2.08
     """
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     step = validate.positive(interval=interval)
 

@@ -1,41 +1,22 @@
-"""Loaders, shipped counts, generators and contribution bounding; no privacy logic.
-
-Every name is loaded when it is first used.
-"""
+"""Loaders, shipped counts, generators and contribution bounding; no privacy logic."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-# Public name -> the module (one idea each) that defines it.
-_HOME_OF = {
-    "Bounds": "bounding",
-    "DuckDB": "engines",
-    "Spark": "engines",
-    "events_histogram": "events",
-    "make_events": "synthetic",
-    "macbeth": "words",
-    "macbeth_counts": "words",
-    "read_counts": "counts_file",
-    "Segments": "segments",
-    "Truth": "synthetic",
-    "segment_histograms": "segments",
-    "segments_charge": "segments",
-    "read_labels": "counts_file",
-}
+from dptopk._lazy import attach
 
-__all__ = list(_HOME_OF)
+if TYPE_CHECKING:
+    from dptopk.datasets.bounding import Bounds as Bounds
+    from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
+    from dptopk.datasets.engines import DuckDB as DuckDB, Spark as Spark
+    from dptopk.datasets.events import events_histogram as events_histogram
+    from dptopk.datasets.segments import (
+        Segments as Segments,
+        segment_histograms as segment_histograms,
+        segments_charge as segments_charge,
+    )
+    from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
+    from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dptopk.datasets' has no attribute {name!r}")
-    value = getattr(import_module(f"dptopk.datasets.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+__getattr__, __dir__, __all__ = attach(__name__)

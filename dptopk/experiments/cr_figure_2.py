@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.accounting.mixed import br_dp_nonadaptive_delta
-from dptopk.accounting.nonadaptive import br_nonadaptive_delta
-from dptopk.accounting.pure_dp import optimal_dp_delta
+from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta
+from dptopk.accounting.bounded_range.nonadaptive_with_dp import br_dp_nonadaptive_delta
+from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dptopk.experiments import noise_comparison as noise
-from dptopk.experiments import style
+from dptopk.experiments import noise_comparison as noise, style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dptopk.experiments import noise_comparison as noise
-from dptopk.experiments import style
+from dptopk.experiments import noise_comparison as noise, style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.accounting.concentrated import zcdp_rho
-from dptopk.accounting.discrete_gaussian import discrete_gaussian_scale
-from dptopk.accounting.gaussian import gaussian_mu
-from dptopk.accounting.pure_dp import optimal_dp_epsilon
+from dptopk.accounting.gaussian.composition import gaussian_mu
+from dptopk.accounting.gaussian.discrete import discrete_gaussian_scale
+from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
+from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style
 from dptopk.experiments.experiment import (
     Comparison,

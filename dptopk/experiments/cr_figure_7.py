@@ -6,12 +6,16 @@ import math
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from dptopk.accounting.concentrated import zcdp_rho
+from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.figure import Figure
+
+    from dptopk import TruncatedGaussian, UnknownGaussian
 
 EPSILON, DELTA, D_BAR = 0.1, 1e-10, 1000
 GAUSS, LAPLACE = "TruncGauss, T of eq. (10)", "UnkLap, published"
@@ -61,22 +65,17 @@ def ours(l0: int) -> dict[str, float]:
 
     sensitivity, budget, half = Sensitivity(l0=l0), Budget(EPSILON, DELTA), DELTA / 2
 
-    def sigma(
-        d_bar: int | None, kind: type[UnknownGaussian | TruncatedGaussian]
-    ) -> UnknownGaussian | TruncatedGaussian:
-        def made(scale: float) -> UnknownGaussian | TruncatedGaussian:
-            return kind(sigma=1 / scale, delta=half, d_bar=d_bar)
-
-        return made(calibrate(lambda scale: made(scale).charge(sensitivity), budget, rtol=1e-6))
+    def offset(make: Callable[[float], UnknownGaussian | TruncatedGaussian]) -> float:
+        scale = calibrate(lambda scale: make(1 / scale).charge(sensitivity), budget, rtol=1e-6)
+        return make(1 / scale).threshold_offset(sensitivity)
 
     # Pure DP costs no δ: all of it is left for the threshold.
     laplace = UnknownLaplace(d_bar=D_BAR, epsilon=EPSILON / l0, delta=DELTA)
-    whole, cut = sigma(None, TruncatedGaussian), sigma(D_BAR, TruncatedGaussian)
     return {
         OUR_LAPLACE: laplace.threshold_offset(sensitivity),
-        OUR_GAUSS: sigma(D_BAR, UnknownGaussian).threshold_offset(sensitivity),
-        WHOLE: whole.threshold_offset(sensitivity),
-        MENDED: cut.threshold_offset(sensitivity),
+        OUR_GAUSS: offset(lambda sigma: UnknownGaussian(sigma=sigma, delta=half, d_bar=D_BAR)),
+        WHOLE: offset(lambda sigma: TruncatedGaussian(sigma=sigma, delta=half)),
+        MENDED: offset(lambda sigma: TruncatedGaussian(sigma=sigma, delta=half, d_bar=D_BAR)),
     }
 
 

@@ -12,10 +12,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Experiment", "Settings", "Table", "claim", "generators", "in_parallel", "number"]
+__all__ = ["Comparison", "Experiment", "Outcome", "Settings", "Table", "claim", "generators", "in_parallel", "number"]
 
 T = TypeVar("T")
 # A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen scalars.
@@ -118,3 +120,14 @@ def _end_with_parent() -> None:
             os._exit(1)
 
         threading.Thread(target=watch, daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one experiment gave: its files (a name with endings .csv, .png, .svg), its table, and how it went."""
+
+    experiment: Experiment
+    stem: Path
+    comparisons: tuple[Comparison, ...]
+    seconds: float
+    resumed: bool

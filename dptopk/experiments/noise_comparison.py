@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.concentrated import zcdp_epsilon
-from dptopk.accounting.gaussian import gaussian_epsilon
-from dptopk.accounting.pure_dp import optimal_dp_epsilon
+from dptopk.accounting.gaussian.composition import gaussian_epsilon
+from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
+from dptopk.accounting.renyi.concentrated import zcdp_epsilon
 from dptopk.costs import ApproxDP, Charge
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.accounting.tradeoff import PiecewiseLinear, TradeoffFunction
+from dptopk.accounting.f_dp.tradeoff import PiecewiseLinear, TradeoffFunction
 from dptopk.experiments import style
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import dptopk
 
 if TYPE_CHECKING:
-    from dptopk.experiments.experiment import Comparison, Settings
-    from dptopk.experiments.runner import Outcome
+    from dptopk.experiments.experiment import Comparison, Outcome, Settings
 
 __all__ = ["write_report"]
 

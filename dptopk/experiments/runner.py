@@ -6,30 +6,20 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dptopk
 from dptopk.experiments import EXPERIMENTS, load
-from dptopk.experiments.experiment import Comparison, Experiment, Settings
+from dptopk.experiments.experiment import Experiment, Outcome, Settings
+from dptopk.experiments.report import write_report
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Outcome", "run"]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one experiment gave: its files (a name with endings .csv, .png, .svg), its table, and how it went."""
-
-    experiment: Experiment
-    stem: Path
-    comparisons: tuple[Comparison, ...]
-    seconds: float
-    resumed: bool
+__all__ = ["run"]
 
 
 def run(
@@ -58,8 +48,6 @@ def run(
     Raises:
         InvalidParameter: for an unknown name, before anything runs.
     """
-    from dptopk.experiments.report import write_report
-
     wanted = [load(name) for name in dict.fromkeys(names)]
     out.mkdir(parents=True, exist_ok=True)
     earlier = (name for name in EXPERIMENTS if name not in {experiment.name for experiment in wanted})

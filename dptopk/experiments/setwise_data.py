@@ -12,9 +12,9 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.curves import Query
-from dptopk.accounting.grids import common_grid
-from dptopk.accounting.recursion import Band, solve_in_order
-from dptopk.accounting.setwise import SetwiseCurve
+from dptopk.accounting.setwise.optimum import SetwiseCurve
+from dptopk.accounting.setwise.recursion import Band, solve_in_order
+from dptopk.accounting.setwise.steps import common_grid
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 

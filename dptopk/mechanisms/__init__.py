@@ -1,37 +1,20 @@
-"""Private mechanisms; each states its charge before it sees any data.
-
-Every name is loaded when it is first used.
-"""
+"""Private mechanisms; each states its charge before it sees any data."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-# Mechanism -> the module (one family each) that defines it.
-_HOME_OF = {
-    "CountMLE": "count_mle",
-    "Exponential": "exponential",
-    "KnownGaussian": "gaussian",
-    "KnownGumbel": "gumbel",
-    "KnownLaplace": "laplace",
-    "TruncatedGaussian": "gaussian",
-    "UnknownGaussian": "gaussian",
-    "UnknownGumbel": "gumbel",
-    "UnknownLaplace": "laplace",
-}
+from dptopk._lazy import attach
 
-__all__ = list(_HOME_OF)
+if TYPE_CHECKING:
+    from dptopk.mechanisms.count_mle import CountMLE as CountMLE
+    from dptopk.mechanisms.exponential import Exponential as Exponential
+    from dptopk.mechanisms.gaussian import (
+        KnownGaussian as KnownGaussian,
+        TruncatedGaussian as TruncatedGaussian,
+        UnknownGaussian as UnknownGaussian,
+    )
+    from dptopk.mechanisms.gumbel import KnownGumbel as KnownGumbel, UnknownGumbel as UnknownGumbel
+    from dptopk.mechanisms.laplace import KnownLaplace as KnownLaplace, UnknownLaplace as UnknownLaplace
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dptopk.mechanisms' has no attribute {name!r}")
-    value = getattr(import_module(f"dptopk.mechanisms.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -8,16 +8,14 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.accountant import Accountant
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.domination import dominates
 from dptopk.accounting.filter import Filter
-from dptopk.accounting.gaussian import gaussian_delta
-from dptopk.accounting.matching import match
+from dptopk.accounting.gaussian.composition import gaussian_delta
+from dptopk.accounting.tokens import dominates, match
 from dptopk.costs import (
     CDP,
     ZCDP,

@@ -9,8 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import INTERACTIONS, Bound, bound, compose, names, split_failure, table
 from dptopk.accounting.curves import DeltaCurve

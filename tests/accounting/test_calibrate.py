@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting import calibration
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import calibrate, queries_affordable, selection_epsilon, smallest_sigma
-from dptopk.accounting.gaussian_pair import gaussian_mu
+from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import InvalidParameter
 

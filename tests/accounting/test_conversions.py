@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.conversions import implied, max_kl
-from dptopk.accounting.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.renyi.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import CDP, ZCDP, BoundedRange, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 
 EPSILONS = [1e-6, 1e-4, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 50.0]

@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.curves import Answer, Curve, DeltaCurve, EpsilonCurve, Query, outward, smallest_where
-from dptopk.accounting.loss_curve import Deferred, LossCurve
+from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
 
 
 def quadratic(x: np.ndarray) -> np.ndarray:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose, names, table
-from dptopk.accounting.grid import LabelLaw
-from dptopk.accounting.laws import Power
+from dptopk.accounting.pld.grid import LabelLaw
+from dptopk.accounting.pld.laws import Power
 from dptopk.costs import ApproxDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 

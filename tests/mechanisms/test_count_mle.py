@@ -5,8 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dptopk import Charge, CountMLE, Histogram, InvalidParameter, KnownGaussian, KnownLaplace, Sensitivity
 from dptopk.mechanisms.count_mle import isotonic_least_squares, isotonic_median

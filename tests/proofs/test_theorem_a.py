@@ -13,8 +13,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
 from dptopk.costs import ApproxDP, Charge, MultiDP, PureDP

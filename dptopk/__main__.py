@@ -1,0 +1,5 @@
+"""``python -m dptopk``."""
+
+from dptopk.cli import main
+
+main()

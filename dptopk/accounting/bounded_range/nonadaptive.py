@@ -1,0 +1,273 @@
+"""The exact optimum for k independent ε-BR mechanisms (DDR Theorem 3), in O(k) simple operations per ε_g.
+
+DDR show that all k adversaries use one t, and that δ(t) = max over l of F_l(t) with each F_l rising up to
+t_l = (x + (l+1)ε)/(k+1) and falling after it (x = ε_g). So δ = max over l of
+
+    G(l) = F_l(t_l) = Σ_{j=0..l} P[Bin(k, 1-q) = l-j] (1 - e^{t_l - (j+1)ε}),     q = (1-e^{t_l-ε})/(1-e^{-ε}),
+
+a sum of positive terms (nothing cancels) over 0 <= l < k - x/ε, where t_l < ε.
+
+**Pruning.** F_l and F_{l+1} cross at τ = (x + (l+1)ε)/k, between t_l and t_{l+1}. Hence G(l+1) - G(l) = U - V with U
+the rise of F_{l+1} from τ to t_{l+1} and V the fall of F_l from t_l to τ. By DDR Lemma 5.7, with s = ε - τ and
+t = τ + w/(k+1) in U, t = τ - w/(k+1) in V,
+
+    U ∝ ∫_0^s e^{A(w)} (e^{s-w} - 1) dw,     V ∝ ∫_0^τ e^{B(w)} (1 - e^{w-τ}) dw,
+
+A and B concave with A(0) = B(0) = 0. The chord bounds e^A from below by an exponential, the tangent from above; for an
+exponential e^{aw}, Jensen's inequality at the mean of w and the chord in w bound the integral from below and above.
+This brackets R = U/V within O(1/k). A candidate that is surely smaller than a neighbour is dropped, and a handful out
+of k+1 remain; no unimodality is assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import Curve
+from dptopk.accounting.pld.saddle_point import log_binomial_pmf
+from dptopk.costs import BoundedRange, Charge
+from dptopk.errors import InvalidParameter
+
+__all__ = ["br_nonadaptive_delta", "br_nonadaptive_epsilon", "candidates"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LARGEST_EPSILON = 700.0  # above, e^-ε underflows
+FEW = 32  # so few candidates are not worth pruning
+BLOCK = 1 << 14  # candidates whose temporary arrays fit into the cache
+
+
+def br_nonadaptive_delta(epsilon: float, count: int, epsilon_global: ArrayLike) -> Floats:
+    """δ of k independent ε-BR mechanisms at ε_g: the exact optimum, rounded outward.
+
+    Args:
+        epsilon: ε in (0, 700].
+        count: k >= 1.
+        epsilon_global: ε_g >= 0, any shape.
+
+    Source: DDR Theorem 3. Not valid when a mechanism depends on earlier answers, nor for the k selections of one
+    peeling top-k (unless k = 1).
+
+    >>> float(br_nonadaptive_delta(1.0, 1, 0.0).round(6))
+    0.244919
+    """
+    return br_nonadaptive_curve(epsilon, count).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+
+
+def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
+    """ε_g of k independent ε-BR mechanisms at δ: the exact optimum, rounded outward.
+
+    Arguments as for ``br_nonadaptive_delta``; ``delta`` in [0, 1), any shape. Source: DDR Theorem 3.
+
+    >>> round(float(br_nonadaptive_epsilon(0.1, 100, 1e-6)), 3)
+    2.246
+    """
+    return br_nonadaptive_curve(epsilon, count).epsilon(validate.probabilities(delta=delta))
+
+
+def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
+    """The curve behind the two functions above."""
+    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
+    if epsilon > LARGEST_EPSILON:
+        raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
+    return _Homogeneous(epsilon, count)
+
+
+def _interaction(charge: Charge) -> str:
+    return "setwise" if charge.count == 1 else "batch"  # one cost leaves no room for adaptivity
+
+
+@bound(
+    "br_nonadaptive",
+    source="Dong-Durfee-Rogers 2020, Theorem 3",
+    takes=(BoundedRange,),
+    valid_through=_interaction,
+)
+def _br_nonadaptive(charge: Charge) -> Curve:
+    if len(charge.costs) > 1:
+        raise NotApplicable("needs all BR costs to have the same epsilon")
+    ((cost, count),) = charge
+    if cost.epsilon > LARGEST_EPSILON:  # type: ignore[attr-defined]
+        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
+    return br_nonadaptive_curve(cost.epsilon, count)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class _Homogeneous(OptimumCurve):
+    """The curve of k independent ε-BR mechanisms."""
+
+    base: float
+    count: int
+
+    @property
+    def epsilon_max(self) -> float:
+        return math.nextafter(self.base * self.count, math.inf)
+
+    def everywhere(self, x: float) -> Point:
+        return _best(self.base, self.count, x, candidates(self.base, self.count, x))
+
+    def nearby(self, x: float) -> Point:
+        """Sections between the turning points, which is right if G rises and then falls there."""
+        low, high = _turning_points(self.base, self.count, x)
+        while True:
+            probe = np.unique(np.linspace(low, high, 9).astype(int))
+            best, point = _evaluate(self.base, self.count, x, probe.astype(float))
+            if high - low < 9:
+                return point
+            low, high = int(probe[max(best - 1, 0)]), int(probe[min(best + 1, 8)])
+
+    def start(self, log_delta: float) -> float:
+        """The Gaussian with the same variance: good enough for Newton's method."""
+        variance = self.count * self.base**2 / 4
+        return variance / 2 + math.sqrt(2 * variance * -log_delta)
+
+
+def candidates(epsilon: float, count: int, epsilon_global: float) -> Ints:
+    """Indices l that may attain the maximum of G(l): all but those surely smaller than a neighbour.
+
+    >>> len(candidates(0.1, 10_000, 20.0)) < 200
+    True
+    """
+    last = _last_index(epsilon, count, epsilon_global)
+    every = np.arange(last + 1)
+    if last < FEW:
+        return every
+    margin = 1e-8  # above the error of the bounds; NaN counts as undecided
+    rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # surely, from l to l + 1
+    for begin in range(0, last, BLOCK):
+        block = slice(begin, min(begin + BLOCK, last))
+        low, high = _log_ratio(epsilon, count, epsilon_global, every[block].astype(float))
+        rises[block], falls[block] = low > margin, high < -margin
+    kept: Ints = every[np.append(~rises, True) & np.append(True, ~falls)]
+    return kept
+
+
+def _last_index(epsilon: float, count: int, x: float) -> int:
+    """Largest l < k - x/ε, at least 0; a last l lost to rounding has t_l next to ε, where δ is far from its maximum."""
+    return max(0, min(count, math.ceil(count - x / epsilon)) - 1)
+
+
+def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats, Floats]:
+    """Bounds on ln R(l), R = (rise of F_{l+1}) / (fall of F_l); see the module docstring."""
+    tau = (x + (index + 1) * epsilon) / k
+    s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        # R with A = B = 0: kernels at τ, and the integrals of the second factors, ∫(e^{s-w}-1) and ∫(1-e^{w-τ}).
+        log_s, mean_s = _moments(s)
+        log_tau, mean_tau = _moments(-tau)
+        frozen = np.log((k - 1 - index) / (index + 1)) + np.log(np.expm1(-tau) / np.expm1(-s)) + log_s - log_tau
+        up, down = 1 / np.expm1(s), 1 / -np.expm1(-tau)  # -d ln q / du and d ln(1-q) / du at τ
+        step = s / (k + 1)
+        a_tangent = step * (1 + (index + 1) * down - (k - index - 2) * up)
+        a_chord = (
+            step
+            + (index + 1) * np.log1p(np.expm1(step) * down)
+            + (k - index - 2) * np.log1p(-np.minimum(np.expm1(step) * up, 1.0))
+        )
+        step = tau / (k + 1)
+        b_tangent = -step * (1 + index * down - (k - index - 1) * up)
+        b_chord = (
+            -step
+            + index * np.log1p(-np.minimum(-np.expm1(-step) * down, 1.0))
+            + (k - index - 1) * np.log1p(-np.expm1(-step) * up)
+        )
+        low = frozen + a_chord * mean_s - np.log1p(np.expm1(b_tangent) * mean_tau)
+        high = frozen + np.log1p(np.expm1(a_tangent) * mean_s) - b_chord * mean_tau
+    return low, high
+
+
+def _moments(z: Floats) -> tuple[Floats, Floats]:
+    """(ln r_2(z) - max(z, 0), r_3(z)/(z r_2(z))) with r_n(z) = e^z - Σ_{j<n} z^j/j!.
+
+    r_2 is the integral of |e^{z-w} - 1| over w from 0 to z, and the second value the mean of w/z under that density.
+    """
+    small = np.clip(z, -1.0, 1.0)
+    r2, r3 = np.zeros_like(z), np.zeros_like(z)
+    for j in range(12, 1, -1):  # Horner: r_n = Σ_{j>=n} z^j/j!, to 1e-9
+        r2 = (r2 + 1) * small / (j + 1)
+        r3 = (r3 + 1) * small / (j + 2)
+    near = np.log((r2 + 1) * small**2 / 2) - np.maximum(small, 0.0), (r3 + 1) / (r2 + 1) / 3
+    large = np.where(np.abs(z) < 1, 1.0, z)
+    decay = np.exp(-np.maximum(large, 0.0))
+    r2 = np.exp(np.minimum(large, 0.0)) - (1 + large) * decay  # both times e^{-max(z, 0)}
+    far = np.log(r2), 1 / large - large / 2 * decay / r2
+    return np.where(np.abs(z) < 1, near[0], far[0]), np.where(np.abs(z) < 1, near[1], far[1])
+
+
+def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
+    """Between which indices the bracket of R(l) seems to cross 1: a maximum of G lies there if R falls."""
+    low, high = [0, 0], [_last_index(epsilon, count, x)] * 2  # rising before low, falling from high on
+    while low[0] < high[0] or low[1] < high[1]:
+        probe = np.unique(np.linspace(low, [max(h - 1, 0) for h in high], 32).astype(int))
+        bounds = _log_ratio(epsilon, count, x, probe.astype(float))
+        for side, values in enumerate(bounds):
+            rising = probe[np.nan_to_num(values, nan=0.0) > 0]
+            falling = probe[np.nan_to_num(values, nan=0.0) <= 0]
+            low[side] = max(low[side], int(rising[rising < high[side]].max(initial=-1)) + 1)
+            high[side] = min(high[side], int(falling[falling >= low[side]].min(initial=high[side])))
+    return min(low), max(high)
+
+
+def _best(epsilon: float, count: int, x: float, index: Ints) -> Point:
+    """The largest G(l) of the given indices."""
+    points = [_evaluate(epsilon, count, x, index[i : i + 64].astype(float))[1] for i in range(0, len(index), 64)]
+    return max(points, key=lambda point: point.upper)
+
+
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
+def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Point]:
+    """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
+    t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
+    s = np.maximum(((k - index) * epsilon - x) / (k + 1), 1e-15 * epsilon)  # ε - t; never rounded to 0
+    q = np.expm1(-s) / math.expm1(-epsilon)
+    rest = np.exp(-s) * np.expm1(-t) / math.expm1(-epsilon)  # 1 - q = e^{t-ε} (1-e^{-t})/(1-e^{-ε})
+    mode = np.minimum(np.floor((k + 1) * rest), k)
+    top = np.minimum(index, mode + _spread(k * rest * q))
+    width = np.maximum(top - np.minimum(index, mode), 0) + _reach(k, np.minimum(index, mode), q, rest)
+    offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
+    i = np.maximum(top[:, None] - offset, -1.0)
+    odds = q / rest
+    rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
+    rises[:, 0] = 0.0
+    log_weights = np.cumsum(rises, axis=1)
+    peak = log_weights.max(axis=1)
+    weights = np.exp(log_weights - peak[:, None])
+    mass = weights.sum(axis=1)
+    gap = (index - top)[:, None] + offset  # l - i
+    total = (weights * -np.expm1(-s[:, None] - gap * epsilon)).sum(axis=1)
+    below, above = np.maximum(i[:, -1], 0) / (k - i[:, -1] + 1) * odds, (k - top) / (top + 1) / odds
+    cut = weights[:, -1] * _geometric(below) + weights[:, 0] * np.where(top < index, _geometric(above), 0.0)
+    slope = -(mass + cut - total) / total
+    log_anchor = log_binomial_pmf(top, k, rest, q)
+    log_value = log_anchor + peak + np.log(total)
+    # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down to e^-46 only.
+    rounding = 1e-15 * (10 + np.abs(top - k * rest) + 2 * np.abs(log_anchor)) + 3e-16 * offset.size * (50 + peak)
+    error = rounding + np.log1p(cut / total) - 4e-16 * (k * epsilon + x) * slope
+    best = int(np.nan_to_num(log_value + error, nan=np.inf).argmax())
+    return best, Point(float(log_value[best]), float(error[best]), float(slope[best]))
+
+
+def _spread(variance: Floats) -> Floats:
+    """How far from its mean a binomial variable lies with probability below e^-46, by Bernstein's inequality."""
+    distance: Floats = np.ceil(16 + np.sqrt(240 + 92 * variance))
+    return distance
+
+
+def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
+    """How far below i the terms of the pmf count, to a relative e^-46; a guess, as what is left is bounded anyway."""
+    rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
+    distance: Floats = np.minimum(np.ceil(46 / rate) + 1, _spread(k * rest * q))
+    return distance
+
+
+def _geometric(ratio: Floats) -> Floats:
+    """Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not converge."""
+    return np.where(ratio < 1, ratio / np.maximum(1 - ratio, 1e-300), np.inf)

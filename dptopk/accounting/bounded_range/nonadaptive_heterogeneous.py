@@ -1,0 +1,202 @@
+"""Independent ε-BR mechanisms with a few different ε's: a certified bracket of the optimum (DDR Lemma 3.1).
+
+The optimum is a supremum over one t for each mechanism; mechanisms with the same ε share theirs (CR Lemma 4.4 averages
+two of them whatever the others are). So there is one dimension for each distinct ε, searched by branch and bound:
+
+* the value at any t is a lower bound;
+* where t lies in [a, b], the loss of RR_{ε,t} lies in [a-ε, b], so that RR_{ε,t} is (ε+b-a)-BR with its t at b, and is
+  dominated by that pair (DDR Lemma 4.1). The value of the product of these pairs bounds the whole cell from above.
+
+A cell whose upper bound does not exceed the best value found by more than the tolerance is dropped, others are split.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import Answer, Curve, Query, outward
+from dptopk.accounting.pld.saddle_point import log_binomial_pmf
+from dptopk.costs import BoundedRange, Charge, Cost, sum_up
+
+__all__ = ["br_heterogeneous_bracket"]
+
+Floats = NDArray[np.float64]
+
+MOST_EPSILONS = 3
+MOST_OUTCOMES = 300
+MOST_CELLS = 200_000
+ROUNDING = 1e-11  # relative, far above that of the probabilities
+SHIFT = 1e-14  # of ε_g, relative to the largest loss: far above the rounding of the losses
+TINY = 1e-290  # absolute, covers what underflows
+
+
+def br_heterogeneous_bracket(
+    epsilon: ArrayLike, count: ArrayLike, epsilon_global: float, *, rtol: float = 1e-3, max_seconds: float = 10.0
+) -> tuple[float, float]:
+    """Certified (lower, upper) bracket of δ for independent BR mechanisms with different ε's.
+
+    Args:
+        epsilon: the distinct ε > 0.
+        count: how many mechanisms of each, integers >= 1.
+        epsilon_global: ε_g >= 0.
+        rtol: relative width at which refinement stops.
+        max_seconds: time after which it stops too, with a wider bracket.
+
+    Raises:
+        InvalidParameter: on values outside these ranges.
+        NotApplicable: with more than three ε's, or with more than 300 outcomes of the whole composition.
+
+    Source: DDR Lemma 3.1; not valid when a mechanism depends on earlier answers.
+
+    >>> lower, upper = br_heterogeneous_bracket([0.5, 1.0], [1, 1], 0.0)
+    >>> lower < upper < 1.001 * lower
+    True
+    """
+    epsilons, counts = validate.nonnegatives(epsilon=epsilon).ravel(), np.asarray(count).ravel()
+    costs: dict[Cost, int] = {
+        BoundedRange(e): validate.count(count=n)
+        for e, n in zip(epsilons.tolist(), np.broadcast_to(counts, epsilons.shape).tolist(), strict=True)
+    }
+    x = validate.nonnegative(epsilon_global=epsilon_global)
+    curve = replace(_curve(Charge(costs)), deadline=time.monotonic() + validate.positive(max_seconds=max_seconds))
+    return curve.bracket(x, validate.positive(rtol=rtol))
+
+
+@bound(
+    "br_heterogeneous",
+    source="Dong-Durfee-Rogers 2020, Lemma 3.1; Cesar-Rogers 2022, Lemma 4.4",
+    takes=(BoundedRange,),
+    valid_through="batch",
+)
+def _br_heterogeneous(charge: Charge) -> Curve:
+    return _curve(charge)
+
+
+def _curve(charge: Charge) -> _Heterogeneous:
+    epsilons = np.array([cost.epsilon for cost in charge.costs])  # type: ignore[attr-defined]
+    counts = np.array(list(charge.costs.values()))
+    if len(epsilons) < 2:
+        raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
+    if len(epsilons) > MOST_EPSILONS or math.prod((counts + 1).tolist()) > MOST_OUTCOMES:
+        raise NotApplicable(f"searches over at most {MOST_EPSILONS} epsilons and {MOST_OUTCOMES} outcomes")
+    if epsilons.max() > LARGEST_EPSILON / 2:  # cells are up to twice as wide
+        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON / 2} only")
+    return _Heterogeneous(tuple(epsilons.tolist()), tuple(counts.tolist()))
+
+
+@dataclass(frozen=True)
+class _Heterogeneous(Curve):
+    """The curve of ``counts[j]`` independent ``epsilons[j]``-BR mechanisms, for every j."""
+
+    epsilons: tuple[float, ...]
+    counts: tuple[int, ...]
+    deadline: float = math.inf
+
+    @property
+    def epsilon_max(self) -> float:
+        return sum_up(dict(zip(self.epsilons, self.counts, strict=True)))
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper end of the bracket of relative width 1e-3."""
+        x = np.asarray(epsilon, dtype=float)
+        return np.array([self.bracket(e, 1e-3)[1] for e in x.ravel().tolist()]).reshape(x.shape)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper end of the bracket of relative width about 1e-3."""
+        d = np.asarray(delta, dtype=float)
+        return np.array([self.answer(Query(delta=e)).value for e in d.ravel().tolist()]).reshape(d.shape)
+
+    def answer(self, query: Query) -> Answer:
+        """The answer with a certified lower bound, refined to ``query.rtol`` while time remains."""
+        timed = replace(self, deadline=min(self.deadline, query.deadline))
+        if query.epsilon is not None:
+            lower, upper = timed.bracket(query.epsilon, query.rtol)
+            return Answer(upper, lower, "" if upper <= lower * (1 + 2 * query.rtol) + TINY else "not refined further")
+        return timed.invert(query.delta, query.rtol)
+
+    def invert(self, delta: float, rtol: float) -> Answer:
+        """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it is proven."""
+        low, high = 0.0, self.epsilon_max
+        if delta <= TINY:
+            return Answer(high, 0.0)
+        if self._search(0.0) > delta:
+            for _ in range(50):
+                middle = (low + high) / 2
+                low, high = (middle, high) if self._search(middle) > delta else (low, middle)
+        root, gap = low, rtol / 4
+        while gap < 1:
+            x = root + gap * max(root, 1e-6 * self.epsilon_max)
+            if x >= self.epsilon_max:
+                break
+            room = math.log(max(delta / max(self._search(x), TINY), 1 + 1e-9))
+            if self.bracket(x, min(room / 2, 1.0))[1] <= delta:
+                return Answer(x, root, "" if gap <= rtol else "not refined further")
+            gap *= 4
+        return Answer(self.epsilon_max, root, "not refined further")
+
+    def bracket(self, x: float, rtol: float) -> tuple[float, float]:
+        """(lower, upper) bounds on δ(x) by branch and bound."""
+        if x >= self.epsilon_max:
+            return 0.0, 0.0
+        d, shift = len(self.epsilons), SHIFT * self.epsilon_max
+        low, high = np.zeros((1, d)), np.array([self.epsilons])
+        lower, dropped, evaluated = self._search(x), 0.0, 0
+        while True:
+            upper = self._value(x - shift, high, low) * (1 + ROUNDING) + TINY
+            middle = (low + high) / 2
+            lower = max(lower, self._certain(x, middle).max())
+            evaluated += len(low)
+            keep = ~(upper <= lower * (1 + rtol))  # keeps a NaN
+            dropped = max(dropped, float(upper[~keep].max(initial=0.0)))
+            low, middle, high, upper = low[keep], middle[keep], high[keep], upper[keep]
+            if not len(low):
+                return lower, min(float(outward(dropped)), 1.0)
+            if evaluated + 2**d * len(low) > MOST_CELLS or time.monotonic() > self.deadline:
+                return lower, min(float(outward(np.maximum(upper.max(), dropped))), 1.0)
+            halves = list(itertools.product([False, True], repeat=d))
+            low, high = (
+                np.concatenate([np.where(half, middle, low) for half in halves]),
+                np.concatenate([np.where(half, high, middle) for half in halves]),
+            )
+
+    def _certain(self, x: float, t: Floats) -> Floats:
+        """Lower bounds on the values of the strategies t."""
+        values = self._value(x + SHIFT * self.epsilon_max, t, t) * (1 - ROUNDING) - TINY
+        return np.nan_to_num(np.maximum(values, 0.0), nan=0.0)
+
+    def _search(self, x: float) -> float:
+        """A lower bound on δ(x): the best strategy found by zooming in on a grid."""
+        epsilons = np.array(self.epsilons)
+        centre, width, best = epsilons / 2, epsilons / 2, 0.0
+        steps = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=len(epsilons))))
+        for _ in range(12):
+            t = np.clip(centre + width * steps, 0, epsilons)
+            values = self._certain(x, t)
+            at = int(values.argmax())
+            best, centre, width = max(best, float(values[at])), t[at], width * 0.4
+        return best
+
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN is kept apart by the callers
+    def _value(self, x: float, high: Floats, low: Floats) -> Floats:
+        """δ(x) of the pairs with losses high_j and low_j - ε_j, one row of (rows, d) arrays at a time."""
+        mass, loss = np.ones((len(high), 1)), np.zeros((len(high), 1))
+        for j, (epsilon, count) in enumerate(zip(self.epsilons, self.counts, strict=True)):
+            top, spread = high[:, j], epsilon + high[:, j] - low[:, j]
+            hit = np.expm1(top - spread) / np.expm1(-spread)
+            miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
+            misses = np.arange(count + 1)
+            pmf = np.exp(log_binomial_pmf(misses, count, miss[:, None], hit[:, None]))
+            steps = count * top[:, None] - misses * spread[:, None]
+            mass = (mass[:, :, None] * pmf[:, None, :]).reshape(len(high), -1)
+            loss = (loss[:, :, None] + steps[:, None, :]).reshape(len(high), -1)
+        values: Floats = (mass * -np.expm1(np.minimum(x - loss, 0.0))).sum(axis=1)
+        return values

@@ -1,0 +1,204 @@
+"""The exact optimum for ε-BR and ε-DP mechanisms together, all with the same ε and independent (CR Theorem 3).
+
+With b BR and m DP mechanisms the loss is L = mε + bt - Nε, N = i + 2j, i ~ Bin(b, 1-q_t) and j ~ Bin(m, 1/(1+e^ε)).
+CR show that the best t is among t_n = (x + (n+1-m)ε)/(b+1), clipped to [0, ε], where
+
+    δ(t_n) = Σ_{ν<=n} P[N = ν] (1 - e^{t_n - (n+1-ν)ε}),
+
+so that m = 0 is DDR Theorem 3 and b = 0 is KOV. Only b + 1 of the b + 2m + 1 candidates lie inside (0, ε); for each the
+law of N is one convolution of two short windows: O(b) convolutions in place of O((b+m)³) terms.
+
+The law is computed under the tilted measure P[N = ν] e^{θ(ν - n)}, θ <= 0 chosen so that N has mean n (θ = 0 where the
+mean is below n): i and j are then binomial again, the terms that matter have probabilities near 1/sqrt(b+m), whatever δ
+is, and what windows around the two means leave out weighs at most its tilted mass, which is added.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
+from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import Curve
+from dptopk.accounting.pld.saddle_point import log_binomial_pmf
+from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.errors import InvalidParameter
+
+__all__ = ["br_dp_nonadaptive_delta", "br_dp_nonadaptive_epsilon"]
+
+Floats = NDArray[np.float64]
+
+# b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three seconds.
+LARGEST_WORK = 4e7
+OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
+
+
+def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, epsilon_global: ArrayLike) -> Floats:
+    """δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
+
+    Args:
+        epsilon: ε in (0, 700], common to all.
+        ranged: k - m >= 0, number of BR mechanisms.
+        pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
+        epsilon_global: ε_g >= 0, any shape.
+
+    Source: CR Theorem 3. The order does not matter; the DP mechanisms may be adaptive, and so may the BR mechanism
+    if it is the only one (CR Corollary 5.1).
+
+    >>> float(br_dp_nonadaptive_delta(1.0, 1, 1, 0.5).round(6))
+    0.321971
+    """
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+
+
+def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: ArrayLike) -> Floats:
+    """ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
+
+    Arguments as for ``br_dp_nonadaptive_delta``; ``delta`` in [0, 1), any shape. Source: CR Theorem 3.
+
+    >>> round(float(br_dp_nonadaptive_epsilon(0.1, 0, 25, 1e-6)), 5)  # KOV
+    2.07906
+    """
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).epsilon(validate.probabilities(delta=delta))
+
+
+def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCurve:
+    """The curve behind the two functions above."""
+    epsilon = validate.positive(epsilon=epsilon)
+    if epsilon > LARGEST_EPSILON:
+        raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
+    ranged = validate.count(ranged=ranged, at_least=0)
+    pure = validate.count(pure=pure, at_least=0 if ranged else 1)
+    return _Mixed(epsilon, ranged, pure) if pure else br_nonadaptive_curve(epsilon, ranged)
+
+
+def _interaction(charge: Charge) -> str:
+    return "setwise" if sum(charge.of(BoundedRange).values()) == 1 else "batch"
+
+
+@bound(
+    "br_dp_nonadaptive",
+    source="Cesar-Rogers 2022, Theorem 3; Corollary 5.1",
+    takes=(PureDP, BoundedRange),
+    valid_through=_interaction,
+)
+def _br_dp_nonadaptive(charge: Charge) -> Curve:
+    counts = {type(cost): times for cost, times in charge}
+    if len({cost.epsilon for cost in charge.costs}) > 1:  # type: ignore[attr-defined]
+        raise NotApplicable("needs all costs to have the same epsilon")
+    if len(counts) < 2:
+        raise NotApplicable("needs both BR and DP costs")
+    ranged, pure = counts[BoundedRange], counts[PureDP]
+    if ranged * math.sqrt(ranged * (ranged + pure)) > LARGEST_WORK:
+        raise NotApplicable("too many costs for an evaluation of all candidates")
+    epsilon = next(iter(charge.costs)).epsilon  # type: ignore[attr-defined]
+    if epsilon > LARGEST_EPSILON:
+        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure)
+
+
+@dataclass(frozen=True)
+class _Mixed(OptimumCurve):
+    """The curve of ``ranged`` ε-BR and ``pure`` >= 1 ε-DP mechanisms."""
+
+    base: float
+    ranged: int
+    pure: int
+
+    @property
+    def epsilon_max(self) -> float:
+        return math.nextafter(self.base * (self.ranged + self.pure), math.inf)
+
+    def everywhere(self, x: float) -> Point:
+        first, last = self._inside(x)
+        return max((self._at(x, n) for n in range(first, last + 1)), key=lambda point: point.upper)
+
+    def nearby(self, x: float) -> Point:
+        """Sections toward the largest value, which is right if the values rise and then fall."""
+        low, high = self._inside(x)
+        seen: dict[int, Point] = {}
+        while True:
+            probe = sorted({*np.linspace(low, high, 7).astype(int).tolist()})
+            seen |= {n: self._at(x, n) for n in probe if n not in seen}
+            best = max(range(len(probe)), key=lambda place: seen[probe[place]].log_value)
+            if high - low < 7:
+                return seen[probe[best]]
+            low, high = probe[max(best - 1, 0)], probe[min(best + 1, 6)]
+
+    def start(self, log_delta: float) -> float:
+        """The Gaussian with the same variance."""
+        variance = (self.ranged / 4 + self.pure) * self.base**2
+        return variance / 2 + math.sqrt(2 * variance * -log_delta)
+
+    def _inside(self, x: float) -> tuple[int, int]:
+        """First and last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1) t_n/ε."""
+        offset = self.pure - x / self.base
+        first = max(math.floor(offset), 0)
+        return first, max(first, math.ceil(offset + self.ranged) - 1)
+
+    def _at(self, x: float, n: int) -> Point:
+        """The value of ln δ(t_n), with its error and slope."""
+        epsilon, b, m = self.base, self.ranged, self.pure
+        t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
+        s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
+        q = math.expm1(-s) / math.expm1(-epsilon)
+        rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
+        theta = _tilt(n, b, rest / q, m, math.exp(-epsilon)) if q > 0 else 0.0
+        first_i, i_law, i_scale = _tilted(b, rest, q, theta)
+        first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * _up(epsilon), _up(epsilon), 2 * theta)
+        spaced = np.zeros(2 * len(j_law) - 1)
+        spaced[::2] = j_law
+        law = np.convolve(i_law, spaced)
+        gap = n - (first_i + 2 * first_j + np.arange(len(law)))
+        law, gap = law[gap >= 0] * np.exp(theta * gap[gap >= 0]), gap[gap >= 0]
+        mass, total = float(law.sum()), float((law * -np.expm1(-s - gap * epsilon)).sum())
+        cut = 2 * OUTSIDE
+        if total <= 0:
+            return Point(math.log(cut) + i_scale + j_scale - theta * n)
+        slope = -(mass + cut - total) / total
+        log_value = math.log(total) + i_scale + j_scale - theta * n
+        size = len(i_law) + len(j_law) + abs(i_scale) + abs(j_scale) + abs(theta) * (n + b + m)
+        error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(cut / total)
+        return Point(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
+
+
+def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
+    """θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0 is sound."""
+
+    def mean(theta: float) -> float:
+        i, j = ranged_odds * math.exp(theta), pure_odds * math.exp(2 * theta)
+        return b * i / (1 + i) + 2 * m * j / (1 + j)
+
+    if mean(0.0) <= n:
+        return 0.0
+    low, high = -60.0, 0.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean(middle) < n else (low, middle)
+    return high
+
+
+def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[int, Floats, float]:
+    """The law P[i] e^{θi} of a binomial i, in a window around its mean: (first i, values over e^scale, scale).
+
+    The tilted law over e^scale is a binomial law again; outside the window it has mass at most ``OUTSIDE``.
+    """
+    success = success * math.exp(theta)
+    total = success + failure
+    success, failure = success / total, failure / total
+    reach = 17 + math.sqrt(240 + 92 * trials * success * failure)  # Bernstein's inequality, e^-46 on each side
+    first = max(math.floor(trials * success - reach), 0)
+    last = min(math.ceil(trials * success + reach), trials)
+    law = np.exp(log_binomial_pmf(np.arange(first, last + 1), trials, success, failure))
+    return first, law, trials * math.log(total)
+
+
+def _up(epsilon: float) -> float:
+    """Probability that randomised response has the loss +ε."""
+    return 1 / (1 + math.exp(-epsilon))

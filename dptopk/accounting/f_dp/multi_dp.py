@@ -1,0 +1,353 @@
+"""Exact composition of mechanisms that are known by any number of (ε, δ) constraints (Cadir-Najib-Shkel 2025).
+
+Constraints together have one worst-case pair, a mixture of randomised responses (``constraints.mixture``), and the pair
+dominates in both directions. So composition is convolution of its loss law: this proves Conjecture 1 for every n, and
+by Theorem A (docs/theorems.md) the result holds in every set-wise interaction and for different costs side by side.
+The losses of a composition are the sums Σ a_i ε_i with integer a_i. The first way that fits is taken:
+
+- all ε commensurable: a grid, by direct convolution;
+- one ε: the binomial law of randomised response;
+- two ε's: the rows of Theorem 3;
+- more: a binomial mixture over how often one of the first two is picked, of the laws before;
+- too many to list: a certified bracket on a grid (``grid.spread_law``, ``grid.label_law``).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import SLACK, Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
+from dptopk.accounting.pld.grid import (
+    LabelLaw,
+    Parts,
+    Responses,
+    common_grid,
+    fitting_step,
+    label_law,
+    signs,
+    spread_law,
+)
+from dptopk.accounting.pld.laws import ROUNDOFF, LossLaw, binomials, power, product
+from dptopk.costs import Charge, MultiDP, PureDP, sum_up
+from dptopk.errors import InvalidParameter
+
+__all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "multi_dp_delta"]
+
+# Outcomes listed at most; cells of the coarsest and the finest grid of a bracket.
+MOST_OUTCOMES = 4_000_000
+COARSEST, FINEST = 2_000, 128_000
+# Above this count even the coarsest bracket takes more than a few seconds.
+MOST_COPIES = 10**7
+
+
+def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
+    """The worst-case pair of a cost: probabilities under P and losses, finite atoms; it dominates in both directions.
+
+    Args:
+        cost: a PureDP, or a MultiDP without failure mass (some constraint has δ = 0: see ``bounds.split_failure``).
+
+    Returns:
+        (probabilities, losses), two arrays of the same length; the losses rise and come as ±ε; the probability under Q
+        of a loss l is its probability under P times e^{-l}. Rounded so that the pair dominates the exact one: an
+        upper bound. Each probability carries a relative error of up to four units of roundoff besides.
+
+    Raises:
+        InvalidParameter: when every constraint has δ > 0.
+
+    Source: Cadir-Najib-Shkel 2025, proof of Theorem 2, for any number of constraints.
+
+    >>> probabilities, losses = discrete_pair(MultiDP(((0.3, 0.0), (0.15, 0.02))))
+    >>> losses.tolist(), probabilities.round(4).tolist()
+    ([-0.3, -0.15, 0.15, 0.3], [0.1064, 0.3469, 0.4031, 0.1436])
+    """
+    worst = _mixture_of(cost, NUDGE)
+    if worst.atom:
+        raise InvalidParameter("cost must have a constraint with delta = 0: split its failure mass off first")
+    losses, probabilities = worst.atoms()
+    return probabilities, losses
+
+
+def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike) -> Floats:
+    """δ of the count-fold composition of mechanisms that satisfy every (ε, δ) constraint; CNS Conjecture 1.
+
+    Args:
+        constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
+        count: number of mechanisms k >= 1.
+        epsilon_global: ε >= 0 of the composition, any shape.
+
+    Returns:
+        Upper bounds on δ of the same shape. While the outcomes can be listed (two constraints: k < 2000) they are exact
+        to a relative error of about 1e-11, plus 4e-15 k ε_1 for the rounding of the losses; else they are the upper
+        side of a bracket on a grid (``multi_dp_bracket``).
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
+    >>> multi_dp_delta([(0.3, 0.0), (0.15, 0.02)], 20, [0.0, 1.0]).round(6).tolist()
+    [0.342327, 0.088664]
+    """
+    return multi_dp_bracket(constraints, count, epsilon_global)[1]
+
+
+def multi_dp_bracket(
+    constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike, *, cells: int = 16_000
+) -> tuple[Floats, Floats]:
+    """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified; arguments as there.
+
+    ``cells`` is the number of nodes of the grid that is used when there are too many outcomes to list.
+    """
+    count = validate.count(count=count)
+    x = np.asarray(epsilon_global, dtype=float)
+    bounds = []
+    for nudge in (-NUDGE, NUDGE):
+        worst = mixture(constraints, nudge=nudge)
+        rest = np.zeros(x.size)
+        if worst.epsilons:
+            parts, flat = [(_finite(worst), count)], x.ravel()
+            upper = nudge > 0
+            rest = upper_law(parts, cells).delta_upper(flat) if upper else lower_law(parts, cells).delta_lower(flat)
+            rest = np.where(flat >= sum_up({worst.epsilons[0]: count}), 0.0, rest)
+        log_survival = count * math.log1p(-worst.atom) if worst.atom < 1 else -math.inf
+        bounds.append((-math.expm1(log_survival) + math.exp(log_survival) * rest).reshape(x.shape))
+    return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
+
+
+def upper_law(parts: Parts, cells: int) -> LossLaw:
+    """A law that dominates the composition: all outcomes if they can be listed, else on a grid."""
+    return _listed_law(parts) if outcomes(parts) <= MOST_OUTCOMES else spread_law(parts, fitting_step(parts, cells))
+
+
+def lower_law(parts: Parts, cells: int) -> LossLaw | LabelLaw:
+    """A law that the composition dominates: all outcomes if they can be listed, else on a grid."""
+    return _listed_law(parts) if outcomes(parts) <= MOST_OUTCOMES else label_law(parts, fitting_step(parts, cells))
+
+
+@bound(
+    "multi_dp",
+    source="Cadir-Najib-Shkel 2025, Theorems 2, 3 and Conjecture 1 (proven: docs/regions.md)",
+    takes=(MultiDP, PureDP),
+)
+def multi_dp(charge: Charge) -> Curve:
+    """Optimal composition of costs with several constraints each, beside pure DP costs.
+
+    Exact to rounding while the outcomes can be listed, else a certified bracket.
+    """
+    if charge.count > MOST_COPIES:
+        raise NotApplicable(f"more than {MOST_COPIES:.0e} costs: too many for a grid")
+    return MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
+
+
+@dataclass(frozen=True)
+class MixtureCurve(Curve):
+    """The privacy profile of costs with finite loss laws, with a certified lower bound.
+
+    Args:
+        costs: the costs with their counts, none with an atom at infinity.
+        cells: of the grid on which the profile is bracketed when the outcomes are too many to list.
+    """
+
+    costs: Mapping[MultiDP | PureDP, int]
+    cells: int = 16_000
+
+    def parts(self, nudge: float) -> Parts:
+        """The mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
+        return [(_finite(_mixture_of(cost, nudge)), times) for cost, times in self.costs.items()]
+
+    @cached_property
+    def listed(self) -> bool:
+        """Whether the outcomes can be listed; otherwise they are bracketed."""
+        return outcomes(self.parts(NUDGE)) <= MOST_OUTCOMES
+
+    @cached_property
+    def upper(self) -> LossLaw:
+        """A law that dominates the exact one."""
+        return upper_law(self.parts(NUDGE), self.cells)
+
+    @cached_property
+    def lower(self) -> LossLaw | LabelLaw:
+        """A law that is dominated by the exact one."""
+        return lower_law(self.parts(-NUDGE), self.cells)
+
+    @cached_property
+    def epsilon_max(self) -> float:
+        """The answer for δ = 0."""
+        largest: Counter[float] = Counter()  # different costs may share their largest ε
+        for responses, times in self.parts(NUDGE):
+            largest[responses[0][0]] += times
+        return sum_up(largest)
+
+    @cached_property
+    def note(self) -> str:
+        """What was dropped."""
+        dropped = [pair for cost in self.costs for pair in _mixture_of(cost, 0.0).dropped]
+        listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
+        return f"inactive constraints dropped: {listed}" if dropped else ""
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bound on δ."""
+        x = np.asarray(epsilon, dtype=float)
+        values: Floats = np.where(x.ravel() >= self.epsilon_max, 0.0, self.upper.delta_upper(x.ravel()))
+        return values.reshape(x.shape)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on ε."""
+        d = np.asarray(delta, dtype=float)
+        found = smallest_where(lambda x: _log(self.delta(x)), _log(d.ravel() * (1 - SLACK)), self.epsilon_max)
+        return found.reshape(d.shape)
+
+    def answer(self, query: Query) -> Answer:
+        """Both bounds; a bracket is refined until it is narrow enough, or the next grid would take too long."""
+        if query.epsilon is None and query.delta == 0:  # the largest loss has a positive mass, however small
+            return Answer(self.epsilon_max, math.nextafter(self.epsilon_max, 0.0), self.note)
+        if self.listed:
+            return self.ask(query)
+        best, cells = Answer(math.inf, 0.0), COARSEST
+        while True:
+            start = time.monotonic()
+            finer = MixtureCurve(self.costs, cells).ask(query)
+            best = Answer(min(best.value, finer.value), max(best.lower or 0.0, finer.lower or 0.0), self.note)
+            now, cells = time.monotonic(), 2 * cells
+            if cells > FINEST or best.value - (best.lower or 0.0) <= query.rtol * best.value:
+                return best
+            if now + 4 * (now - start) > query.deadline:
+                note = "; ".join(filter(None, (self.note, "out of time before the bracket was narrow enough")))
+                return Answer(best.value, best.lower, note)
+
+    def ask(self, query: Query) -> Answer:
+        """Both bounds as they are, without refinement."""
+        if query.epsilon is not None:
+            at = np.array([query.epsilon])
+            return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
+        return Answer(float(self.epsilon(query.delta)), self._lower_epsilon(query.delta), self.note)
+
+    def _lower_epsilon(self, delta: float) -> float:
+        """An ε at which δ is certainly above the one asked for: found by the root finder, then checked."""
+        log_target = _log(np.array([delta]))
+        root = smallest_where(lambda x: _log(self.lower.delta_lower(x)), log_target, self.epsilon_max)[0]
+        candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
+        return float(candidates[self.lower.delta_lower(candidates) > delta].max(initial=0.0))
+
+
+def _log(values: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(values)
+    return logs
+
+
+def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
+    return mixture(cost.constraints if isinstance(cost, MultiDP) else [(cost.epsilon, 0.0)], nudge=nudge)
+
+
+def outcomes(parts: Parts) -> int:
+    """How many losses the composition would list."""
+    grid = common_grid(parts)
+    if grid is not None:
+        return 2 * sum(times * grid.nodes[responses[0][0]] for responses, times in parts) + 1
+    return math.prod(_outcomes(len(responses), times) for responses, times in parts)
+
+
+@cache
+def _outcomes(kinds: int, count: int) -> int:
+    """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is hopeless."""
+    if kinds == 1 and count <= 30_000:
+        return count + 1
+    if kinds == 2:
+        return (count + 1) ** 2
+    if count > 150 or kinds > 6:
+        return MOST_OUTCOMES**2
+    return sum((j + 1) ** 2 * _outcomes(kinds - 2, count - j) for j in range(count + 1))
+
+
+def composition_law(mixtures: Sequence[tuple[Mixture, int]]) -> LossLaw:
+    """The law of the summed finite losses of all mixtures, each taken ``count`` times independently.
+
+    The atoms at infinity are left aside: the law is conditional on none of them.
+
+    Raises:
+        NotApplicable: when there are more than MOST_OUTCOMES outcomes.
+    """
+    parts = [(_finite(worst), times) for worst, times in mixtures]
+    if outcomes(parts) > MOST_OUTCOMES:
+        raise NotApplicable("too many outcomes to list")
+    return _listed_law(parts)
+
+
+def _listed_law(parts: Parts) -> LossLaw:
+    grid = common_grid(parts)
+    if grid is not None:
+        return grid.law(parts)
+    total, *others = (_homogeneous(responses, times) for responses, times in parts)
+    for law in others:
+        total = product(total, law)
+    return total
+
+
+def _finite(worst: Mixture) -> Responses:
+    """The mixture without its atom at infinity."""
+    return _scaled(tuple(zip(worst.epsilons, worst.weights, strict=True)), 1 - worst.atom)
+
+
+def _scaled(responses: Responses, total: float) -> Responses:
+    return tuple((epsilon, weight / total) for epsilon, weight in responses)
+
+
+def _homogeneous(responses: Responses, count: int) -> LossLaw:
+    """The law of ``count`` draws from one mixture, conditional on finite losses."""
+    largest = count * responses[0][0]
+    loss_error = 16 * ROUNDOFF * largest
+    if len(responses) == 1:
+        plus, minus = signs(responses[0][0])
+        losses = responses[0][0] * np.arange(-count, count + 1.0, 2)
+        many = power(np.array([minus, plus]), count)
+        return LossLaw.sort(losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error)
+    if len(responses) == 2:
+        losses, masses = _double(responses, count)
+        return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error)
+    return _several(responses, count, loss_error)
+
+
+def _double(responses: Responses, count: int) -> tuple[Floats, Floats]:
+    """Losses and masses for two ε's, indexed [v, u] as in Theorem 3: the loss is ε1 (u + v - k) + ε2 (u - v).
+
+    The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1). So v is binomial, and
+    given v, u is the sum of two independent binomials over the steps with v = 1 and those with v = 0.
+    """
+    (epsilon1, weight1), (epsilon2, weight2) = responses
+    (plus1, minus1), (plus2, minus2) = signs(epsilon1), signs(epsilon2)
+    one, zero = weight1 * plus1 + weight2 * minus2, weight1 * minus1 + weight2 * plus2  # P[v step = 1], P[v step = 0]
+    of_v = power(np.array([zero, one]), count).masses
+    within_one = binomials(count, weight1 * plus1 / one, weight2 * minus2 / one)
+    within_zero = binomials(count, weight2 * plus2 / zero, weight1 * minus1 / zero)
+    masses = np.empty((count + 1, count + 1))
+    with np.errstate(under="ignore"):
+        for ones in range(count + 1):
+            row = np.convolve(within_one[ones, : ones + 1], within_zero[count - ones, : count - ones + 1])
+            masses[ones] = of_v[ones] * row
+    v, u = np.ogrid[: count + 1, : count + 1]
+    return epsilon1 * (u + v - count) + epsilon2 * (u - v), masses
+
+
+def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
+    """More than two ε's: j of the draws come from the first two, the others from the rest (Conjecture 1)."""
+    first, rest = responses[:2], responses[2:]
+    of_first, of_rest = (sum(weight for _, weight in some) for some in (first, rest))
+    picks = power(np.array([of_rest, of_first]), count).masses
+    first, rest = _scaled(first, of_first), _scaled(rest, of_rest)
+    laws = []
+    for j in range(count + 1):
+        inner = [_homogeneous(some, times) for some, times in ((first, j), (rest, count - j)) if times]
+        law = inner[0] if len(inner) == 1 else product(*inner)
+        laws.append((law.losses, picks[j] * law.masses))
+    losses, masses = (np.concatenate(columns) for columns in zip(*laws, strict=True))
+    return LossLaw.sort(losses, masses, (16 * len(responses) * count + 64) * ROUNDOFF, loss_error)

@@ -1,0 +1,104 @@
+"""Composition of Gaussian and discrete Gaussian mechanisms: exact, set-wise.
+
+Both classes have one pair that dominates in both directions, so the composition is the product of the pairs, in any
+order the analyst likes. Gaussians make one Gaussian of μ = sqrt(Σ μ²); discrete Gaussians of one scale and shift make
+one lattice law (``discrete_gaussian``); a mixture is δ(x) = E[δ_μ(x - L)] over the loss L of the lattice laws.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+import numpy as np
+
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import Curve, DeferredCurve, DeltaCurve, Floats, outward
+from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
+from dptopk.accounting.gaussian.pair import (
+    gaussian_curve,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_log_delta,
+    gaussian_mu,
+)
+from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
+from dptopk.errors import InvalidParameter
+
+__all__ = ["gaussian", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu", "total_mu"]
+
+# Most points of a product of lattice laws.
+_POINTS = 2**21
+
+
+def total_mu(charge: Charge) -> float:
+    """sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up; 0 when there are none."""
+    times = {cost.mu: times for cost, times in charge.of(GaussianDP).items()}
+    if not times:
+        return 0.0
+    top = max(times)  # scaled by the largest, so that no square overflows or the sum underflows
+    squares = sum_up(
+        [float(np.nextafter((mu / top) ** 2 * count * (1 + 1e-15), np.inf)) for mu, count in times.items()]
+    )
+    return float(outward(top * math.sqrt(squares), 1e-15))
+
+
+@bound(
+    "gaussian",
+    source="Balle-Wang 2018, Theorem 8; Dong-Roth-Su 2022, Corollary 3.3; discrete: lattice convolution",
+    takes=(GaussianDP, DiscreteGaussianDP),
+)
+def gaussian(charge: Charge) -> Curve:
+    """The product of all pairs, exact."""
+    mu = total_mu(charge)
+    if mu > 1e100:
+        raise NotApplicable("mu is too large")
+    groups = charge.of(DiscreteGaussianDP)
+    if not groups:
+        return gaussian_curve(mu)
+    try:
+        if len(groups) == 1 and not mu:
+            ((cost, times),) = groups.items()
+            return discrete_gaussian_curve(cost.scale, cost.shift, times)
+        widths = [cost.scale * math.sqrt(times) for cost, times in groups.items()]
+        if max(widths) > LISTED or math.prod(78 * width + 3 for width in widths) > _POINTS:
+            raise NotApplicable("the lattices of different discrete Gaussians have too many points together")
+        for cost, times in groups.items():
+            discrete_gaussian_curve(cost.scale, cost.shift, times)  # refuses what cannot be listed
+    except InvalidParameter as reason:
+        raise NotApplicable(str(reason)) from None
+    return DeferredCurve(lambda: _mixed(mu, groups))
+
+
+def _mixed(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
+    law = reduce(_product, (lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items()))
+    if not mu:
+        return listed_curve(law)
+    return DeltaCurve(lambda epsilon: _expected_log_delta(epsilon, mu, law), exact=float(law.log_error.max()) < 3e-11)
+
+
+def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
+    """The law of the sum of two independent losses."""
+    losses, log_masses, log_error = (
+        np.add.outer(getattr(one, name), getattr(other, name)).ravel() for name in ("losses", "log_masses", "log_error")
+    )
+    tail = one.tail + other.tail + 1e-310 * losses.size  # e^-715 < 1e-310
+    order = np.argsort(losses, kind="stable")
+    order = order[log_masses[order] > -715]
+    return LatticeLaw(losses[order], log_masses[order], log_error[order] + 1e-15 * np.abs(log_masses[order]), tail)
+
+
+def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
+    """Logarithm of E[δ_μ(ε - L)] + tail, rounded up: every loss is moved up by its rounding error."""
+    upper_losses = law.losses + 1e-14 * float(np.abs(law.losses).max())
+    weights = law.log_masses + law.log_error
+    sums = [float(np.logaddexp.reduce(weights + _profile(x - upper_losses, mu))) for x in epsilon]
+    return np.minimum(np.logaddexp(np.array(sums) + 2e-13, math.log(law.tail)), 0.0)
+
+
+def _profile(x: Floats, mu: float) -> Floats:
+    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of the pair."""
+    values = gaussian_log_delta(np.abs(x), mu)
+    with np.errstate(divide="ignore", under="ignore"):
+        below = np.log(-np.expm1(np.minimum(x, 0.0)) + np.exp(np.minimum(x, 0.0) + values)) + 4e-16
+    return np.where(x < 0, np.minimum(below, 0.0), values)

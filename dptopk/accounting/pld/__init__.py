@@ -1,0 +1,1 @@
+"""Privacy loss distributions: finite laws of the privacy loss, exact and on lattices; no bound is registered here."""

@@ -1,0 +1,457 @@
+"""Products of privacy loss distributions on a uniform grid: certified from above and from below.
+
+A product of dominating pairs has the privacy profile δ(x) = E[(1 - e^{x - L})_+], with L the sum of independent losses
+(docs/theorems.md, Theorem A: adaptive and set-wise compositions cost no more). Here L is brought onto the grid
+``step``·Z:
+
+* from above by splitting each loss atom between its two grid neighbours so that its mass under P and under Q stay
+  (the chord of (1 - v u)_+ in u = e^{-loss}): a second-order error;
+* from below by taking off a bound on what splitting can have added (``splitting_gap``), of second order as well;
+* or, for a few pairs, by rounding losses down. Different ε's that lie close together are first merged into one pair,
+  by revealing only how many of their answers were true: post-processing, hence a lower bound.
+
+The grid distributions are multiplied as characteristic functions after exponential tilting: the masses kept are
+a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the smallest δ loses no digits. All errors are
+gathered in one number, ``error``, a bound on Σ_i |a_i - computed a_i|: rounding, aliasing (Chernoff bounds), atoms cut
+off. Mass a anywhere changes δ(x) by at most a·F(x) with
+
+    F(x) = max_l e^{K - θ l} (1 - e^{x - l}) = e^{K - θ x} (θ / (1 + θ))^θ / (1 + θ),
+
+so that δ(x) computed from the masses is off by at most error·F(x).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.accounting.curves import Floats
+from dptopk.accounting.pld.loss_curve import EPS, LossCurve
+
+__all__ = [
+    "LossDistribution",
+    "Pairs",
+    "best_tilt",
+    "discrete_pair",
+    "log_peak",
+    "merged_responses",
+    "product",
+    "randomised_response",
+    "splitting_gap",
+]
+
+Indices = NDArray[np.int64]
+
+# Bound on the aliased mass of a product, in the tilted measure.
+ALIASED = 1e-12
+# Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.
+SNAP = 1e-9
+# Rows handled together, and the grid cells they come from.
+BLOCK, CELLS = 64, 8
+# A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
+FFT_WORTH = 2
+# A modulus at which a frequency is given up.
+FAINT = 1e-20
+# An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
+FFT_ERROR = 8.0
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Independent dominating pairs with finitely many losses.
+
+    Attributes:
+        losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for an absent atom.
+        count: every row is taken this many times.
+        log_error: bound on the error of each log mass, a number or an array of their shape.
+        loss_error: bound on the absolute error of each loss.
+        error: bound on the mass missing from or misplaced in each row, under the tilt it will be used with.
+    """
+
+    losses: Floats
+    log_masses: Floats
+    count: int = 1
+    log_error: float | Floats = 0.0
+    loss_error: float = 0.0
+    error: float = 0.0
+
+    def log_mgf(self, tilt: float) -> float:
+        """K(θ) = ln E[e^{θ L}], summed over all rows and counts."""
+        return self.count * math.fsum(_log_sum(self.log_masses + tilt * self.losses))
+
+    def moments(self, tilt: float) -> tuple[float, float]:
+        """Mean and variance of the total loss under the tilt."""
+        exponents = self.log_masses + tilt * self.losses
+        weights = np.exp(exponents - _log_sum(exponents)[:, None])
+        means = (weights * self.losses).sum(axis=1)
+        variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
+        return self.count * float(means.sum()), self.count * float(variances.sum())
+
+
+def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
+    """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
+    e = np.asarray(epsilons, dtype=float)[:, None]
+    log_p = -np.log1p(np.exp(-e))
+    return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
+
+
+def discrete_pair(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
+    """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
+    error = log_error if isinstance(log_error, float) else log_error[None, :]
+    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error)
+
+
+def merged_responses(epsilons: Floats) -> Pairs:
+    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε + ln 2) <= 700.
+
+    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a bound from below.
+    """
+    small = np.exp(-np.asarray(epsilons, dtype=float))
+    masses = np.ones(1)
+    for lie, truth in zip(small / (1 + small), 1 / (1 + small), strict=True):
+        masses = np.convolve(masses, (lie, truth))
+    log_masses = np.log(masses)
+    error = 4 * EPS * (len(masses) + 700)
+    pair = discrete_pair(log_masses - log_masses[::-1], log_masses, log_error=error)
+    return replace(pair, loss_error=2 * error)
+
+
+def _log_sum(exponents: Floats) -> Floats:
+    """Ln Σ e^t along the last axis."""
+    top = exponents.max(axis=-1)
+    sums: Floats = top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
+    return sums
+
+
+def log_peak(tilt: float) -> float:
+    """Ln of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1 + θ); 0 at θ = 0."""
+    return -tilt * math.log1p(1 / tilt) - math.log1p(tilt) if tilt > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class LossDistribution:
+    """A product of pairs on the grid, tilted.
+
+    Attributes:
+        step: grid step.
+        first: losses are step · (first + i).
+        masses: shape (n,): the tilted masses a_i; P[L = x_i] = a_i e^{log_scale - tilt · x_i}.
+        tilt, log_scale: θ and K(θ).
+        error: bound on Σ |a_i - true a_i|, mass left out or put elsewhere included.
+        log_error: bound on the error of ``log_scale`` and the exponents.
+        shift: bound on the rounding of the losses.
+        side: 1 when the exact grid product is an upper bound, -1 when it is a lower bound.
+    """
+
+    step: float
+    first: int
+    masses: Floats
+    tilt: float
+    log_scale: float
+    error: float
+    log_error: float
+    shift: float
+    side: int
+
+    @property
+    def losses(self) -> Floats:
+        """The grid points, shape (n,)."""
+        return self.step * (self.first + np.arange(self.masses.size, dtype=float))
+
+    @property
+    def log_masses(self) -> Floats:
+        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``bounded_mean``)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
+
+    def pairs(self) -> Pairs:
+        """This product as one pair; its errors come along."""
+        kept = self.masses > 0
+        pair = discrete_pair(self.losses[kept], self.log_masses[kept], log_error=self.log_error)
+        return replace(pair, loss_error=self.shift, error=self.error)
+
+    @cached_property
+    def _curve(self) -> LossCurve:
+        """The privacy profile of the computed masses, without ``error``."""
+        kept = self.masses > 0
+        x = self.losses[kept]
+        return LossCurve(x, self.log_masses[kept], log_error=self.log_error, loss_error=self.shift)
+
+    def log_unit(self, x: float) -> float:
+        """Ln F(x): how much a unit of tilted mass can change δ(x)."""
+        return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
+
+    def delta(self, epsilon: float, side: int | None = None) -> float:
+        """δ at one ε: a bound on that of the exact grid product, upper or lower by ``side`` (None: this product's)."""
+        slack = self.error * _exp(self.log_unit(epsilon)) * (1 + 1e-9)
+        if (side or self.side) > 0:
+            return min(float(self._curve.delta(epsilon)) + slack, 1.0)
+        return max(float(self._curve.delta_lower(epsilon)) - slack, 0.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε with δ(ε) <= delta: a bound on that of the exact product, upper or lower by ``side``."""
+        if self.side > 0:
+            # F falls: the slack at the first guess covers that at the larger ε found with it.
+            guess = float(self._curve.epsilon(delta))
+            slack = self.error * _exp(self.log_unit(guess)) * (1 + 1e-9)
+            return float(self._curve.epsilon(delta - slack)) if delta > slack else math.inf
+        guess = float(self._curve.epsilon_lower(delta))
+        slack = 2 * self.error * _exp(self.log_unit(guess))
+        found = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
+        return found if self.error * _exp(self.log_unit(found)) <= slack * (1 - 1e-9) else 0.0
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Pairs on the grid: tilted masses at integer multiples of the step, each row summing to 1."""
+
+    indices: Indices
+    masses: Floats
+    count: int
+    log_scale: float  # summed over rows, for one copy
+    error: float  # of all rows and copies, in total variation of the tilted product
+    shift: float  # rounding of the total loss
+    noise: float  # Σ E[(grid point - loss)²] of a split, over all rows and copies
+
+
+def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _Placed:
+    """Bring losses onto the grid: split (side = 1, see the module docstring) or rounded down (side = -1).
+
+    A ``twist`` s multiplies each part of a split by e^{s (grid point - loss)}.
+    """
+    rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
+    if side > 0:
+        below = np.floor(pairs.losses / step)
+        rest = np.clip(pairs.losses - below * step, 0.0, step)
+        # p_b = p (1 - e^{-rest}) / (1 - e^{-step}), p_a = p e^{-rest} (1 - e^{rest - step}) / (1 - e^{-step})
+        with np.errstate(divide="ignore"):
+            log_whole = np.log(-np.expm1(-step))
+            up = pairs.log_masses + np.log(-np.expm1(-rest)) - log_whole
+            down = pairs.log_masses - rest + np.log(-np.expm1(rest - step)) - log_whole
+        moves = np.hstack([-rest, step - rest])
+        indices, log_masses = np.hstack([below, below + 1]), np.hstack([down, up]) + twist * moves
+    else:
+        # A loss that misses a grid point from below by rounding alone is taken to be there; the shift pays for it.
+        rounding += SNAP * step
+        indices, log_masses, moves = np.floor(pairs.losses / step + SNAP), pairs.log_masses, np.zeros(1)
+    exponents = log_masses + (tilt * step) * indices
+    log_mgf = _log_sum(exponents)
+    masses = np.exp(exponents - log_mgf[:, None])
+    largest = float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max()) + tilt * step * np.abs(indices).max()
+    rows = pairs.count * masses.shape[0]
+    relative = float(np.max(pairs.log_error)) + EPS * (8 + 4 * largest + masses.shape[1]) + abs(twist) * rounding
+    return _Placed(
+        indices=indices.astype(np.int64),
+        masses=masses,
+        count=pairs.count,
+        log_scale=math.fsum(log_mgf),
+        error=rows * (relative + pairs.error * math.exp(abs(twist) * step)),
+        shift=rows * (rounding + 2 * EPS * step),
+        noise=pairs.count * float((masses * moves**2).sum()),
+    )
+
+
+def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twist: float = 0.0) -> LossDistribution:
+    """The product of all pairs on the grid ``step``·Z, from above (side = 1) or from below (side = -1).
+
+    Args:
+        pairs: at least one.
+        step: grid step > 0.
+        tilt: θ >= 0 of the exponential change of measure; any value is sound, ``best_tilt`` gives a sharp one.
+        side: 1 or -1.
+        twist: s; then the masses are E[e^{s (L' - L)}; L' = x_i], with L' the loss on the grid (``splitting_gap``).
+    """
+    placed = [_place(item, step, tilt, side, twist) for item in pairs]
+    low, high, aliased = _window(placed)
+    length = _fast_length(high - low + 1)
+    spectrum = _Spectrum(length)
+    for item in placed:
+        spectrum.multiply(item)
+    masses = np.roll(np.fft.irfft(spectrum.values(), length), -(low % length))
+    # Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over sqrt(n).
+    numerical = math.sqrt(length) * (spectrum.error + FFT_ERROR * math.log2(length + 1) * EPS)
+    log_scale = math.fsum(item.count * item.log_scale for item in placed)
+    shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * max(abs(low), abs(high))
+    return LossDistribution(
+        step=step,
+        first=low,
+        masses=np.maximum(masses, 0.0),
+        tilt=tilt,
+        log_scale=log_scale,
+        error=1.1 * (numerical + math.fsum(item.error for item in placed)) + aliased,
+        log_error=4 * EPS * (abs(log_scale) + tilt * step * max(abs(low), abs(high)) + 8),
+        shift=shift,
+        side=side,
+    )
+
+
+def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callable[[float], float]:
+    """How much splitting can have added: a function of ε that bounds δ'(ε) - δ(ε) from above.
+
+    With L' the loss on the grid, E = L' - L and u = e^{-L}, E[e^{-L'} | L] = u. So the convex (1 - e^x u)_+ gains
+
+        δ'(x) - δ(x) = E[(1 - e^{x - L'})_+; L <= x] + E[(e^{x - L'} - 1)_+; L > x].
+
+    In the first term E >= L' - x, in the second -E >= x - L'. Chernoff: for every s > 0 the indicators are at most
+    e^{s (E - (L' - x))} and e^{-s (E - (L' - x))}, and E[e^{±sE}; L' = c] are two more products on the same grid.
+    With s about sqrt(2) / std(E) this is some five times what splitting adds, and of second order in the step too.
+    """
+    noise = math.fsum(_place(item, step, tilt, 1).noise for item in pairs)
+    twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
+    twist = min(twist, 30 / step)
+    if twist <= 1 + tilt:
+        return lambda x: math.inf  # noqa: ARG005
+    right, left = (product(pairs, step=step, tilt=tilt, side=1, twist=sign * twist) for sign in (1, -1))
+
+    def gap(x: float) -> float:
+        at = x + right.shift + left.shift
+        total = 0.0
+        # (products, distances d >= 0 from x, exponent r): Σ a e^{-r d} (1 - e^{-d}), in units of e^{K - θ x}.
+        for part, distance, rate in (
+            (right, right.losses - at, tilt + twist),
+            (left, at - left.losses, twist - tilt - 1),
+        ):
+            near = (distance > 0) & (rate * distance < 745)
+            d = distance[near]
+            unit = _exp(part.log_scale - tilt * at + part.log_error)
+            total += unit * (float(part.masses[near] @ (np.exp(-rate * d) * -np.expm1(-d))) + 1e-300)
+            total += unit * part.error * math.exp(log_peak(rate))
+        return total * (1 + 1e-9)
+
+    return gap
+
+
+def _fast_length(n: int) -> int:
+    """An even length of at least n that FFTs like."""
+    from scipy.fft import next_fast_len
+
+    length = int(next_fast_len(max(n, 2), real=True))
+    return length if length % 2 == 0 else _fast_length(length + 1)
+
+
+def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
+    """First and last grid index worth keeping, and a bound on the tilted mass outside (Chernoff, both sides)."""
+    placed = list(placed)
+    least = sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed)
+    most = sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed)
+    means = [(item.masses * item.indices).sum(axis=1) for item in placed]
+    mean = math.fsum(item.count * float(m.sum()) for item, m in zip(placed, means, strict=True))
+    variance = math.fsum(
+        item.count * float((item.masses * (item.indices - m[:, None]) ** 2).sum())
+        for item, m in zip(placed, means, strict=True)
+    )
+    deviation = math.sqrt(variance) + 1e-9
+    ends = []
+    for sign in (-1, 1):
+        # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 / ALIASED)) / s.
+        reaches = []
+        for s in np.geomspace(0.3, 30, 24) / deviation:
+            cumulant = 0.0
+            for item, m in zip(placed, means, strict=True):
+                exponents = sign * s * (item.indices - m[:, None])
+                with np.errstate(divide="ignore"):
+                    cumulant += item.count * math.fsum(_log_sum(np.log(item.masses) + exponents))
+            reaches.append((cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / s)
+        ends.append(mean + sign * (min(reaches) * (1 + 1e-9) + 1))
+    low, high = max(least, math.floor(ends[0])), min(most, math.ceil(ends[1]))
+    return low, high, 0.0 if (low, high) == (least, most) else ALIASED
+
+
+class _Spectrum:
+    """A product of characteristic functions at the frequencies 0 .. n/2 of a grid of n points.
+
+    No factor exceeds 1, so a frequency at which the product has become FAINT stays so: it is given up, as 0. Sums of
+    many losses are smooth; after a few dozen factors few frequencies are left.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._roots = np.exp(-2j * np.pi / length * np.arange(length))
+        self._active = np.arange(length // 2 + 1)
+        self._values = np.ones(self._active.size, dtype=complex)
+        self.error = FAINT  # bound on the absolute error at any frequency
+
+    def values(self) -> NDArray[np.complex128]:
+        """The product at all frequencies."""
+        full = np.zeros(self._length // 2 + 1, dtype=complex)
+        full[self._active] = self._values
+        return full
+
+    def multiply(self, item: _Placed) -> None:
+        """Multiply by the characteristic functions of all rows, to the power count."""
+        for rows in _blocks(item.indices[:, 0]):
+            points, place = np.unique(item.indices[rows], return_inverse=True)
+            place = place.reshape(rows.size, -1)
+            if rows.size == 1 and points.size * self._active.size > FFT_WORTH * self._length:
+                self._by_fft(item.indices[rows[0]], item.masses[rows[0]], item.count)
+                continue
+            weights = np.zeros((rows.size, points.size))
+            np.add.at(weights, (np.arange(rows.size)[:, None], place), item.masses[rows])
+            basis = self._roots[(points[:, None] % self._length) * self._active % self._length]
+            # A real matrix times a complex one: twice as fast on the pairs (real, imaginary).
+            factors = (weights @ basis.view(float)).view(complex)
+            self._factor(np.multiply.reduce(factors, axis=0), item.count, rows.size * (points.size + 16) * EPS)
+
+    def _by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
+        dense = np.bincount(indices % self._length, masses, minlength=self._length)
+        norm = math.sqrt(self._length) * min(float(np.linalg.norm(dense)), 1.0)
+        error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
+        self._factor(np.fft.rfft(dense)[self._active], count, error)
+
+    def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
+        self._values = self._values * _power(factor, count)
+        self.error += count * (error + 4 * EPS)
+        alive = np.abs(self._values) > FAINT
+        if 2 * np.count_nonzero(alive) < alive.size:
+            self._active, self._values = self._active[alive], self._values[alive]
+
+
+def _blocks(cells: Indices) -> list[Indices]:
+    """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled order."""
+    order = np.argsort(cells, kind="stable")
+    rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])
+    groups = np.split(order, np.flatnonzero(np.diff(rank // CELLS)) + 1)
+    blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / BLOCK))]
+    # Losses of different sizes together make the spectrum faint sooner.
+    return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
+
+
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+    """Integer power by repeated squaring; with |base| <= 1 its error is at most exponent · (that of base + 4 EPS)."""
+    result = np.ones_like(base)
+    while exponent:
+        if exponent & 1:
+            result = result * base
+        exponent >>= 1
+        if exponent:
+            base = base * base
+    return result
+
+
+class _HasLogMgf(Protocol):
+    def log_mgf(self, tilt: float) -> float: ...
+
+
+def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None) -> float:
+    """The θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for: there the masses should be centred."""
+    from scipy.optimize import minimize_scalar
+
+    def objective(log_tilt: float) -> float:
+        tilt = math.exp(log_tilt)
+        log_scale = math.fsum(item.log_mgf(tilt) for item in pairs) + log_peak(tilt)
+        if epsilon is not None:
+            return log_scale - tilt * epsilon
+        return (log_scale - math.log(delta or 1e-300)) / tilt
+
+    found = minimize_scalar(objective, bounds=(-14, 9), method="bounded", options={"xatol": 0.02})
+    return math.exp(float(found.x))

@@ -1,0 +1,253 @@
+"""Optimal composition of pure DP costs with different ε's: exact for few outcomes, approximate for any number.
+
+Exact computation is #P-complete (Murtagh-Vadhan 2016, Theorem 1.6). With distinct ε's in counts n_1, n_2, ... the
+composition has ∏ (n_i + 1) outcomes, in place of 2^k; beyond that a grid brackets the optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.curves import Answer, Curve, Floats, Query
+from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.loss_curve import EPS, Deferred, LossCurve
+from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
+from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
+from dptopk.errors import InvalidParameter
+
+__all__ = [
+    "optimal_dp_approx",
+    "optimal_dp_approx_epsilon",
+    "optimal_dp_bracket",
+    "optimal_dp_exact",
+    "optimal_dp_exact_delta",
+    "optimal_dp_exact_epsilon",
+]
+
+# Outcomes that the exact formula lists at most: about a second, and 150 MB.
+MOST_TERMS = 2_000_000
+# Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
+MOST_COPIES = 10**9
+# Above this ε a grid is pointless.
+LARGEST = 1e5
+
+
+def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], epsilon_global: ArrayLike) -> Floats:
+    """Smallest δ such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
+
+    Args:
+        epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
+        epsilon_global: ε_g >= 0, an array of any shape.
+
+    Returns:
+        δ, of the shape of ``epsilon_global``: exact, rounded up.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or more than MOST_TERMS outcomes.
+
+    Source: Murtagh-Vadhan 2016, Theorem 1.5, summed over counts in place of subsets.
+
+    >>> float(optimal_dp_exact_delta([0.5, 1.0], 0.2))  # (e^1.5 - e^0.2 + e^1 - e^0.7) / ((1 + e^0.5) (1 + e^1))
+    0.40257...
+    """
+    return _exact(_counts(epsilons)).delta(array_of(epsilon_global=epsilon_global))
+
+
+def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], delta: ArrayLike) -> Floats:
+    """Smallest ε_g such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
+
+    Arguments, errors and source as for ``optimal_dp_exact_delta``; ``delta`` >= 0 is an array of any shape.
+
+    >>> float(optimal_dp_exact_epsilon({0.5: 1, 1.0: 1}, 0.0))
+    1.5
+    """
+    return _exact(_counts(epsilons)).epsilon(array_of(delta=delta))
+
+
+def _counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:
+    """ε's with counts, validated; equal ones gathered."""
+    items = epsilons.items() if isinstance(epsilons, Mapping) else ((epsilon, 1) for epsilon in epsilons)
+    counts: Counter[float] = Counter()
+    for epsilon, times in items:
+        counts[validate.positive(epsilons=epsilon)] += validate.count(epsilons=times)
+    if not counts:
+        raise InvalidParameter("epsilons must not be empty")
+    return dict(counts)
+
+
+def terms(counts: Mapping[float, int]) -> int:
+    """How many outcomes the exact formula lists."""
+    return math.prod(times + 1 for times in counts.values())
+
+
+def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
+    """The curve of the product of binomial losses, all outcomes listed."""
+    if terms(counts) > MOST_TERMS:
+        raise InvalidParameter(f"epsilons must have at most {MOST_TERMS} outcomes, got {terms(counts)}")
+    losses, log_masses, error = np.zeros(1), np.zeros(1), np.zeros(1)
+    for epsilon, times in counts.items():
+        log_weights, weight_error = log_binomial_pmf(times, epsilon)
+        losses = np.add.outer(losses, np.arange(-times, times + 1, 2) * epsilon).ravel()
+        log_masses = np.add.outer(log_masses, log_weights).ravel()
+        error = np.add.outer(error, weight_error).ravel()
+    order = np.argsort(losses, kind="stable")
+    total = sum_up(counts)
+    return LossCurve(
+        losses[order],
+        log_masses[order],
+        log_error=(error + len(counts) * EPS * np.abs(log_masses))[order],
+        loss_error=2 * len(counts) * EPS * total,
+        epsilon_max=total,
+        exact=attained,
+    )
+
+
+@bound(
+    "optimal_dp_exact",
+    source="Murtagh-Vadhan 2016, Theorem 1.5; set-wise by Theorem A (docs/theorems.md)",
+    takes=(PureDP, BoundedRange, MultiDP),
+)
+def optimal_dp_exact(charge: Charge) -> Curve:
+    """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
+    counts = pure_epsilons(charge)
+    if terms(counts) > MOST_TERMS:
+        raise NotApplicable(f"more than {MOST_TERMS:.0e} outcomes to list; optimal_dp_approx brackets the optimum")
+    return Deferred(lambda: _exact(counts, attained=all_pure(charge)))
+
+
+def optimal_dp_approx_epsilon(
+    epsilons: Mapping[float, int] | Sequence[float], delta: float, *, eta: float = 0.01
+) -> float:
+    """Upper bound ε* on the optimal ε_g, at most OptComp(ε_1, ..., ε_k, e^{-η/2} δ) + η (up to rounding).
+
+    Each ε_i is rounded *up* to a multiple of η/k, and the result composed exactly on that grid. The published proof
+    rounds down, which yields a lower bound; with rounding up, Lemma 5.3 gives the guarantee stated.
+
+    Args:
+        epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
+        delta: in (0, 1).
+        eta: η > 0, the additive error in ε_g; time grows like (Σ ε_i) k² / η at worst.
+
+    Returns:
+        ε*: an upper bound, with a relative error in δ of about 1e-8 from rounding.
+
+    Source: Murtagh-Vadhan 2016, Theorem 1.7, with the direction of rounding mended.
+
+    >>> 2.07906 < optimal_dp_approx_epsilon([0.1] * 25, 1e-6, eta=0.01) < 2.08906
+    True
+    """
+    from dptopk.accounting.pld.lattice import best_tilt, product, randomised_response
+
+    counts = _counts(epsilons)
+    delta = validate.probability(delta=delta, allow_zero=False)
+    step = validate.positive(eta=eta) / sum(counts.values())
+    rounded: Counter[float] = Counter()
+    for epsilon, times in counts.items():
+        rounded[math.ceil(epsilon / step * (1 + 4 * EPS)) * step] += times
+    by_count: dict[int, list[float]] = {}
+    for epsilon, times in rounded.items():
+        by_count.setdefault(times, []).append(epsilon)
+    pairs = [randomised_response(np.array(group), times) for times, group in by_count.items()]
+    found = product(pairs, step=step, tilt=best_tilt(pairs, delta=delta), side=1).epsilon(delta)
+    return min(found, sum_up(counts))
+
+
+def optimal_dp_bracket(
+    epsilons: Mapping[float, int] | Sequence[float],
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    rtol: float = 1e-3,
+    max_seconds: float = 10.0,
+) -> tuple[float, float]:
+    """(lower, upper) around the optimal ε_g at ``delta``, or around the optimal δ at ``epsilon``.
+
+    Losses are split on a grid so that the mass under either distribution stays, an error of second order in the step;
+    so a far coarser grid does than for ``optimal_dp_approx_epsilon`` (docs/theorems.md, lattice brackets).
+
+    Args:
+        epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
+        delta: in [0, 1); exactly one of delta and epsilon is given.
+        epsilon: ε_g >= 0.
+        rtol: width of the bracket, relative to the upper end, at which refinement stops.
+        max_seconds: time after which it stops anyway; the bracket is then wider, and still holds.
+
+    >>> lower, upper = optimal_dp_bracket([0.1] * 20 + [0.12] * 5, delta=1e-6)
+    >>> 0 <= upper - lower <= 1e-3 * upper
+    True
+    """
+    import time
+
+    if (delta is None) == (epsilon is None):
+        raise InvalidParameter("give exactly one of delta and epsilon")
+    query = Query(
+        delta=0.0 if delta is None else validate.probability(delta=delta),
+        epsilon=None if epsilon is None else validate.nonnegative(epsilon=epsilon),
+        rtol=validate.positive(rtol=rtol),
+        deadline=time.monotonic() + validate.positive(max_seconds=max_seconds),
+    )
+    answer = BracketCurve(_counts(epsilons), attained=True).answer(query)
+    return answer.lower or 0.0, answer.value
+
+
+@dataclass(frozen=True)
+class BracketCurve(Curve):
+    """Brackets of the optimal composition, one query at a time.
+
+    Args:
+        counts: ε's with counts.
+        attained: whether the lower bound may be reported.
+    """
+
+    counts: Mapping[float, int]
+    attained: bool
+
+    def answer(self, query: Query) -> Answer:
+        """The certified bracket."""
+        from dptopk.accounting.pld.dominating_pairs import certified_bracket
+
+        largest = sum_up(self.counts)
+        if query.epsilon is None and query.delta <= 0:
+            return Answer(largest, largest * (1 - 4 * EPS) if self.attained else None)
+        if query.epsilon is not None and query.epsilon >= largest:
+            return Answer(0.0, 0.0)
+        charge = Charge({PureDP(epsilon): times for epsilon, times in self.counts.items()})
+        found = certified_bracket(charge, query)
+        return Answer(found.upper, found.lower if self.attained else None, found.note)
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bounds on δ, a bracket each."""
+        x = np.asarray(epsilon, dtype=float)
+        values = [self.answer(Query(epsilon=float(each))).value for each in x.ravel()]
+        return np.array(values).reshape(x.shape)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bounds on ε, a bracket each."""
+        d = np.asarray(delta, dtype=float)
+        values = [self.answer(Query(delta=float(each))).value for each in d.ravel()]
+        return np.array(values).reshape(d.shape)
+
+
+@bound(
+    "optimal_dp_approx",
+    source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
+    takes=(PureDP, BoundedRange, MultiDP),
+)
+def optimal_dp_approx(charge: Charge) -> Curve:
+    """A certified bracket of the optimal composition of any number of different ε's."""
+    counts = pure_epsilons(charge)
+    if max(counts) < 1e-100:
+        raise NotApplicable("epsilons so small that their squares underflow")
+    if max(counts) > LARGEST:
+        raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
+    if max(counts.values()) > MOST_COPIES:
+        raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
+    return BracketCurve(counts, attained=all_pure(charge))

@@ -1,0 +1,160 @@
+"""Composition through concentrated DP: sums of zCDP and CDP parameters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk import _validate as validate
+from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.conversions import implied
+from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
+from dptopk.accounting.renyi.composition import renyi_curve
+from dptopk.accounting.renyi.log_mgf import ChernoffCurve
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
+from dptopk.errors import InvalidParameter
+
+__all__ = ["cdp_epsilon", "setwise_cdp", "setwise_zcdp", "zcdp_curve", "zcdp_epsilon", "zcdp_rho", "zcdp_total"]
+
+ALL_COSTS = (PureDP, BoundedRange, MultiDP, GaussianDP, DiscreteGaussianDP, ZCDP, CDP)
+
+
+def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
+    """(ξ, ρ) of everything in a charge without failure mass: sums, rounded up.
+
+    Args:
+        charge: the costs.
+        exact: use the smallest ρ of each class (docs/zcdp-constants.md) in place of the published ε²/8 and ε²/2.
+
+    Raises:
+        NotApplicable: when a cost implies no zCDP.
+
+    >>> zcdp_total(Charge({BoundedRange(0.2): 4, ZCDP(0.5): 1}))[1].__round__(9)
+    0.52
+    """
+    xis: dict[float, int] = {}
+    rhos: dict[float, int] = {}
+    for cost, times in charge:
+        zcdp = implied(cost).exact_zcdp if exact else implied(cost).zcdp
+        if zcdp is None:
+            raise NotApplicable(f"{type(cost).__name__} implies no zCDP")
+        xi, rho = zcdp(cost)
+        xis[xi] = xis.get(xi, 0) + times
+        rhos[rho] = rhos.get(rho, 0) + times
+    return sum_up(xis), sum_up(rhos)
+
+
+def cdp_total(charge: Charge) -> tuple[float, float]:
+    """(Σ μ, Σ τ²) of everything in a charge without failure mass, rounded up.
+
+    Raises:
+        NotApplicable: when a cost implies no CDP.
+    """
+    mus: dict[float, int] = {}
+    squares: dict[float, int] = {}
+    for cost, times in charge:
+        cdp = implied(cost).cdp
+        if cdp is None:
+            raise NotApplicable(f"{type(cost).__name__} implies no CDP")
+        mu, tau = cdp(cost)
+        square = math.nextafter(tau * tau * (1 + 1e-15), math.inf)
+        mus[mu] = mus.get(mu, 0) + times
+        squares[square] = squares.get(square, 0) + times
+    return sum_up(mus), sum_up(squares)
+
+
+def zcdp_epsilon(delta: ArrayLike, rho: ArrayLike, xi: ArrayLike = 0.0) -> Floats:
+    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma 2.3); rounded up.
+
+    Args:
+        delta: in (0, 1); all three are arrays that broadcast.
+        rho: >= 0.
+        xi: >= 0.
+
+    >>> float(zcdp_epsilon(1e-6, 100 * 0.1**2 / 8).round(3))
+    2.753
+    """
+    rho = np.asarray(rho, dtype=float)
+    log_inverse = -np.log(np.asarray(delta, dtype=float))
+    return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))
+
+
+def cdp_epsilon(delta: ArrayLike, mu: ArrayLike, tau: ArrayLike) -> Floats:
+    """ε = μ + τ sqrt(2 ln(1/δ)) of a (μ, τ)-CDP mechanism (CR Lemma 3.3 with one mechanism); rounded up.
+
+    Args:
+        delta: in (0, 1); all three are arrays that broadcast.
+        mu: >= 0; of a composition Σ μ_i.
+        tau: >= 0; of a composition sqrt(Σ τ_i²).
+    """
+    log_inverse = -np.log(np.asarray(delta, dtype=float))
+    return np.asarray(outward(mu + np.asarray(tau, dtype=float) * np.sqrt(2 * log_inverse)))
+
+
+def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
+    """The curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12), minimised over the order.
+
+    >>> float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6).round(3))
+    2.419
+    """
+    return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
+
+
+def zcdp_rho(epsilon: float, delta: float, *, conversion: str = "bs16") -> float:
+    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by the conversion; rounded down.
+
+    Args:
+        epsilon: > 0.
+        delta: in (0, 1).
+        conversion: "bs16", ρ + 2 sqrt(ρ ln(1/δ)) = ε, solved in closed form, or "cks20", the tighter one.
+
+    >>> round((25 / (2 * zcdp_rho(2.07906, 1e-6))) ** 0.5, 2)
+    13.1
+    """
+    epsilon = validate.positive(epsilon=epsilon)
+    log_inverse = -np.log(validate.probability(delta=delta, allow_zero=False))
+    validate.member(("bs16", "cks20"), conversion=conversion)
+    # sqrt(ρ) = sqrt(L + ε) - sqrt(L), without cancellation.
+    low = float((epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13))
+    if conversion == "bs16":
+        return low
+    high = 2 * low
+    while float(zcdp_curve(high).epsilon(delta)) <= epsilon:
+        low, high = high, 2 * high
+        if high > 1e12:
+            raise InvalidParameter(f"epsilon must be below 1e6 for this delta, got {epsilon}")
+    for _ in range(60):
+        if high - low <= 1e-13 * high:
+            break
+        middle = (low + high) / 2
+        fits = float(zcdp_curve(middle).epsilon(delta)) <= epsilon
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=tuple(set(ALL_COSTS) - {ZCDP}))
+def setwise_cdp(charge: Charge) -> Curve:
+    """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths."""
+    mu, square = cdp_total(charge)
+    return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
+
+
+@bound("setwise_zcdp", source="Cesar-Rogers 2022, Lemma 3.4; BS16 Prop. 1.3", takes=ALL_COSTS, valid_through="filter")
+def setwise_zcdp(charge: Charge) -> Curve:
+    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
+    xi, rho = zcdp_total(charge)
+    return EpsilonCurve(lambda log_inverse: outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))
+
+
+@bound(
+    "zcdp_tight",
+    source="CKS20 Prop. 12 at the best order; exact zCDP constants",
+    takes=ALL_COSTS,
+    valid_through="filter",
+)
+def zcdp_tight(charge: Charge) -> Curve:
+    """The summed (ξ, ρ), each ρ the smallest of its class, through the conversion of CKS20."""
+    xi, rho = zcdp_total(charge, exact=True)
+    return zcdp_curve(rho, xi)

@@ -1,0 +1,12 @@
+"""The optimal set-wise adaptive bound: value functions, their recursion, and products of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptopk._lazy import attach
+
+if TYPE_CHECKING:
+    from dptopk.accounting.setwise.optimum import SetwiseCurve as SetwiseCurve, optimal_setwise as optimal_setwise
+
+__getattr__, __dir__, __all__ = attach(__name__)

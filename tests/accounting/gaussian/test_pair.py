@@ -1,0 +1,74 @@
+"""The Gaussian pair against high precision."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon, gaussian_log_delta, gaussian_mu
+from dptopk.errors import InvalidParameter
+
+
+def reference_log_delta(epsilon: float, mu: float) -> float:
+    with mp.workdps(int(60 + (epsilon / mu + mu / 2) ** 2 / 4)):
+        m, e = mp.mpf(mu), mp.mpf(epsilon)
+
+        def upper_tail(x: mp.mpf) -> mp.mpf:
+            return mp.erfc(x / mp.sqrt(2)) / 2
+
+        return float(mp.log(upper_tail(e / m - m / 2) - mp.exp(e) * upper_tail(e / m + m / 2)))
+
+
+@pytest.mark.parametrize("mu", [1e-8, 1e-4, 0.01, 0.25, 0.26, 1.0, 5.0, 20.0])
+def test_log_delta_matches_high_precision(mu):
+    for c in [0.0, 1e-3, 0.5, 1.0, 3.0, 10.0, 24.9, 25.1, 36.9][: 6 if mu > 5 else None]:
+        for epsilon in {c * mu, max(0.0, c * mu + mu * mu / 2), max(0.0, mu * mu / 2 - c * mu)}:
+            exact = reference_log_delta(epsilon, mu)
+            excess = float(gaussian_log_delta(epsilon, mu)) - exact
+            assert -1e-15 * abs(exact) <= excess <= 1e-11
+
+
+def test_known_numbers():
+    # Balle-Wang: 25 counts with (2.07906, 1e-6) need a standard deviation of 10.7645
+    assert 5 / gaussian_mu(2.07906, 1e-6) == pytest.approx(10.7645, abs=5e-5)
+    assert float(gaussian_delta(1.0, 1.0)) == pytest.approx(0.1269367, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6, 1.0, 50.0, 1e5])
+@pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.5, 0.999])
+def test_gaussian_mu_is_the_largest_on_the_safe_side(epsilon, delta):
+    mu = gaussian_mu(epsilon, delta)
+    assert float(gaussian_delta(epsilon, mu)) <= delta
+    assert float(gaussian_delta(epsilon, mu * (1 + 1e-9))) > delta * (1 - 1e-12)
+
+
+@given(mu=st.floats(1e-3, 30), delta=st.floats(1e-300, 0.5))
+@settings(max_examples=60, deadline=None)
+def test_inverse_round_trip(mu, delta):
+    epsilon = float(gaussian_epsilon(delta, mu))
+    assert epsilon >= 0
+    assert float(gaussian_delta(epsilon, mu)) <= delta * (1 + 1e-9)
+    if epsilon > 0:
+        assert gaussian_mu(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+
+
+@given(mu=st.floats(1e-6, 50), epsilon=st.floats(0, 100), step=st.floats(1e-3, 1))
+@settings(max_examples=100, deadline=None)
+def test_monotone(mu, epsilon, step):
+    here = float(gaussian_log_delta(epsilon, mu))
+    assert float(gaussian_log_delta(epsilon * (1 + step), mu)) <= here + 1e-11 * abs(here) + 1e-10
+    assert float(gaussian_log_delta(epsilon, mu * (1 + step))) >= here - 1e-11 * abs(here) - 1e-10
+
+
+def test_arrays_keep_their_shape():
+    epsilon = np.linspace(0, 5, 6).reshape(2, 3)
+    assert gaussian_delta(epsilon, 1.0).shape == (2, 3)
+    assert gaussian_epsilon(np.full((3, 1), 1e-6), 1.0).shape == (3, 1)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (math.nan, 1e-6)])
+def test_bad_arguments_are_refused(epsilon, delta):
+    with pytest.raises(InvalidParameter):
+        gaussian_mu(epsilon, delta)

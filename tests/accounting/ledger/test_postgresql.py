@@ -1,0 +1,104 @@
+"""The ledger on a real PostgreSQL server, started for this test; skipped, visibly, where none is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.costs import BoundedRange, Charge
+from dptopk.errors import BudgetExceeded, LedgerError
+
+pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+
+def server_programs() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    initdb = shutil.which("initdb")
+    return Path(initdb).parent if initdb else None
+
+
+def unprivileged() -> list[str] | None:
+    """PostgreSQL refuses to run as root: the prefix that runs a command as another user, or None."""
+    if os.geteuid() != 0:
+        return []
+    return ["runuser", "-u", "postgres", "--"] if shutil.which("runuser") else None
+
+
+@pytest.fixture(scope="module")
+def url():
+    programs, prefix = server_programs(), unprivileged()
+    if programs is None or prefix is None:
+        pytest.skip("PostgreSQL's server programs are not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        data = Path(folder) / "data"
+        if prefix:
+            shutil.chown(folder, "postgres")
+        initialise = [*prefix, programs / "initdb", "-D", data, "-U", "dptopk", "-A", "trust"]
+        if subprocess.run(initialise, capture_output=True, check=False, cwd="/").returncode:
+            pytest.skip("PostgreSQL's initdb does not run here")
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder}"
+        control = [*prefix, programs / "pg_ctl", "-D", data, "-w"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+        subprocess.run([*control, "-o", options, "start"], check=True, **quiet)
+        try:
+            yield f"postgresql+psycopg://dptopk@127.0.0.1:{port}/postgres"
+        finally:
+            subprocess.run([*control, "-m", "immediate", "stop"], check=True, **quiet)
+
+
+def test_the_same_ledger_on_postgresql(url):
+    with Ledger(url, key="secret") as ledger:
+        ledger.create_dataset("data", registered=Charge({BoundedRange(0.1): 10}, delta=1e-7), delta=1e-6)
+        receipt = ledger.charge("data", "ann", Charge({BoundedRange(0.1): 4}, delta=1e-8))
+        ledger.settle(receipt, Charge({BoundedRange(0.1): 1}, delta=1e-8))
+        head = ledger.head()
+    with Ledger(url, key="secret") as again:
+        assert again.spent("data") == Charge({BoundedRange(0.1): 1}, delta=1e-8)
+        with pytest.raises(BudgetExceeded):
+            again.charge("data", "bob", Charge({BoundedRange(0.1): 10}))
+        assert again.verify(head=head)
+    with pytest.raises(LedgerError):
+        Ledger(url, key="other")
+
+
+def test_concurrent_writers_spend_exactly_the_budget(url):
+    spent = []
+
+    def write():
+        with Ledger(url, key="secret") as ledger:
+            while True:
+                try:
+                    ledger.charge("shared", "ann", Charge({BoundedRange(0.1): 1}))
+                except BudgetExceeded:
+                    return
+                spent.append(1)
+
+    with Ledger(url, key="secret") as ledger:
+        ledger.create_dataset("shared", registered=Charge({BoundedRange(0.1): 60}), delta=1e-6)
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(spent) == 60
+        assert ledger.verify()
+
+
+def test_a_server_that_is_not_there_is_a_clear_error():
+    with pytest.raises(LedgerError):
+        Ledger("postgresql+psycopg://dptopk@127.0.0.1:1/postgres")
+    with pytest.raises(LedgerError):
+        Ledger("nosuchdatabase://x")

@@ -1,0 +1,201 @@
+"""Grid products bracket the exact values: enumeration, closed forms, and each step of the construction."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy.special import log_ndtr
+
+from dptopk.accounting.curves import Query
+from dptopk.accounting.pld.dominating_pairs import Bracket, certified_bracket
+from dptopk.accounting.pld.lattice import (
+    discrete_pair,
+    merged_responses,
+    product,
+    randomised_response,
+    splitting_gap,
+)
+from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta, optimal_dp_epsilon
+from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
+
+
+def brute_force_delta(epsilons: list[float], x: float) -> float:
+    """δ at ε_g = x of independent randomised responses, by all 2^k outcomes (Murtagh-Vadhan 2016, equation 1)."""
+    signs = np.array(list(itertools.product((1, -1), repeat=len(epsilons))))
+    losses = signs @ np.array(epsilons)
+    masses = np.prod(1 / (1 + np.exp(-signs * np.array(epsilons))), axis=1)
+    return float(masses @ np.maximum(-np.expm1(x - losses), 0))
+
+
+def bracket(charge: Charge | str, **question: float) -> Bracket:
+    charge = Charge.parse(charge) if isinstance(charge, str) else charge
+    found = certified_bracket(charge, Query(**question))
+    assert found.lower <= found.upper
+    return found
+
+
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("tilt", [0.0, 0.5, 7.0])
+def test_one_pair_on_the_grid(side: int, tilt: float) -> None:
+    """Splitting keeps both masses and raises δ everywhere; rounding down lowers it."""
+    losses, masses = np.array([-1.03, -0.2, 0.0, 0.71, 1.4]), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
+    on_grid = product([discrete_pair(losses, np.log(masses))], step=0.07, tilt=tilt, side=side)
+    p = np.exp(on_grid.log_masses)
+    assert p.sum() == pytest.approx(1, abs=1e-8)
+    if side > 0:
+        assert p @ np.exp(-on_grid.losses) == pytest.approx(masses @ np.exp(-losses), rel=1e-8)
+    for x in np.linspace(0, 1.5, 40):
+        exact = float(masses @ np.maximum(1 - np.exp(x - losses), 0))
+        assert side * (on_grid.delta(x) - exact) >= 0
+        assert abs(on_grid.delta(x) - exact) < (0.01 if side > 0 else 0.08)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    epsilons=st.lists(st.floats(0.01, 3), min_size=1, max_size=8),
+    fraction=st.floats(0, 0.95),
+    step=st.floats(0.003, 0.4),
+    tilt=st.floats(0, 20),
+)
+def test_products_bracket_enumeration(epsilons: list[float], fraction: float, step: float, tilt: float) -> None:
+    x = fraction * sum(epsilons)
+    exact = brute_force_delta(epsilons, x)
+    pairs = [randomised_response(np.array(epsilons))]
+    assert product(pairs, step=step, tilt=tilt, side=1).delta(x) >= exact * (1 - 1e-9)
+    assert product(pairs, step=step, tilt=tilt, side=-1).delta(x) <= exact * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(epsilons=st.lists(st.floats(0.01, 3), min_size=2, max_size=8), fraction=st.floats(0, 0.95))
+def test_merging_is_post_processing(epsilons: list[float], fraction: float) -> None:
+    x = fraction * sum(epsilons)
+    pair = merged_responses(np.array(epsilons))
+    merged = float(np.exp(pair.log_masses[0]) @ np.maximum(1 - np.exp(x - pair.losses[0]), 0))
+    assert merged <= brute_force_delta(epsilons, x) * (1 + 1e-9) + 1e-15
+    same = merged_responses(np.full(len(epsilons), epsilons[0]))  # equal ε's: nothing is lost
+    merged = float(np.exp(same.log_masses[0]) @ np.maximum(1 - np.exp(x - same.losses[0]), 0))
+    assert merged == pytest.approx(brute_force_delta([epsilons[0]] * len(epsilons), x), rel=1e-6, abs=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epsilons=st.lists(st.floats(0.01, 3), min_size=1, max_size=8),
+    fraction=st.floats(0, 0.95),
+    step=st.floats(0.003, 0.3),
+    tilt=st.floats(0, 20),
+)
+def test_the_gap_bounds_what_splitting_adds(epsilons: list[float], fraction: float, step: float, tilt: float) -> None:
+    x = fraction * sum(epsilons)
+    pairs = [randomised_response(np.array(epsilons))]
+    added = product(pairs, step=step, tilt=tilt, side=1).delta(x, side=-1) - brute_force_delta(epsilons, x)
+    assert splitting_gap(pairs, step=step, tilt=tilt)(x) >= added * (1 - 1e-9) - 1e-14
+
+
+def test_the_gap_is_of_second_order_and_not_far_off() -> None:
+    epsilons = np.random.default_rng(2).uniform(0.05, 0.15, 300)
+    pairs, x, tilt = [randomised_response(epsilons)], 6.0, 2.5
+    exact = product(pairs, step=0.0005, tilt=tilt, side=1).delta(x)
+    ratios = []
+    for step in (0.02, 0.01):
+        added = product(pairs, step=step, tilt=tilt, side=1).delta(x) - exact
+        ratios.append(splitting_gap(pairs, step=step, tilt=tilt)(x) / added)
+    assert all(1 < ratio < 8 for ratio in ratios)
+
+
+@pytest.mark.parametrize("many", [1, 10**9])
+@pytest.mark.parametrize("charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"])
+def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brackets by splitting alone and with rounding down overlap: both hold the optimum."""
+    from dptopk.accounting.pld import dominating_pairs
+
+    reference = bracket(charge, delta=1e-5, rtol=1e-4)
+    monkeypatch.setattr(dominating_pairs, "MANY", many)
+    found = bracket(charge, delta=1e-5, rtol=1e-3)
+    assert found.lower <= reference.upper
+    assert reference.lower <= found.upper
+    assert found.upper - found.lower <= 3e-3 * found.upper
+
+
+@pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-20, 1e-80])
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 25), (0.1, 3), (1.5, 40), (0.01, 4000)])
+def test_equal_epsilons(epsilon: float, count: int, delta: float) -> None:
+    exact = float(optimal_dp_epsilon(epsilon, count, delta))
+    found = bracket(Charge({PureDP(epsilon): count}), delta=delta)
+    assert found.lower <= exact * (1 + 1e-12)
+    assert found.upper >= exact * (1 - 1e-12)
+    assert found.upper - found.lower <= 1e-3 * found.upper
+    x = 0.6 * exact + 1e-3
+    at = float(optimal_dp_delta(epsilon, count, x))
+    found = bracket(Charge({PureDP(epsilon): count}), epsilon=x)
+    assert found.lower <= at * (1 + 1e-12)
+    assert found.upper >= at * (1 - 1e-12)
+
+
+def gaussian_delta(mu: float, x: float) -> float:
+    """Balle-Wang 2018: Φ(μ/2 - x/μ) - e^x Φ(-μ/2 - x/μ)."""
+    return math.exp(log_ndtr(mu / 2 - x / mu)) - math.exp(x + log_ndtr(-mu / 2 - x / mu))
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, 6.0])
+@pytest.mark.parametrize("deviations", [-0.3, 1.0, 4.0])
+def test_gaussian(mu: float, deviations: float) -> None:
+    x = max(mu**2 / 2 + deviations * mu, 0.0)
+    exact = gaussian_delta(mu, x)
+    found = bracket(Charge({GaussianDP(mu / 2): 4}), epsilon=x)
+    assert found.lower <= exact * (1 + 1e-9)
+    assert found.upper >= exact * (1 - 1e-9)
+    assert found.upper - found.lower <= 2e-3 * found.upper
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_discrete_gaussian(count: int) -> None:
+    """Against the direct convolution of the pmf."""
+    scale, shift = 1.7, 2
+    y = np.arange(-80, 81)
+    pmf = np.exp(-(y**2) / (2 * scale**2))
+    pmf /= pmf.sum()
+    total = np.ones(1)
+    for _ in range(count):
+        total = np.convolve(total, pmf)
+    losses = (count * shift**2 - 2 * shift * np.arange(-80 * count, 80 * count + 1)) / (2 * scale**2)
+    for x in (0.0, 0.4, 3.0, 9.0):
+        exact = float(total @ np.maximum(1 - np.exp(x - losses), 0))
+        found = bracket(Charge({DiscreteGaussianDP(scale, shift): count}), epsilon=x)
+        assert found.lower <= exact * (1 + 1e-9)
+        assert found.upper >= exact * (1 - 1e-9)
+        assert found.upper - found.lower <= 3e-3 * found.upper
+
+
+def test_mixed_costs_against_enumeration() -> None:
+    """Pure DP, several constraints and a discrete Gaussian together, by all outcomes."""
+    constraints = ((0.3, 0.0), (0.15, 0.02))
+    charge = Charge({PureDP(0.2): 2, PureDP(0.5): 1, MultiDP(constraints): 1, DiscreteGaussianDP(2.0, 1): 1})
+    from dptopk.accounting.f_dp.multi_dp import discrete_pair as worst_pair
+
+    probabilities, losses = worst_pair(MultiDP(constraints))
+    y = np.arange(-40, 41)
+    pmf = np.exp(-(y**2) / 8)
+    parts = [(np.array([1, -1]) * e, np.array([1, math.exp(-e)]) / (1 + math.exp(-e))) for e in (0.2, 0.2, 0.5)]
+    parts += [(losses, probabilities), ((1 - 2 * y) / 8, pmf / pmf.sum())]
+    total = np.array([sum(c) for c in itertools.product(*(part[0] for part in parts))])
+    masses = np.array([math.prod(c) for c in itertools.product(*(part[1] for part in parts))])
+    for x in (0.0, 0.5, 1.2):
+        exact = float(masses @ np.maximum(1 - np.exp(x - total), 0))
+        found = bracket(charge, epsilon=x)
+        assert found.lower <= exact * (1 + 1e-9)
+        assert found.upper >= exact * (1 - 1e-9)
+        assert found.upper - found.lower <= 3e-3 * found.upper
+
+
+def test_the_bracket_notices_a_wrong_side() -> None:
+    """Rounding up in place of down is caught: its δ exceeds the exact one by far more than the tolerances above."""
+    pairs = [randomised_response(np.full(20, 0.11))]
+    above = product(pairs, step=0.05, tilt=2.0, side=1).delta(1.2)
+    below = product(pairs, step=0.05, tilt=2.0, side=-1).delta(1.2)
+    exact = float(optimal_dp_delta(0.11, 20, 1.2))
+    assert below < exact * 0.9
+    assert above > exact * 1.01

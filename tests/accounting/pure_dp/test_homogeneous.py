@@ -1,0 +1,206 @@
+"""Homogeneous composition against enumeration, 50-digit arithmetic and published numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pure_dp.homogeneous import homogeneous, optimal_dp_delta, optimal_dp_epsilon
+from dptopk.costs import ApproxDP, BoundedRange, Charge, PureDP
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+
+
+def brute_force_delta(epsilons: list[float], x: float) -> float:
+    """δ at ε_g = x of independent randomised responses, by all 2^k outcomes (Murtagh-Vadhan 2016, equation 1)."""
+    total = 0.0
+    for signs in itertools.product((1, -1), repeat=len(epsilons)):
+        p = math.prod(1 / (1 + math.exp(-s * e)) for s, e in zip(signs, epsilons, strict=True))
+        q = math.prod(1 / (1 + math.exp(s * e)) for s, e in zip(signs, epsilons, strict=True))
+        total += max(p - math.exp(x) * q, 0.0)
+    return total
+
+
+def mp_delta(epsilon: float, count: int, x: float) -> mpmath.mpf:
+    """KOV's sum in 90 digits, l the number of positive losses."""
+    with mpmath.workdps(90):
+        e, x, log_p = mpmath.mpf(epsilon), mpmath.mpf(x), -mpmath.log1p(mpmath.exp(-epsilon))
+        first = max(int(mpmath.floor((x / e + count) / 2)), 0)
+        gaps = {i: (2 * i - count) * e - x for i in range(first, count + 1)}
+        total = mpmath.fsum(
+            mpmath.binomial(count, i) * mpmath.exp(i * e + count * (log_p - e)) * -mpmath.expm1(-gap)
+            for i, gap in gaps.items()
+            if gap > 0
+        )
+        return min(total, mpmath.mpf(1))  # rounding of the 90th digit
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+@pytest.mark.parametrize("epsilon", [0.03, 0.7, 4.0])
+def test_equals_enumeration_of_all_outcomes(count: int, epsilon: float) -> None:
+    for x in np.linspace(0, count * epsilon * 0.99, 7):
+        assert float(optimal_dp_delta(epsilon, count, x)) == pytest.approx(
+            brute_force_delta([epsilon] * count, x), rel=1e-11
+        )
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 100, 1000])
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 50.0])
+def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -> None:
+    curve = homogeneous(epsilon, count, attained=True)
+    for fraction in (0, 1e-9, 0.07, 0.3, 0.61, 0.9, 1 - 1e-9, 1 - 1e-15):
+        x = fraction * count * epsilon
+        exact = mp_delta(epsilon, count, x)
+        upper = float(curve.delta(x))
+        assert float(curve.delta_lower(x)) <= exact <= upper
+        if 1e-300 < exact and fraction < 0.95:
+            assert upper <= exact * (1 + mpmath.mpf(2e-11))
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 1e-6, 0.1])
+@pytest.mark.parametrize(("epsilon", "count"), [(1e-6, 1000), (0.1, 1000), (3.0, 60), (1e-4, 3000)])
+def test_inverse_is_tight_in_high_precision(epsilon: float, count: int, delta: float) -> None:
+    found = float(optimal_dp_epsilon(epsilon, count, delta))
+    assert mp_delta(epsilon, count, found) <= delta
+    if 0 < found < count * epsilon:
+        assert mp_delta(epsilon, count, found * (1 - 1e-9)) > delta
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 50.0])
+def test_a_million_mechanisms(epsilon: float) -> None:
+    count = 10**6
+    deltas = np.array([0.0, 1e-300, 1e-6, 0.3])
+    found = optimal_dp_epsilon(epsilon, count, deltas)
+    assert count * epsilon <= found[0] <= count * epsilon * (1 + 1e-15)
+    assert np.all(np.diff(found) <= 0)
+    assert np.isfinite(found).all()
+    back = optimal_dp_delta(epsilon, count, found[2:3])
+    assert back[0] <= 1e-6 * (1 + 1e-6)
+
+
+def test_a_million_mechanisms_in_high_precision() -> None:
+    epsilon, count, x = 0.1, 10**6, 5469.571839817823
+    with mpmath.workdps(50):
+        e, odds = mpmath.mpf(epsilon), mpmath.exp(mpmath.mpf(epsilon))
+        first = int(mpmath.floor((mpmath.mpf(x) / e + count) / 2)) + 1
+        log_choose = mpmath.loggamma(count + 1) - mpmath.loggamma(first + 1) - mpmath.loggamma(count - first + 1)
+        weight = mpmath.exp(log_choose + first * e - count * mpmath.log1p(odds))
+        exact = mpmath.mpf(0)
+        for i in range(first, first + 20_000):  # 40 standard deviations
+            exact += weight * -mpmath.expm1(x - (2 * i - count) * e)
+            weight *= (count - i) * odds / (i + 1)
+    curve = homogeneous(epsilon, count, attained=True)
+    assert float(curve.delta_lower(x)) <= exact <= float(curve.delta(x))
+    assert float(curve.delta(x)) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_published_number() -> None:
+    """k = 25, ε = 0.1, δ = 1e-6: ε_g = 2.08 in Cesar-Rogers 2022, Section 6.3."""
+    assert compose(Charge({PureDP(0.1): 25}), delta=1e-6, bound="optimal_dp").epsilon == pytest.approx(
+        2.07906, abs=5e-6
+    )
+
+
+def test_murtagh_vadhan_formula_at_its_knots() -> None:
+    """MV Theorem 1.4 answers with multiples (k - 2i) ε: the smallest of them at or above ours."""
+    epsilon, count, delta = 0.2, 30, 1e-5
+    answers = []
+    for i in range(count // 2 + 1):
+        total = (
+            sum(
+                math.comb(count, j) * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon))
+                for j in range(i)
+            )
+            / (1 + math.exp(epsilon)) ** count
+        )
+        if total <= delta:
+            answers.append((count - 2 * i) * epsilon)
+    ours = float(optimal_dp_epsilon(epsilon, count, delta))
+    assert answers[-1] - 2 * epsilon < ours <= answers[-1]
+
+
+def test_failure_mass() -> None:
+    """δ = 1 - (1 - δ0)^k (1 - δ_pure(ε_g)) for (ε, δ0)-DP."""
+    found = compose(Charge({ApproxDP(0.1, 1e-8): 25}), epsilon=1.5, bound="optimal_dp").delta
+    pure = float(optimal_dp_delta(0.1, 25, 1.5))
+    assert found == pytest.approx(-math.expm1(25 * math.log1p(-1e-8) + math.log1p(-pure)), rel=1e-9)
+
+
+def test_exactness_is_claimed_for_pure_dp_alone() -> None:
+    pure = compose(Charge({PureDP(0.1): 20}), delta=1e-6, bound="optimal_dp")
+    assert pure.lower is not None
+    assert pure.lower == pytest.approx(pure.epsilon, rel=1e-9)
+    mixed = compose(Charge({PureDP(0.1): 10, BoundedRange(0.1): 10}), delta=1e-6, bound="optimal_dp")
+    assert mixed.lower is None
+    assert mixed.epsilon == pure.epsilon
+
+
+def test_refuses_different_epsilons_and_bad_arguments() -> None:
+    with pytest.raises(IncompatibleCosts, match="needs equal epsilons"):
+        compose(Charge({PureDP(0.1): 1, PureDP(0.2): 1}), delta=1e-6, bound="optimal_dp")
+    for call in (
+        lambda: optimal_dp_delta(0.0, 5, 1.0),
+        lambda: optimal_dp_delta(0.1, 0, 1.0),
+        lambda: optimal_dp_delta(0.1, 5, math.nan),
+        lambda: optimal_dp_delta(0.1, 5, -1.0),
+        lambda: optimal_dp_epsilon(0.1, 5, [0.1, math.nan]),
+        lambda: optimal_dp_epsilon(0.1, 5, math.inf),
+    ):
+        with pytest.raises(InvalidParameter):
+            call()
+
+
+def test_ten_thousand_in_ten_milliseconds() -> None:
+    """The aim is 10 ms; the limit here leaves room for a busy machine, an O(k²) formula would need seconds."""
+    optimal_dp_epsilon(0.1, 10, 1e-6)
+    fastest = math.inf
+    for trial in range(5):
+        start = time.perf_counter()
+        optimal_dp_epsilon(0.1 + trial * 1e-3, 10_000, 1e-6)
+        fastest = min(fastest, time.perf_counter() - start)
+    assert fastest < 0.05
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epsilon=st.floats(1e-6, 20),
+    count=st.integers(1, 300),
+    fraction=st.floats(0, 1),
+    step=st.floats(1e-3, 0.5),
+)
+def test_monotone(epsilon: float, count: int, fraction: float, step: float) -> None:
+    x = fraction * count * epsilon
+    here = float(optimal_dp_delta(epsilon, count, x))
+    assert 0 <= here <= 1
+    assert float(optimal_dp_delta(epsilon, count, x * (1 + step))) <= here * (1 + 1e-9)
+    assert float(optimal_dp_delta(epsilon * (1 + step), count, x)) >= here * (1 - 1e-9)
+    assert float(optimal_dp_delta(epsilon, count + 1, x)) >= here * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(epsilon=st.floats(1e-6, 20), count=st.integers(1, 300), log_delta=st.floats(-600, -0.01))
+def test_directions_invert_each_other(epsilon: float, count: int, log_delta: float) -> None:
+    delta = math.exp(log_delta)
+    found = float(optimal_dp_epsilon(epsilon, count, delta))
+    assert 0 <= found <= count * epsilon * (1 + 1e-15)
+    if found < count * epsilon:
+        assert float(optimal_dp_delta(epsilon, count, found * (1 + 1e-9))) <= delta
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 500, 10**5])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.4, 30.0, 2000.0])
+def test_binomial_weights(count: int, epsilon: float) -> None:
+    values, error = log_binomial_pmf(count, epsilon)
+    with mpmath.workdps(60):
+        log_p = -mpmath.log1p(mpmath.exp(-mpmath.mpf(epsilon)))
+        for i in {0, 1, count // 3, count // 2, count - 1, count} & set(range(count + 1)):
+            choose = mpmath.loggamma(count + 1) - mpmath.loggamma(i + 1) - mpmath.loggamma(count - i + 1)
+            exact = choose + count * log_p - (count - i) * mpmath.mpf(epsilon)
+            assert abs(exact - values[i]) <= error[i]

@@ -1,0 +1,109 @@
+"""Set-wise CDP and zCDP against the printed formulas, published numbers and one another."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.renyi.concentrated import cdp_epsilon, zcdp_curve, zcdp_epsilon, zcdp_rho
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, GaussianDP, PureDP
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+
+
+def epsilon_of(charge: Charge, name: str, delta: float = 1e-6) -> float:
+    return compose(charge, delta=delta, bound=name).epsilon
+
+
+def test_setwise_cdp_is_equation_three():
+    dp, br, count_dp, count_br, delta = 0.2, 0.3, 7, 11, 1e-6
+    charge = Charge({PureDP(dp): count_dp, BoundedRange(br): count_br, CDP(0.02, 0.25): 3, GaussianDP(0.1): 2})
+    y = br / math.expm1(br)
+    mean = count_dp * dp * math.expm1(dp) / (math.exp(dp) + 1) + count_br * (y - 1 - math.log(y)) + 3 * 0.02 + 2 * 0.005
+    square = count_dp * dp**2 + count_br / 4 * br**2 + 3 * 0.25**2 + 2 * 0.1**2
+    expected = mean + math.sqrt(2 * square * math.log(1 / delta))
+    assert expected <= epsilon_of(charge, "setwise_cdp") <= expected * (1 + 1e-11)
+
+
+def test_setwise_zcdp_is_lemma_3_4():
+    charge = Charge({PureDP(0.2): 7, BoundedRange(0.3): 11, ZCDP(0.01, xi=0.05): 2})
+    rho, xi = 7 * 0.02 + 11 * 0.09 / 8 + 0.02, 0.1
+    expected = xi + rho + 2 * math.sqrt(rho * math.log(1e6))
+    assert expected <= epsilon_of(charge, "setwise_zcdp") <= expected * (1 + 1e-11)
+
+
+def test_known_numbers():
+    # 100 x BR(0.1), delta = 1e-6, through eps^2/8-zCDP and the conversion of CKS20
+    assert float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6)) == pytest.approx(2.419, abs=5e-4)
+    assert epsilon_of(Charge({BoundedRange(0.1): 100}), "zcdp_tight") == pytest.approx(2.419, abs=5e-4)
+    # Cesar-Rogers Lemma 6.3: sigma = 13.1 for 25 counts
+    assert math.sqrt(25 / (2 * zcdp_rho(2.07906, 1e-6))) == pytest.approx(13.10, abs=5e-3)
+
+
+@given(
+    dp=st.floats(1e-6, 50),
+    br=st.floats(1e-6, 50),
+    counts=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)),
+    exponent=st.floats(0.5, 300),
+)
+@settings(max_examples=50, deadline=None)
+def test_tighter_bounds_are_smaller(dp, br, counts, exponent):
+    charge = Charge({PureDP(dp): counts[0], BoundedRange(br): counts[1]})
+    delta = 10.0**-exponent
+    names = ("renyi", "zcdp_tight", "setwise_zcdp")
+    renyi, tight, plain = (epsilon_of(charge, name, delta) for name in names)
+    assert 0 <= renyi <= tight * (1 + 1e-8)
+    assert tight <= plain * (1 + 1e-8)
+    assert math.isfinite(plain)
+
+
+@given(rho=st.floats(1e-10, 1e3), xi=st.floats(0, 1), exponent=st.floats(0.5, 300))
+@settings(max_examples=50, deadline=None)
+def test_tight_conversion_is_a_minimum_over_orders_and_round_trips(rho, xi, exponent):
+    delta = 10.0**-exponent
+    curve = zcdp_curve(rho, xi)
+    epsilon = float(curve.epsilon(delta))
+    assert epsilon <= float(zcdp_epsilon(delta, rho, xi)) * (1 + 1e-10)
+    alpha = 1 + np.geomspace(1e-6, 1e10, 20_001)  # CKS20 as printed
+    printed = xi + rho * alpha + np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)
+    assert epsilon <= max(0.0, printed.min()) * (1 + 1e-6) + 1e-9
+    if epsilon > 0:
+        assert float(curve.delta(epsilon * (1 + 1e-6))) <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("conversion", ["bs16", "cks20"])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 2.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.1])
+def test_zcdp_rho_is_the_inverse_from_below(conversion, epsilon, delta):
+    forward = {"bs16": lambda rho: zcdp_epsilon(delta, rho), "cks20": lambda rho: zcdp_curve(rho).epsilon(delta)}
+    rho = zcdp_rho(epsilon, delta, conversion=conversion)
+    assert float(forward[conversion](rho)) <= epsilon
+    assert float(forward[conversion](rho * (1 + 1e-6))) > epsilon
+
+
+def test_cdp_epsilon_of_one_gaussian_equals_zcdp():
+    assert float(cdp_epsilon(1e-6, 0.5, 1.0)) == pytest.approx(float(zcdp_epsilon(1e-6, 0.5)))
+
+
+@pytest.mark.parametrize("name", ["setwise_cdp", "setwise_zcdp", "zcdp_tight", "renyi"])
+def test_count_equals_singles_and_both_directions_agree(name):
+    charge = Charge({BoundedRange(0.1): 40, PureDP(0.2): 3, GaussianDP(0.3): 5})
+    singles = Charge.join(*[Charge({cost: 1}) for cost, times in charge for _ in range(times)])
+    there = compose(charge, delta=1e-7, bound=name)
+    assert there == compose(singles, delta=1e-7, bound=name)
+    back = compose(charge, epsilon=there.epsilon, bound=name)
+    assert back.delta == pytest.approx(1e-7, rel=1e-6)
+
+
+def test_validity():
+    charge = Charge({BoundedRange(0.1): 4})
+    assert compose(charge, delta=1e-6, bound="zcdp_tight", interaction="filter").valid_in[-1] == "filter"
+    assert compose(Charge({ZCDP(0.1): 4}), delta=1e-6, bound="renyi", interaction="filter").epsilon > 0
+    for name in ("renyi", "setwise_cdp"):
+        with pytest.raises(IncompatibleCosts):
+            compose(charge, delta=1e-6, bound=name, interaction="filter")
+    with pytest.raises(IncompatibleCosts):
+        compose(Charge({ZCDP(0.1): 4}), delta=1e-6, bound="setwise_cdp")
+    with pytest.raises(InvalidParameter):
+        zcdp_rho(1.0, 1e-6, conversion="magic")

@@ -1,0 +1,191 @@
+"""The optimal set-wise bound: brackets that hold against brute force, closed forms and published numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.curves import Query
+from dptopk.accounting.setwise.optimum import SetwiseCurve
+from dptopk.costs import ZCDP, BoundedRange, Charge, GaussianDP, PureDP
+from dptopk.errors import IncompatibleCosts
+
+SETWISE = {"bound": "optimal_setwise"}
+
+
+def one_selection(epsilon: float, x: float) -> float:
+    """δ of one ε-BR mechanism: the largest chord of [1 - u]_+ of ratio e^ε over u = e^x."""
+    return (math.exp(epsilon / 2) - math.exp(x / 2)) ** 2 / math.expm1(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_one_selection_has_a_closed_form(epsilon: float, share: float) -> None:
+    exact = one_selection(epsilon, share * epsilon)
+    found = compose(Charge({BoundedRange(epsilon): 1}), epsilon=share * epsilon, rtol=1e-4, **SETWISE)
+    assert found.lower <= exact * (1 + 1e-12)
+    assert exact <= found.delta
+    assert found.delta - found.lower <= 1e-4 * found.delta
+
+
+@pytest.mark.parametrize(
+    ("charge", "epsilon", "published"),
+    [
+        # CR Lemma 5.3 at ε = 1, ε_g = 0.3: (DP, BR, BR) is the best of the three fixed orders.
+        ("DP(1) + 2*BR(1)", 0.3, 0.413601),
+        # Two different ranges at ε_g = 0: the smaller one first.
+        ("BR(0.5) + BR(1)", 0.0, 0.2598),
+    ],
+)
+def test_known_values(charge: str, epsilon: float, published: float) -> None:
+    found = compose(Charge.parse(charge), epsilon=epsilon, rtol=2e-5, **SETWISE)
+    assert found.lower <= published + 6e-5
+    assert found.delta >= published - 6e-5
+    assert found.delta - found.lower <= 2e-5 * found.delta
+
+
+def test_a_hundred_selections_at_the_reference_point() -> None:
+    found = compose(Charge({BoundedRange(0.1): 100}), epsilon=2.0, rtol=0.008, **SETWISE)
+    assert 9.40e-6 < found.lower <= found.delta < 9.48e-6
+    inverse = compose(Charge({BoundedRange(0.1): 100}), delta=1e-6, **SETWISE)
+    assert 2.246 < inverse.lower <= inverse.epsilon < 2.256  # the non-adaptive optimum is 2.246
+    assert inverse.epsilon - inverse.lower <= 1e-3 * inverse.epsilon
+
+
+def test_one_direction_is_the_inverse_of_the_other() -> None:
+    charge = Charge({BoundedRange(0.3): 12, PureDP(0.2): 3})
+    for delta in (1e-2, 1e-5):
+        epsilon = compose(charge, delta=delta, **SETWISE).epsilon
+        back = compose(charge, epsilon=epsilon, **SETWISE)
+        assert back.lower <= delta <= compose(charge, epsilon=epsilon * 0.998, **SETWISE).delta
+
+
+@settings(max_examples=15, deadline=None)
+@given(k=st.integers(1, 40), epsilon=st.floats(0.05, 1.0), log_delta=st.floats(-14, -2))
+def test_more_selections_never_cost_less(k: int, epsilon: float, log_delta: float) -> None:
+    delta = math.exp(log_delta)
+    fewer = compose(Charge({BoundedRange(epsilon): k}), delta=delta, **SETWISE)
+    more = compose(Charge({BoundedRange(epsilon): k + 1}), delta=delta, **SETWISE)
+    assert (fewer.lower or 0.0) <= more.epsilon
+    assert fewer.epsilon <= k * epsilon * (1 + 1e-12)
+    assert np.isfinite(more.epsilon)
+
+
+def test_out_of_time_the_answer_is_still_an_upper_bound() -> None:
+    charge = Charge({BoundedRange(0.1): 1000})
+    hurried = compose(charge, delta=1e-6, max_seconds=0.01, **SETWISE)
+    assert "time" in hurried.note
+    assert hurried.epsilon >= compose(charge, delta=1e-6, rtol=0.01, **SETWISE).lower
+
+
+@pytest.mark.parametrize("rest", ["5*DP(0.1)", "GDP(0.3)", "3*DP(0.1) + 2*DP(0.25)", "4*MultiDP(0.5:0, 0.2:1e-3)"])
+def test_without_bounded_range_it_is_the_product_of_the_pairs(rest: str) -> None:
+    charge = Charge.parse(rest)
+    found, other = compose(charge, delta=1e-4, **SETWISE), compose(charge, delta=1e-4)
+    assert other.name != "optimal_setwise"
+    assert found.lower <= other.epsilon
+    assert (other.lower or 0.0) <= found.epsilon
+    assert found.epsilon == pytest.approx(other.epsilon, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["2*DP(0.2)", "GDP(0.5)", "3*DGauss(5.0, 1)", "2*MultiDP(0.5:0, 0.2:1e-3)", "DP(0.1) + GDP(0.3) + DP(0.2, 1e-9)"],
+)
+def test_dominated_costs_beside_bounded_range(rest: str) -> None:
+    ranges = Charge({BoundedRange(0.2): 8})
+    both = Charge.join(ranges, Charge.parse(rest))
+    found = compose(both, delta=1e-6, **SETWISE)
+    assert found.epsilon - found.lower <= 1e-3 * found.epsilon
+    for part in (ranges, Charge.parse(rest)):  # adding costs never lowers ε
+        assert found.epsilon >= (compose(part, delta=1e-6, **SETWISE).lower or 0.0)
+    # A pair of ε-DP is dominated by ε-BR's own pairs at 2ε, and an ε-BR cost by ε-DP.
+    worse = Charge.join(Charge({PureDP(0.2): 8}), Charge.parse(rest))
+    assert found.lower <= compose(worse, delta=1e-6, **SETWISE).epsilon
+    assert found.epsilon <= compose(both, delta=1e-6, bound="renyi").epsilon
+
+
+def test_costs_without_a_pair_are_left_to_the_renyi_route() -> None:
+    with pytest.raises(IncompatibleCosts, match="renyi"):
+        compose(Charge({BoundedRange(0.1): 3, ZCDP(0.01): 1}), delta=1e-6, **SETWISE)
+
+
+def test_many_different_ranges_are_rounded_up_and_say_so() -> None:
+    charge = Charge({BoundedRange(0.05 + i / 1000): 3 for i in range(20)})  # 4^20 multisets
+    found = compose(charge, delta=1e-6, max_seconds=6.0, **SETWISE)
+    assert "rounded up" in found.note
+    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.07): 60}), delta=1e-6, **SETWISE).epsilon
+
+
+def test_rounding_that_costs_too_much_is_left_to_the_renyi_route() -> None:
+    charge = Charge({BoundedRange(0.1): 3000, BoundedRange(0.5): 4})
+    found = compose(charge, delta=1e-6, **SETWISE)
+    assert "too many multisets" in found.note
+    assert found.epsilon == pytest.approx(compose(charge, delta=1e-6, bound="renyi").epsilon, rel=1e-6)
+
+
+def test_a_charge_may_be_written_in_any_order() -> None:
+    one = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.5): 2, PureDP(0.1): 1}), delta=1e-5, **SETWISE)
+    other = compose(Charge({PureDP(0.1): 1, BoundedRange(0.5): 2, BoundedRange(0.2): 3}), delta=1e-5, **SETWISE)
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("charge", "question"),
+    [
+        ("BR(0.1) + GDP(1.0)", {"epsilon": 60.0}),
+        ("BR(0.1) + GDP(1.0)", {"epsilon": 1e6}),
+        ("BR(0.1)", {"delta": 0.0}),
+        ("BR(0.1)", {"delta": 0.999}),
+        ("BR(0.1)", {"delta": 1e-250}),
+        ("5*BR(1e-8)", {"delta": 1e-9}),
+        ("BR(99)", {"delta": 1e-6}),
+        ("BR(0.1) + BR(50)", {"delta": 1e-6}),
+        ("BR(0.1) + GDP(50)", {"delta": 1e-6}),
+        ("BR(0.1) + GDP(1e-6)", {"delta": 1e-6}),
+        ("3*BR(0.1) + 2*DP(30)", {"delta": 1e-6}),
+        ("2*BR(0.1) + DGauss(0.3, 5)", {"delta": 1e-6}),
+    ],
+)
+def test_extremes(charge: str, question: dict[str, float]) -> None:
+    found = compose(Charge.parse(charge), **question, rtol=0.02, max_seconds=3.0, **SETWISE)
+    value = found.epsilon if "delta" in question else found.delta
+    sound = compose(Charge.parse(charge), **question, bound="renyi")
+    assert 0 <= value < math.inf
+    assert (found.lower or 0.0) <= (sound.epsilon if "delta" in question else max(sound.delta, 1e-289))
+    assert value <= max((sound.epsilon if "delta" in question else sound.delta) * (1 + 1e-9), 1e-289)
+
+
+@pytest.mark.parametrize("charge", ["BR(1e-300)", "BR(101)", "BR(1.0) + DP(1e-150)"])
+def test_costs_outside_the_range_of_the_recursion_are_left_to_other_bounds(charge: str) -> None:
+    with pytest.raises(IncompatibleCosts):
+        compose(Charge.parse(charge), delta=1e-6, **SETWISE)
+    assert compose(Charge.parse(charge), delta=1e-6).epsilon <= 1.01 * sum(
+        cost.epsilon for cost in Charge.parse(charge).costs
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    epsilons=st.lists(st.floats(0.005, 2.0), min_size=1, max_size=2, unique=True),
+    count=st.integers(1, 25),
+    mu=st.none() | st.floats(0.02, 1.5),
+    share=st.floats(0, 0.95),
+    grids=st.lists(st.tuples(st.integers(4, 20), st.floats(0.5, 2.0)), min_size=2, max_size=3),
+)
+def test_all_brackets_of_one_number_overlap(
+    epsilons: list[float], count: int, mu: float | None, share: float, grids: list[tuple[int, float]]
+) -> None:
+    """Whatever the grid, the band and the tilt: no lower bound exceeds any upper bound."""
+    rest = Charge({GaussianDP(mu): 1} if mu else {})
+    curve = SetwiseCurve(dict(zip(epsilons, (count, 2), strict=False)), rest)
+    x = share * curve.chernoff(Query(delta=1e-8))[0]
+    question = Query(epsilon=x, deadline=math.inf)
+    value, order = curve.chernoff(question)
+    brackets = [curve.bracket(order * tilt, (x, 0.0), steps, question).answer(question, 0, x) for steps, tilt in grids]
+    upper = min(value, *(above for above, _ in brackets))
+    assert max(below for _, below in brackets) <= upper * (1 + 1e-12)

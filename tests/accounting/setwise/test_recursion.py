@@ -1,0 +1,158 @@
+"""One step of the recursion: bounds on a supremum, checked at 50 digits and against a search of all cells."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dptopk.accounting.setwise import chords, recursion
+from dptopk.accounting.setwise.chords import lower_step, upper_step
+from dptopk.accounting.setwise.recursion import Band, OutOfTime, solve, solve_in_order
+from dptopk.accounting.setwise.steps import common_grid
+
+
+def value_of_many(x: np.ndarray) -> np.ndarray:
+    """A convex decreasing function of e^x of the right kind: the δ of a Gaussian pair."""
+    from scipy.special import ndtr
+
+    mu = 0.7
+    return ndtr(mu / 2 - x / mu) - np.exp(x) * ndtr(-mu / 2 - x / mu)
+
+
+def best_chord(values: np.ndarray, node: int, N: int, h: mpmath.mpf) -> mpmath.mpf:
+    """At 50 digits: the largest chord of ratio e^{Nh} over a node, of the function that joins the values by chords."""
+    best = mpmath.mpf(0)
+    E = mpmath.exp(N * h)
+    for offset in range(1, N + 1):
+        i = node - offset  # y = y_i r with u / y_i = ω
+        omega = mpmath.exp(offset * h)
+        g = mpmath.exp(h) - 1
+        near, far = mpmath.mpf(values[i]), mpmath.mpf(values[i + N])
+        B, B_far = (mpmath.mpf(values[i + 1]) - near) / g, (mpmath.mpf(values[i + N + 1]) - far) / g
+        R, S = (near - B) - (far - B_far), B_far - E * B
+        r = mpmath.sqrt(omega * R / S) if R > 0 and S > 0 else mpmath.mpf(1)
+        for at in (mpmath.mpf(1), 1 + g, min(max(r, 1), 1 + g)):
+            q = (E - omega / at) / (E - 1)
+            best = max(best, q * (near + B * (at - 1)) + (1 - q) * (far + B_far * (at - 1)))
+    return best
+
+
+@pytest.mark.parametrize(("epsilon", "N"), [(0.1, 4), (0.5, 10), (2.0, 7), (1e-4, 6)])
+def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
+    (steps,), h = common_grid((epsilon,), (1,), N, upper=True)
+    x = np.arange(-30 * N, 31 * N) * h
+    values = value_of_many(x)
+    got = upper_step(values, steps, h)
+    with mpmath.workdps(50):
+        for node in np.linspace(N, len(x) - N - 1, 12).astype(int):
+            exact = best_chord(values, int(node), N, mpmath.mpf(h))
+            assert exact <= mpmath.mpf(got[node - N])
+            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(chords.step_slack(N, h)))
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
+def test_the_proven_windows_give_what_all_cells_give(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    N, h = 16, epsilon / 16
+    values = value_of_many(np.arange(-400, 500) * h)
+    windowed = upper_step(values, N, h)
+    monkeypatch.setattr(
+        chords, "_segments", lambda R, S, far, geometry: [chords._Segment(0, len(R) - N + 1, 1, N, smooth=False)]
+    )
+    assert windowed == pytest.approx(upper_step(values, N, h), rel=1e-12)
+
+
+def test_a_kink_is_seen_by_every_node_that_can_use_it() -> None:
+    """Values with jumps in slope, as at the edge of the band: the windows must widen or give way to all cells."""
+    N, h = 12, 0.02
+    x = np.arange(-300, 300) * h
+    for place in (-200, -40, 0, 90, 250):
+        values = np.minimum(value_of_many(x), 1.0)
+        values[: 300 + place] = np.minimum(values[: 300 + place] * 1.5 + 0.1, 1.0)
+        got = upper_step(values, N, h)
+        with mpmath.workdps(30):
+            for node in np.unique(np.clip(300 + place + np.array([-30, -12, -5, -1, 0, 1, 5, 12, 30]), N, 600 - N - 1)):
+                assert best_chord(values, int(node), N, mpmath.mpf(h)) <= mpmath.mpf(got[node - N])
+
+
+def test_the_windows_are_narrow_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    original = chords._segments
+    monkeypatch.setattr(chords, "_segments", lambda *a: seen.extend(original(*a)) or seen)
+    upper_step(value_of_many(np.arange(-400, 500) * 0.1 / 32), 32, 0.1 / 32)
+    smooth = [segment for segment in seen if segment.smooth]
+    assert sum(segment.end - segment.begin for segment in smooth) > 700
+    assert all(segment.high - segment.low < 6 for segment in smooth)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    losses=st.lists(st.floats(-2, 2), min_size=1, max_size=6),
+    weights=st.lists(st.floats(0.05, 1), min_size=6, max_size=6),
+    epsilon=st.sampled_from([0.1, 0.5, 1.5]),
+    N=st.integers(2, 12),
+)
+def test_bounds_of_a_step_bracket_a_fine_search(
+    losses: list[float], weights: list[float], epsilon: float, N: int
+) -> None:
+    """For any mixture of [1 - e^{x-l}]_+ the two steps lie on either side of a search over 400 values of t."""
+    mass = np.array(weights[: len(losses)]) / sum(weights[: len(losses)])
+
+    def value(x: np.ndarray) -> np.ndarray:
+        return np.maximum(-np.expm1(np.minimum(x[..., None] - np.array(losses), 0.0)), 0.0) @ mass
+
+    h = epsilon / N
+    x = np.arange(-4 * N, 4 * N + 1) * h
+    above, below = upper_step(value(x), N, h), lower_step(value(x), N, h)
+    t = np.linspace(0, epsilon, 401)
+    q = -np.expm1(t - epsilon) / -math.expm1(-epsilon)
+    inner = x[N:-N, None]
+    best = (q * value(inner - t) + (1 - q) * value(inner + epsilon - t)).max(axis=1)
+    assert (best <= above * (1 + 1e-12) + 1e-15).all()
+    assert (below <= above).all()
+    fine = np.linspace(0, epsilon, 8 * N + 1)  # contains the grid multiples
+    q = -np.expm1(fine - epsilon) / -math.expm1(-epsilon)
+    finer = (q * value(inner - fine) + (1 - q) * value(inner + epsilon - fine)).max(axis=1)
+    assert (below <= finer * (1 + 1e-12) + 1e-15).all()
+    # A step keeps 1 - u <= H <= 1 and monotony.
+    assert (above <= 1 + 1e-12).all()
+    assert (np.diff(above) <= 1e-12).all()
+
+
+def test_the_band_hardly_matters_and_only_widens() -> None:
+    """A narrow band makes the bounds worse, never wrong; the usual one costs less than 1e-6 of δ."""
+    values = []
+    for spread in (1.5, 3.0, recursion.SPREAD, 9.0):
+        band = Band((0.2,), (30,), 6.0, 1.5, 0.01, spread)
+        (N,), h = common_grid((0.2,), (30,), 12, upper=True)
+        above = solve(band, (N,), h, upper=True, deadline=math.inf).upper(np.array([1.5]))[0]
+        (N,), h = common_grid((0.2,), (30,), 12, upper=False)
+        below = solve_in_order(band, (N,), h, deadline=math.inf)
+        node = math.ceil(1.5 / h)
+        values.append((above, float(below.nodes(node, node)[0])))
+    assert all(low <= values[-1][0] and values[-1][1] <= high for high, low in values)
+    above, below = np.array(values).T
+    assert above[2] == pytest.approx(above[3], rel=1e-6)
+    assert below[2] == pytest.approx(below[3], rel=1e-6)
+    assert above[0] > above[3]
+    assert below[0] < below[3]
+
+
+@pytest.mark.parametrize("epsilons", [(0.1,), (0.1, 0.25), (0.1, 0.0999), (0.3, 0.7, 0.71)])
+@pytest.mark.parametrize("upper", [True, False])
+def test_grids_round_outward_exactly(epsilons: tuple[float, ...], upper: bool) -> None:
+    from fractions import Fraction
+
+    steps, h = common_grid(epsilons, (1,) * len(epsilons), 8, upper=upper)
+    for epsilon, N in zip(epsilons, steps, strict=True):
+        assert (N * Fraction(h) >= Fraction(epsilon)) if upper else (N * Fraction(h) <= Fraction(epsilon))
+        assert abs(N * h - epsilon) <= h
+
+
+def test_the_deadline_is_kept() -> None:
+    band = Band((0.1,), (50,), 5.0, 1.0, 0.01)
+    with pytest.raises(OutOfTime):
+        solve(band, (8,), 0.1 / 8 + 1e-15, upper=True, deadline=-math.inf)

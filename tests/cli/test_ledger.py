@@ -1,0 +1,147 @@
+"""``dptopk ledger``, and ``dptopk topk --ledger``."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.cli import app
+from dptopk.costs import BoundedRange, Charge
+from dptopk.datasets import macbeth_counts
+
+RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+
+
+def run(*arguments):
+    return RUNNER.invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    path = tmp_path / "ledger.db"
+    result = run("ledger", "init", path, "--dataset", "words", "--epsilon", 3, "--delta", 1e-5, "--labels-per-user", 1)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@pytest.fixture
+def ask(ledger, tmp_path):
+    counts = tmp_path / "counts.csv"
+    macbeth_counts().to_csv(counts, index=False)
+
+    def topk(*more, analyst="ann"):
+        arguments = ("--label-col", "word", "--k", 5, "--epsilon", 0.5, "--delta", 1e-7, "--labels-per-user", 1)
+        return run("topk", counts, *arguments, "--ledger", ledger, "--dataset", "words", "--analyst", analyst, *more)
+
+    return topk
+
+
+def test_an_answer_is_charged_and_shown(ledger, ask, tmp_path):
+    assert ask().exit_code == 0
+    assert ask(analyst="bob").exit_code == 0
+    picture = tmp_path / "spent.png"
+    shown = run("ledger", "show", ledger, "--dataset", "words", "--plot", picture)
+    assert shown.exit_code == 0, shown.output
+    for text in ("(3, 1e-05)-DP", "ann", "bob", "affordable", "released", "remaining", "one user moves 1 label"):
+        assert text in shown.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_registration_is_shown_with_what_is_left(tmp_path):
+    path = tmp_path / "registered.db"
+    costs = "100*BR(0.1) + 10*DP(0.1) + delta(1e-6)"
+    assert run("ledger", "init", path, "--dataset", "d", "--registered", costs, "--delta", 1e-5).exit_code == 0
+    with Ledger(path) as opened:
+        opened.charge("d", "ann", Charge({BoundedRange(0.1): 25}, delta=1e-8))
+    shown = run("ledger", "show", path)
+    assert "75*BR(0.1)" in shown.output
+    assert "25.0%" in shown.output
+    assert "charged, no answer recorded" in shown.output
+    limited = run(
+        "ledger", "limit", path, "--dataset", "d", "--analyst", "ann", "--registered", "30*BR(0.1)", "--delta", 1e-5
+    )
+    assert limited.exit_code == 2  # its delta is below what was spent
+    renewed = run(
+        "ledger", "renew", path, "--dataset", "d", "--registered", costs, "--delta", 1e-5, "--reason", "new year"
+    )
+    assert "25*BR(0.1)" in renewed.output
+    assert "lifetime" in run("ledger", "show", path).output
+
+
+def test_reuse_gives_the_stored_answer(ledger, ask):
+    first = json.loads(ask("--format", "json").output)
+    again = json.loads(ask("--format", "json", "--reuse", analyst="bob").output)
+    assert again["rows"] == first["rows"]
+    assert again["charge"] == "0"
+
+
+def test_an_exhausted_budget_refuses(ledger, ask):
+    with Ledger(ledger) as opened:
+        opened.charge("words", "bob", Charge({BoundedRange(0.1): 110}))
+    answered = 0
+    while (result := ask()).exit_code == 0:
+        answered += 1
+    assert 0 < answered < 20
+    assert result.exit_code == 2
+    assert "budget exceeded" in result.output
+    with Ledger(ledger) as opened:
+        assert len(opened.state("words").spends) == 1 + answered
+
+
+def test_verify_says_what_it_can_and_cannot_detect(ledger, ask, tmp_path):
+    ask()
+    whole = run("ledger", "verify", ledger)
+    assert whole.exit_code == 0
+    assert "the chain is whole" in whole.output
+    assert "cannot find" in whole.output
+    head = tmp_path / "head.json"
+    assert run("ledger", "export", ledger, "--head", "--out", head).exit_code == 0
+    assert run("ledger", "verify", ledger, "--head", head).exit_code == 0
+    with sqlite3.connect(ledger) as connection:
+        connection.execute("DROP TRIGGER entries_no_delete")
+        connection.execute("DELETE FROM entries WHERE seq = (SELECT max(seq) FROM entries)")
+    assert run("ledger", "verify", ledger).exit_code == 0
+    cut = run("ledger", "verify", ledger, "--head", head)
+    assert cut.exit_code == 1
+    assert "tail is missing" in cut.output
+
+
+def test_a_changed_entry_is_found(ledger, ask):
+    ask()
+    with sqlite3.connect(ledger) as connection:
+        connection.execute("DROP TRIGGER entries_no_update")
+        connection.execute("UPDATE entries SET analyst = 'eve' WHERE kind = 'charge'")
+    found = run("ledger", "verify", ledger)
+    assert found.exit_code == 1
+    assert "wrong hash" in found.output
+    assert ask().exit_code == 2
+
+
+def test_export_is_one_json_object_an_entry(ledger, ask):
+    ask()
+    lines = [json.loads(line) for line in run("ledger", "export", ledger).output.splitlines()]
+    assert [line["kind"] for line in lines] == ["ledger", "dataset", "charge", "release"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--dataset", "d", "--delta", 1e-5), "exactly one"),
+        (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--registered", "BR(1)"), "exactly one"),
+        (("--dataset", "d", "--delta", 1e-5, "--registered", "FOO(1)"), "FOO"),
+        (("--dataset", "words", "--delta", 1e-5, "--epsilon", 1), "exists"),
+        (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--key-file", "/no/key"), "key-file"),
+    ],
+)
+def test_bad_arguments_exit_with_2(ledger, arguments, named):
+    result = run("ledger", "init", ledger, *arguments)
+    assert result.exit_code == 2
+    assert named in result.output
+
+
+def test_a_seed_needs_a_test_ledger(ask):
+    assert "fixed seed" in ask("--seed", 1).output
