@@ -75,3 +75,11 @@ def test_evidence_named_in_the_docs_exists():
         assert (ROOT / path).exists(), f"{name(page)} names {path}"
         if function:
             assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), f"{name(page)}: {path}::{function}"
+
+
+def test_every_citation_has_its_entry_and_every_entry_is_cited():
+    """docs/related.md and docs/references.bib name the same works."""
+    entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = re.findall(r"\[(\w+\d\d\w*)\](?!\()", (ROOT / "docs" / "related.md").read_text(encoding="utf-8"))
+    assert len(entries) == len(set(entries)) > 30
+    assert set(cited) == set(entries)
