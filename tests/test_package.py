@@ -18,7 +18,7 @@ HEAVY = ("pandas", "scipy", "cvxpy", "sqlalchemy", "typer", "rich", "matplotlib"
 ROOMS = (
     ("_lazy", "_validate", "errors", "costs"),
     ("histogram",),
-    ("release",),
+    ("tails", "intervals", "release"),
     ("accounting",),
     ("mechanisms", "datasets"),
     ("planning",),

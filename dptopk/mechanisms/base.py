@@ -153,7 +153,7 @@ class CountingMechanism:
         Returns:
             w, exact up to the relative error of ``tail``, which only widens.
         """
-        from dptopk.mechanisms.tails import smallest_offset
+        from dptopk.tails import smallest_offset
 
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         add_remove(sensitivity)

@@ -16,14 +16,6 @@ from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.maxima import gaussian_offset
-from dptopk.mechanisms.tails import (
-    density,
-    gaussian_difference_tail,
-    gaussian_edge_mass,
-    gaussian_tail,
-    smallest_offset,
-    union,
-)
 from dptopk.mechanisms.thresholds import (
     Slots,
     ThresholdedMechanism,
@@ -31,6 +23,14 @@ from dptopk.mechanisms.thresholds import (
     moving_slots,
     slots,
     special_slots,
+)
+from dptopk.tails import (
+    density,
+    gaussian_difference_tail,
+    gaussian_edge_mass,
+    gaussian_tail,
+    smallest_offset,
+    union,
 )
 
 __all__ = ["KnownGaussian", "TruncatedGaussian", "UnknownGaussian"]

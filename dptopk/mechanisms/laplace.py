@@ -14,7 +14,6 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
 from dptopk.mechanisms.maxima import laplace_offset
-from dptopk.mechanisms.tails import laplace_difference_tail, laplace_tail
 from dptopk.mechanisms.thresholds import (
     Slots,
     ThresholdedMechanism,
@@ -23,6 +22,7 @@ from dptopk.mechanisms.thresholds import (
     slots,
     special_slots,
 )
+from dptopk.tails import laplace_difference_tail, laplace_tail
 
 __all__ = ["KnownLaplace", "UnknownLaplace"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dptopk.mechanisms.tails import (
+from dptopk.tails import (
     SUMMED_SCALE,
     density,
     gaussian_difference_tail,

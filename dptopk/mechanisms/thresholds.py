@@ -21,8 +21,8 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import ordered_release
-from dptopk.mechanisms.tails import smallest_offset
 from dptopk.release import Release
+from dptopk.tails import smallest_offset
 
 __all__ = ["LARGEST_OFFSET", "Slots", "ThresholdedMechanism", "moving_slots", "passing", "slots", "special_slots"]
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dptopk import Sensitivity, UnknownGaussian, UnknownLaplace
-from dptopk.mechanisms import maxima, tails
+from dptopk import Sensitivity, UnknownGaussian, UnknownLaplace, tails
+from dptopk.mechanisms import maxima
 
 MAXIMA = {"laplace": maxima.laplace_maximum_tail, "gaussian": maxima.gaussian_maximum_tail}
 SINGLE = {"laplace": tails.laplace_difference_tail, "gaussian": tails.gaussian_difference_tail}

@@ -13,10 +13,11 @@ from dptopk import (
     TruncatedGaussian,
     UnknownGaussian,
     UnknownLaplace,
+    tails,
 )
 from dptopk.costs import PureDP
 from dptopk.histogram import descending
-from dptopk.mechanisms import maxima, tails
+from dptopk.mechanisms import maxima
 from dptopk.mechanisms.thresholds import Slots
 
 from .charges import delta_of

@@ -6,8 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dptopk import InvalidParameter
-from dptopk.mechanisms import tails
+from dptopk import InvalidParameter, tails
 
 EXCESS = 1e-6
 
