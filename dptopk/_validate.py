@@ -5,14 +5,52 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["count", "finite", "member", "nonnegative", "nonnegatives", "positive", "probabilities", "probability"]
+__all__ = [
+    "assign",
+    "count",
+    "finite",
+    "instance",
+    "member",
+    "nonnegative",
+    "nonnegatives",
+    "positive",
+    "probabilities",
+    "probability",
+    "text",
+]
+
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+
+
+def assign(instance: object, **values: object) -> None:
+    """Write validated values into a frozen dataclass, in its ``__post_init__`` or ``__init__``."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def instance(kind: type[T], **arguments: Any) -> T:
+    """Return the one argument if it is of that type; the message names the type that came, never the value."""
+    ((name, value),) = arguments.items()
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InvalidParameter(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def text(**arguments: Any) -> str:
+    """Return the one argument if it is text that is not empty."""
+    ((name, value),) = arguments.items()
+    if not isinstance(value, str) or not value:
+        raise InvalidParameter(f"{name} must be a non-empty text")
+    return value
 
 
 def finite(**arguments: Any) -> float:
@@ -91,9 +129,10 @@ def _array(
     return values + 0.0
 
 
-def member(choices: tuple[str, ...], **arguments: Any) -> str:
-    """Return the one argument if it is among the choices."""
+def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
+    """Return the one argument, as it stands among the choices."""
     ((name, value),) = arguments.items()
-    if value not in choices:
-        raise InvalidParameter(f"{name} must be one of {', '.join(choices)}; got {value!r}")
-    return str(value)
+    for choice in choices:
+        if isinstance(value, str) and value == choice:
+            return choice
+    raise InvalidParameter(f"{name} must be one of {', '.join(choices)}; got {value!r}")

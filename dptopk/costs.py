@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from dptopk import _validate as validate
+from dptopk._choices import NEIGHBOURS, Neighbours
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 __all__ = [
     "CDP",
-    "NEIGHBOURS",
     "ZCDP",
     "ApproxDP",
     "BoundedRange",
@@ -32,14 +32,6 @@ __all__ = [
     "PureDP",
     "sum_up",
 ]
-
-NEIGHBOURS = ("add_remove", "replace_one")
-
-
-def _set(instance: Any, **values: Any) -> None:
-    """Write validated values into a frozen dataclass during __post_init__."""
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
 
 
 class Cost:
@@ -66,7 +58,7 @@ class PureDP(Cost):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _set(self, epsilon=validate.positive(epsilon=self.epsilon))
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ class BoundedRange(Cost):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _set(self, epsilon=validate.positive(epsilon=self.epsilon))
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ class CDP(Cost):
     tau: float
 
     def __post_init__(self) -> None:
-        _set(self, mu=validate.nonnegative(mu=self.mu), tau=validate.positive(tau=self.tau))
+        validate.assign(self, mu=validate.nonnegative(mu=self.mu), tau=validate.positive(tau=self.tau))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +96,7 @@ class ZCDP(Cost):
     xi: float = 0.0
 
     def __init__(self, rho: float, *, xi: float = 0.0) -> None:
-        _set(self, rho=validate.positive(rho=rho), xi=validate.nonnegative(xi=xi))
+        validate.assign(self, rho=validate.positive(rho=rho), xi=validate.nonnegative(xi=xi))
 
     def _arguments(self) -> str:
         return repr(self.rho) if self.xi == 0 else f"{self.rho!r}, xi={self.xi!r}"
@@ -118,7 +110,7 @@ class GaussianDP(Cost):
     mu: float
 
     def __post_init__(self) -> None:
-        _set(self, mu=validate.positive(mu=self.mu))
+        validate.assign(self, mu=validate.positive(mu=self.mu))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +125,7 @@ class DiscreteGaussianDP(Cost):
     shift: int
 
     def __post_init__(self) -> None:
-        _set(self, scale=validate.positive(scale=self.scale), shift=validate.count(shift=self.shift))
+        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.count(shift=self.shift))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +140,7 @@ class ApproxDP(Cost):
         epsilon, delta = validate.nonnegative(epsilon=self.epsilon), validate.probability(delta=self.delta)
         if epsilon == 0 and delta == 0:
             raise InvalidParameter("epsilon and delta must not both be 0: such a mechanism costs nothing")
-        _set(self, epsilon=epsilon, delta=delta)
+        validate.assign(self, epsilon=epsilon, delta=delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +161,7 @@ class MultiDP(Cost):
         if not pairs:
             raise InvalidParameter("constraints must be a non-empty sequence of (epsilon, delta) pairs")
         checked = {(ApproxDP(*pair).epsilon, ApproxDP(*pair).delta) for pair in pairs}
-        _set(self, constraints=tuple(sorted(checked, reverse=True)))
+        validate.assign(self, constraints=tuple(sorted(checked, reverse=True)))
 
     def _arguments(self) -> str:
         return ", ".join(f"{epsilon!r}:{delta!r}" for epsilon, delta in self.constraints)
@@ -222,7 +214,7 @@ class Charge:
     costs: Mapping[Cost, int]
     delta: float
     adaptive: bool
-    neighbours: str
+    neighbours: Neighbours
 
     def __init__(
         self,
@@ -230,7 +222,7 @@ class Charge:
         *,
         delta: float = 0.0,
         adaptive: bool = False,
-        neighbours: str = "add_remove",
+        neighbours: Neighbours = "add_remove",
     ) -> None:
         if costs is not None and not isinstance(costs, Mapping):
             raise InvalidParameter("costs must be a mapping from cost to count")
@@ -244,7 +236,7 @@ class Charge:
             if times:
                 kept[cost] = times
         ordered = sorted(kept, key=_order)
-        _set(
+        validate.assign(
             self,
             costs=MappingProxyType({cost: kept[cost] for cost in ordered}),
             delta=validate.probability(delta=delta),
@@ -289,7 +281,7 @@ class Charge:
         for charge in charges:
             for cost, times in charge:
                 costs[cost] = costs.get(cost, 0) + times
-        default = charges[0].neighbours if charges else "add_remove"
+        default: Neighbours = charges[0].neighbours if charges else "add_remove"
         return Charge(
             costs,
             delta=sum_up([charge.delta for charge in charges]),
@@ -368,10 +360,10 @@ def _parse(text: str) -> Charge:
             cost = _parse_cost(match["name"], match["arguments"], term)
             costs[cost] = costs.get(cost, 0) + times
     flags = {flag.strip() for flag in (whole["flags"] or "").split(",")} - {""}
-    relations = flags & set(NEIGHBOURS)
-    if flags - {"adaptive"} - relations or len(relations) > 1:
+    relations = [relation for relation in NEIGHBOURS if relation in flags]
+    if flags - {"adaptive", *relations} or len(relations) > 1:
         raise InvalidParameter(f"charge: unknown flags [{whole['flags']}]; known: adaptive, {', '.join(NEIGHBOURS)}")
-    relation = next(iter(relations), "add_remove")
+    relation = relations[0] if relations else "add_remove"
     return Charge(costs, delta=sum_up(deltas), adaptive="adaptive" in flags, neighbours=relation)
 
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dptopk.costs import Charge
 
-__all__ = ["BudgetExceeded", "DptopkError", "IncompatibleCosts", "InvalidParameter", "LedgerError", "NotCertified"]
+__all__ = [
+    "BudgetExceeded",
+    "DptopkError",
+    "IncompatibleCosts",
+    "InvalidParameter",
+    "LedgerError",
+    "NotApplicable",
+    "NotCertified",
+]
 
 
 class DptopkError(Exception):
@@ -20,6 +28,10 @@ class InvalidParameter(DptopkError, ValueError):
 
 class IncompatibleCosts(DptopkError, TypeError):
     """The costs given cannot be combined, or the bound asked for does not take them."""
+
+
+class NotApplicable(IncompatibleCosts):
+    """A bound, or a function of one, does not take these costs or not in this number; the message says why."""
 
 
 class NotCertified(DptopkError, ArithmeticError):

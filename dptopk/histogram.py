@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.costs import NEIGHBOURS
+from dptopk._choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -38,18 +38,22 @@ class Sensitivity:
 
     linf: int = 1
     l0: int | None = None
-    neighbours: str = "add_remove"
+    neighbours: Neighbours = "add_remove"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "linf", validate.count(linf=self.linf))
-        if self.l0 is not None:
-            object.__setattr__(self, "l0", validate.count(l0=self.l0))
+        l0 = None if self.l0 is None else validate.count(l0=self.l0)
+        validate.assign(self, linf=validate.count(linf=self.linf), l0=l0)
         validate.member(NEIGHBOURS, neighbours=self.neighbours)
 
     def touched(self, labels: int | None = None) -> int | None:
         """The most labels among ``labels`` that one user touches: min(Δ, labels); None when neither is known."""
         bounds = [bound for bound in (self.l0, labels) if bound is not None]
         return min(bounds, default=None)
+
+    def covers(self, other: Sensitivity) -> bool:
+        """Whether what is proven for this sensitivity holds for the other: no user moves more there than here."""
+        wider = self.l0 is not None and (other.l0 is None or other.l0 > self.l0)
+        return other.linf <= self.linf and not wider and other.neighbours == self.neighbours
 
 
 class Histogram:
@@ -85,17 +89,15 @@ class Histogram:
         counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any],
         *,
         sensitivity: Sensitivity = Sensitivity(),
-        domain: str = "private",
+        domain: Domain = "private",
         domain_size: int | None = None,
         absent_label: Callable[[int], Any] | None = None,
         complete: bool = True,
         limit: int | None = None,
     ) -> None:
-        if not isinstance(sensitivity, Sensitivity):
-            raise InvalidParameter(f"sensitivity must be a Sensitivity, got {type(sensitivity).__name__}")
+        self.sensitivity = validate.instance(Sensitivity, sensitivity=sensitivity)
         self.counts = _whole_counts(counts)
-        self.sensitivity = sensitivity
-        self.domain = "public" if labels is None else validate.member(("private", "public"), domain=domain)
+        self.domain: Domain = "public" if labels is None else validate.member(DOMAINS, domain=domain)
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         self.complete = bool(complete)

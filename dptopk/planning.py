@@ -19,6 +19,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
+from dptopk._choices import COUNTS, DOMAINS, METHODS, Counts, Domain, Method
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import calibrate
@@ -34,6 +35,7 @@ from dptopk.mechanisms import (
     UnknownGumbel,
     UnknownLaplace,
 )
+from dptopk.mechanisms.base import Measured, Mechanism, Noisy, Thresholded
 from dptopk.release import Release
 
 if TYPE_CHECKING:
@@ -41,17 +43,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan_topk"]
 
-COUNTS = ("gaussian", "laplace", "none")
-METHODS = ("auto", "peel", "threshold")
-DOMAINS = ("private", "public")
-
 
 @dataclass(frozen=True)
 class Phase:
     """One step of a plan: its name, its mechanism, and the most it can cost."""
 
     name: str
-    mechanism: Any
+    mechanism: Mechanism
     charge: Charge
 
 
@@ -71,7 +69,7 @@ class Plan:
     k: int
     budget: Budget
     sensitivity: Sensitivity
-    domain: str
+    domain: Domain
     phases: tuple[Phase, ...]
     bound: Bound
     split: str
@@ -82,7 +80,7 @@ class Plan:
         return _joined(self.phases)
 
     @property
-    def mechanisms(self) -> tuple[Any, ...]:
+    def mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanisms in the order in which they run."""
         return tuple(phase.mechanism for phase in self.phases)
 
@@ -120,13 +118,10 @@ class Plan:
         Raises:
             InvalidParameter: naming what does not fit.
         """
-        if not isinstance(histogram, Histogram):
-            raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
-        if histogram.domain != self.domain:
+        if validate.instance(Histogram, histogram=histogram).domain != self.domain:
             raise InvalidParameter(f"histogram has a {histogram.domain} domain, the plan is for a {self.domain} one")
         mine, theirs = self.sensitivity, histogram.sensitivity
-        wider = mine.l0 is not None and (theirs.l0 is None or theirs.l0 > mine.l0)
-        if theirs.linf > mine.linf or wider or theirs.neighbours != mine.neighbours:
+        if not mine.covers(theirs):
             raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
         self.phases[0].mechanism.check(histogram)
 
@@ -153,21 +148,21 @@ def _adaptive(charge: Charge, phases: int) -> Charge:
     return Charge(charge.costs, delta=charge.delta, adaptive=adaptive, neighbours=charge.neighbours)
 
 
-def _after(mechanism: Any, released: Release) -> dict[str, Any]:
+def _after(mechanism: Mechanism, released: Release) -> dict[str, Any]:
     """How a counting mechanism is told what an earlier phase selected."""
     return {"ranking" if isinstance(mechanism, CountMLE) else "labels": released}
 
 
-def _promises(mechanism: Any, sensitivity: Sensitivity) -> list[str]:
+def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
     lines = []
-    if hasattr(mechanism, "noise_std"):
+    if isinstance(mechanism, Noisy):
         std = f"noise on a count has standard deviation {mechanism.noise_std(sensitivity):.4g}"
-        if hasattr(mechanism, "half_width"):
+        if isinstance(mechanism, Measured):
             std += f"; 95% of it is within ±{mechanism.half_width(sensitivity, confidence=0.95)}"
         lines.append(std)
-    if hasattr(mechanism, "threshold_offset"):
-        floor = f"the count of rank {mechanism.d_bar + 1}"
+    if isinstance(mechanism, Thresholded):
+        floor = "0" if mechanism.d_bar is None else f"the count of rank {mechanism.d_bar + 1}"
         half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
         lines += [
             f"threshold: {mechanism.threshold_offset(sensitivity)} above {floor}",
@@ -187,9 +182,9 @@ class _Request:
     k: int
     budget: Budget
     sensitivity: Sensitivity
-    domain: str
+    domain: Domain
     d_bar: int
-    counts: str
+    counts: Counts
     selection_share: float
     fit: bool
 
@@ -202,7 +197,7 @@ class _Request:
         """Select k labels with ε²/8 each from the share of ρ, then min(k, Δ) counts from the rest."""
         share = self.selection_share if self.counts != "none" else 1.0
         epsilon = _tidy(math.sqrt(8 * share * rho / self.k), ROUND_FLOOR)
-        selection: Any = (
+        selection: KnownGumbel | UnknownGumbel = (
             KnownGumbel(k=self.k, epsilon=epsilon)
             if self.domain == "public"
             else UnknownGumbel(k=self.k, d_bar=self.d_bar, epsilon=epsilon, delta=self.discovery_delta)
@@ -231,7 +226,7 @@ class _Request:
             return KnownLaplace(epsilon=_tidy(math.sqrt(2 * rho / copies), ROUND_FLOOR))
         return KnownGaussian(sigma=_tidy(math.sqrt(copies / (2 * rho)), ROUND_CEILING))
 
-    def designs(self, method: str) -> dict[str, Design]:
+    def designs(self, method: Method) -> dict[str, Design]:
         """The designs that may answer this request."""
         one_shot = self.counts != "none" and self.sensitivity.l0 is not None
         if method == "threshold" and not one_shot:
@@ -259,11 +254,12 @@ def _tidy(value: float, rounding: str) -> float:
 def _spread(phases: tuple[Phase, ...], sensitivity: Sensitivity) -> float:
     """How much noise decides which labels are chosen: the figure of merit between designs; less is better."""
     mechanism = phases[0].mechanism
-    if hasattr(mechanism, "threshold_offset"):
+    if isinstance(mechanism, Thresholded):
         return float(mechanism.threshold_offset(sensitivity))
-    if hasattr(mechanism, "noise_std"):
+    if isinstance(mechanism, Noisy):
         return float(mechanism.noise_std(sensitivity))
-    return math.pi / math.sqrt(6) * sensitivity.linf / float(mechanism.epsilon)  # standard deviation of Gumbel noise
+    assert isinstance(mechanism, KnownGumbel)  # noqa: S101 - the one mechanism of a design that is neither
+    return math.pi / math.sqrt(6) * sensitivity.linf / mechanism.epsilon  # standard deviation of Gumbel noise
 
 
 def plan_topk(
@@ -271,10 +267,10 @@ def plan_topk(
     budget: Budget,
     *,
     sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
-    domain: str = "private",
+    domain: Domain = "private",
     d_bar: int | None = None,
-    counts: str | None = "gaussian",
-    method: str = "auto",
+    counts: Counts | None = "gaussian",
+    method: Method = "auto",
     selection_share: float = 0.5,
     fit: bool = False,
     max_seconds: float = 1.0,
@@ -330,25 +326,23 @@ def _request(
     k: int,
     budget: Budget,
     sensitivity: Sensitivity,
-    domain: str,
+    domain: Domain,
     d_bar: int | None,
-    counts: str | None,
+    counts: Counts | None,
     selection_share: float,
     fit: bool,
 ) -> _Request:
     k = validate.count(k=k)
-    if not isinstance(budget, Budget):
-        raise InvalidParameter(f"budget must be a Budget, got {type(budget).__name__}")
-    if not isinstance(sensitivity, Sensitivity):
-        raise InvalidParameter(f"sensitivity must be a Sensitivity, got {type(sensitivity).__name__}")
+    validate.instance(Budget, budget=budget)
+    validate.instance(Sensitivity, sensitivity=sensitivity)
     validate.member(DOMAINS, domain=domain)
-    counts = validate.member(COUNTS, counts="none" if counts is None else counts)
+    chosen = validate.member(COUNTS, counts="none" if counts is None else counts)
     share = validate.probability(allow_zero=False, selection_share=selection_share)
     if domain == "public" and d_bar is not None:
         raise InvalidParameter("d_bar is for private domains: in a public one every label takes part")
     if domain == "private" and budget.delta == 0:
         raise InvalidParameter("budget.delta must be above 0: hiding which labels exist costs some δ")
-    if counts == "gaussian" and budget.delta == 0:
+    if chosen == "gaussian" and budget.delta == 0:
         raise InvalidParameter("budget.delta must be above 0 for counts='gaussian'; use counts='laplace'")
     d_bar = max(10 * k, 100) if d_bar is None else validate.count(at_least=k, d_bar=d_bar)
-    return _Request(k, budget, sensitivity, domain, d_bar, counts, share, fit)
+    return _Request(k, budget, sensitivity, domain, d_bar, chosen, share, fit)

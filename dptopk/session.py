@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dptopk.accounting.accountant import Accountant
+from dptopk import _validate as validate
+from dptopk._choices import Counts
+from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
+from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
 from dptopk.planning import Plan, plan_topk
 from dptopk.release import Release
@@ -62,7 +65,7 @@ class Session:
         self,
         histogram: Histogram,
         *,
-        budget: Budget | Accountant | None = None,
+        budget: Budget | Account | None = None,
         ledger: Ledger | None = None,
         dataset: str | None = None,
         analyst: str | None = None,
@@ -70,25 +73,25 @@ class Session:
         unit: str | None = None,
         rng: Generator | None = None,
     ) -> None:
-        if not isinstance(histogram, Histogram):
-            raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+        validate.instance(Histogram, histogram=histogram)
         if (budget is None) == (ledger is None):
             raise InvalidParameter("give exactly one of budget and ledger")
         if ledger is not None and (dataset is None or analyst is None):
             raise InvalidParameter("dataset and analyst are needed with a ledger")
-        if ledger is not None and not hasattr(ledger, "settle"):
-            raise InvalidParameter(f"ledger must be a Ledger, got {type(ledger).__name__}")
         random_bits(rng)  # refuses what is no generator before anything is charged
         self.histogram = histogram
         self._rng = rng
         self._book: _Memory | _Durable
         if ledger is not None:
+            from dptopk.accounting.ledger.ledger import Ledger
+
+            validate.instance(Ledger, ledger=ledger)
             self._book = _Durable(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
         else:
             self._book = _Memory(budget)
         self._answered: list[dict[str, Any]] = []
 
-    def run(self, mechanism: Any, *, reuse: bool = False, **options: Any) -> Release:
+    def run(self, mechanism: Mechanism | Plan, *, reuse: bool = False, **options: Any) -> Release:
         """Charge and run one mechanism.
 
         Args:
@@ -101,7 +104,7 @@ class Session:
             InvalidParameter: when the question does not fit the histogram; nothing was charged or drawn.
         """
         histogram = self.histogram
-        if isinstance(mechanism, type) or not all(hasattr(mechanism, name) for name in ("charge", "check", "release")):
+        if isinstance(mechanism, type) or not isinstance(mechanism, Mechanism | Plan):
             raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
         options = {name: _kept(value) for name, value in options.items()}
         if isinstance(mechanism, Plan):
@@ -111,12 +114,12 @@ class Session:
             mechanism.check(histogram)
         else:
             named = options.get("labels", options.get("ranking"))
-            if named is not None and not hasattr(named, "__len__"):
+            if named is not None and not isinstance(named, Sized):
                 raise InvalidParameter(f"labels must be a sequence of labels, got {type(named).__name__}")
             public = histogram.domain_size if histogram.domain == "public" else None
             charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
             mechanism.check(histogram, **options)
-        parts = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
+        parts: tuple[Mechanism, ...] = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
         what = " then ".join(str(part) for part in parts)
         query = _fingerprint(what, mechanism, options, histogram)
         stored = self._book.stored(query) if reuse else None
@@ -129,7 +132,7 @@ class Session:
         return release
 
     def top_k(
-        self, k: int, *, budget: Budget, counts: str | None = None, reuse: bool = False, **options: Any
+        self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
     ) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
@@ -146,7 +149,7 @@ class Session:
         )
         return self.run(plan, reuse=reuse)
 
-    def remaining(self) -> Any:
+    def remaining(self) -> Charge | str:
         """What remains of the budget: a Charge of registered costs, or a filter's remaining budget."""
         return self._book.remaining()
 
@@ -161,10 +164,10 @@ class Session:
 class _Memory:
     """The budget of a session without a ledger."""
 
-    def __init__(self, budget: Budget | Accountant | None) -> None:
+    def __init__(self, budget: Budget | Account | None) -> None:
         if isinstance(budget, Budget):
-            self._account: Any = Accountant.filter(budget)
-        elif budget is not None and hasattr(budget, "spend"):
+            self._account: Account = Accountant.filter(budget)
+        elif isinstance(budget, Account):
             self._account = budget
         else:
             raise InvalidParameter(f"budget must be a Budget or an Accountant, got {type(budget).__name__}")
@@ -184,7 +187,7 @@ class _Memory:
             with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
                 self._account.refund(unused)
 
-    def remaining(self) -> Any:
+    def remaining(self) -> Charge | str:
         return self._account.remaining()
 
 
@@ -224,7 +227,7 @@ class _Durable:
     def settle(self, receipt: Receipt, release: Release) -> None:
         self._ledger.settle(receipt, release.charge, answer=release.to_dict())
 
-    def remaining(self) -> Any:
+    def remaining(self) -> Charge | str:
         return self._ledger.remaining(self._dataset)
 
 
@@ -238,7 +241,7 @@ def _kept(value: Any) -> Any:
     return list(value) if isinstance(value, Iterator) else value
 
 
-def _fingerprint(what: str, mechanism: Any, options: Mapping[str, Any], histogram: Histogram) -> str:
+def _fingerprint(what: str, mechanism: Mechanism | Plan, options: Mapping[str, Any], histogram: Histogram) -> str:
     """A hash of everything that defines a question, apart from the data; '' for a question that is made of data.
 
     Utilities are computed from the data: whether they equal those of an earlier question must not show in what is

@@ -16,7 +16,7 @@ HEAVY = ("pandas", "scipy", "cvxpy", "sqlalchemy", "typer", "rich", "matplotlib"
 
 # Rooms of the package from the ground up; a module may import only from its own room and those before it.
 ROOMS = (
-    ("_lazy", "_validate", "errors", "costs"),
+    ("_choices", "_lazy", "_validate", "errors", "costs"),
     ("histogram",),
     ("tails", "intervals", "release"),
     ("accounting",),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dptopk import _validate as validate
 from dptopk.accounting import bounds
@@ -28,7 +28,30 @@ if TYPE_CHECKING:
     from dptopk.accounting.budget import Budget
     from dptopk.accounting.filter import Filter
 
-__all__ = ["Accountant"]
+__all__ = ["Account", "Accountant"]
+
+
+@runtime_checkable
+class Account(Protocol):
+    """What a budget is spent from: an Accountant or a Filter."""
+
+    def can_spend(self, charge: Charge) -> bool:
+        """Whether ``spend`` would accept the charge."""
+
+    def spend(self, charge: Charge) -> None:
+        """Take the charge off what is left, or raise BudgetExceeded and take nothing."""
+
+    def refund(self, charge: Charge) -> None:
+        """Give back costs that never ran, or raise InvalidParameter where that is not sound."""
+
+    def remaining(self) -> Charge | str:
+        """What is left: a charge of registered costs, or a filter's budget in words."""
+
+    def shares(self) -> dict[str, float]:
+        """What is used of each kind of budget, as shares in [0, 1]."""
+
+    def epsilon(self) -> float:
+        """Upper bound on ε at every moment."""
 
 
 class Accountant:
@@ -108,8 +131,7 @@ class Accountant:
 
     def _assignment(self, charge: Charge) -> dict[tuple[Cost, Cost], int] | str:
         """The tokens that a spend would use, or why it is refused."""
-        if not isinstance(charge, Charge):
-            raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+        validate.instance(Charge, charge=charge)
         if charge.neighbours != self.registered.neighbours:
             raise IncompatibleCosts(f"registered for {self.registered.neighbours}, charged for {charge.neighbours}")
         if Fraction(charge.delta) > self._delta_left:
@@ -154,6 +176,12 @@ class Accountant:
         while Fraction(left) > self._delta_left:
             left = max(0.0, left * (1 - 2**-52))
         return Charge(self._left, delta=left, neighbours=self.registered.neighbours)
+
+    def shares(self) -> dict[str, float]:
+        """What is used of each registered token and of the registered δ, as shares in [0, 1]."""
+        left, delta = self.remaining(), self.registered.delta
+        used = {str(token): 1 - left.costs.get(token, 0) / times for token, times in self.registered}
+        return used | ({"delta": 1 - left.delta / delta} if delta else {})
 
     def spent(self) -> Charge:
         """What has been spent, as it was charged (not the tokens it used), refunds taken off."""

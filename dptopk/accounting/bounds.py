@@ -25,17 +25,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dptopk import _validate as validate
+from dptopk._choices import INTERACTIONS, Interaction
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.costs import ApproxDP, Charge, Cost, MultiDP, PureDP, sum_up
-from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["INTERACTIONS", "Bound", "NotApplicable", "bound", "compose", "names", "split_failure", "table"]
-
-# From the weakest to the strongest analyst: a bound that is valid in one is valid in all before it.
-INTERACTIONS = ("batch", "ordered", "setwise", "filter")
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
 _MODULES = (
@@ -45,10 +43,6 @@ _MODULES = (
 )  # fmt: skip
 
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
-
-
-class NotApplicable(Exception):
-    """Raised by a bound's function to say why it does not apply to a charge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ class Bound:
     lower: float | None
     name: str
     source: str
-    valid_in: tuple[str, ...]
+    valid_in: tuple[Interaction, ...]
     note: str = ""
 
 
@@ -80,15 +74,15 @@ class BoundSpec:
     name: str
     source: str
     takes: tuple[type[Cost], ...]
-    valid_through: str | Callable[[Charge], str]
-    lower_from: Callable[[Charge], str]
+    valid_through: Interaction | Callable[[Charge], Interaction]
+    lower_from: Callable[[Charge], Interaction]
     build: Callable[[Charge], Curve]
 
-    def lower_holds(self, charge: Charge, interaction: str) -> bool:
+    def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
         """Whether the bound's lower bound is on the optimum of this interaction, and not only of a stronger one."""
         return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
 
-    def valid_in(self, charge: Charge) -> tuple[str, ...]:
+    def valid_in(self, charge: Charge) -> tuple[Interaction, ...]:
         """The interaction models in which this bound holds for the charge."""
         last = self.valid_through if isinstance(self.valid_through, str) else self.valid_through(charge)
         return INTERACTIONS[: INTERACTIONS.index(last) + 1]
@@ -113,8 +107,8 @@ def bound(
     *,
     source: str,
     takes: Iterable[type[Cost]],
-    valid_through: str | Callable[[Charge], str] = "setwise",
-    lower_from: Callable[[Charge], str] = lambda charge: "batch",  # noqa: ARG005
+    valid_through: Interaction | Callable[[Charge], Interaction] = "setwise",
+    lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
 ) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
     """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
 
@@ -192,7 +186,7 @@ def compose(
     *,
     delta: float | None = None,
     epsilon: float | None = None,
-    interaction: str = "setwise",
+    interaction: Interaction = "setwise",
     bound: str = "best",
     rtol: float = 1e-3,
     max_seconds: float = 10.0,
@@ -254,7 +248,7 @@ def table(
     *,
     delta: float | None = None,
     epsilon: float | None = None,
-    interaction: str = "setwise",
+    interaction: Interaction = "setwise",
     rtol: float = 1e-3,
     max_seconds: float = 10.0,
 ) -> pd.DataFrame:
@@ -293,7 +287,7 @@ class _Question:
     rest: Charge
     failure: float
     query: Query
-    interaction: str
+    interaction: Interaction
     delta: float | None
     epsilon: float | None
 
@@ -303,12 +297,11 @@ class _Question:
         charge: Charge,
         delta: float | None,
         epsilon: float | None,
-        interaction: str,
+        interaction: Interaction,
         rtol: float,
         max_seconds: float,
     ) -> _Question:
-        if not isinstance(charge, Charge):
-            raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+        validate.instance(Charge, charge=charge)
         if (delta is None) == (epsilon is None):
             raise InvalidParameter("give exactly one of delta and epsilon")
         validate.member(INTERACTIONS, interaction=interaction)
@@ -387,7 +380,7 @@ class _Question:
             return Bound(math.inf, self.delta, None, "none", "", (), note)
         return Bound(self.epsilon or 0.0, 1.0, None, "none", "", (), note)
 
-    def _bound(self, answer: Answer, name: str, source: str, valid: tuple[str, ...]) -> Bound:
+    def _bound(self, answer: Answer, name: str, source: str, valid: tuple[Interaction, ...]) -> Bound:
         value = math.inf if math.isnan(answer.value) else answer.value
         lower = answer.lower
         if self.delta is not None:

@@ -28,5 +28,5 @@ class Budget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", validate.positive(epsilon=self.epsilon))
-        object.__setattr__(self, "delta", validate.probability(delta=self.delta))
+        epsilon, delta = validate.positive(epsilon=self.epsilon), validate.probability(delta=self.delta)
+        validate.assign(self, epsilon=epsilon, delta=delta)

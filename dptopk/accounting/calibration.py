@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from dptopk import _validate as validate
+from dptopk._choices import Interaction
 from dptopk.accounting.bounds import compose, names
 from dptopk.accounting.budget import Budget
 from dptopk.costs import BoundedRange, Charge, GaussianDP
@@ -25,7 +26,7 @@ def calibrate(
     make_charge: MakeCharge,
     budget: Budget,
     *,
-    interaction: str = "setwise",
+    interaction: Interaction = "setwise",
     bound: str = "best",
     rtol: float = 1e-3,
     max_seconds: float = 10.0,
@@ -153,7 +154,7 @@ def queries_affordable(
     query: Charge,
     budget: Budget,
     *,
-    interaction: str = "setwise",
+    interaction: Interaction = "setwise",
     bound: str = "best",
     rtol: float = 1e-3,
     max_seconds: float = 10.0,

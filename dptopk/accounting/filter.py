@@ -16,20 +16,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dptopk import _validate as validate
+from dptopk._choices import NEIGHBOURS, Neighbours
 from dptopk.accounting.bounds import split_failure
+from dptopk.accounting.budget import Budget
 from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
 from dptopk.costs import Charge, Cost
-from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
-
-if TYPE_CHECKING:
-    from dptopk.accounting.budget import Budget
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, NotApplicable
 
 __all__ = ["Filter"]
 
@@ -61,10 +59,10 @@ class Filter:
         *,
         order: float | None = None,
         failure_delta: float | None = None,
-        neighbours: str = "add_remove",
+        neighbours: Neighbours = "add_remove",
     ) -> None:
-        self.budget = budget
-        self.neighbours = neighbours
+        self.budget = validate.instance(Budget, budget=budget)
+        self.neighbours: Neighbours = validate.member(NEIGHBOURS, neighbours=neighbours)
         self.failure_delta = validate.probability(
             failure_delta=budget.delta / 2 if failure_delta is None else failure_delta
         )
@@ -101,8 +99,6 @@ class Filter:
         if not rest.costs:
             return 0.0
         if self.order is None:
-            from dptopk.accounting.bounds import NotApplicable
-
             try:
                 return math.fsum(pure_epsilons(rest))
             except NotApplicable as reason:
@@ -113,8 +109,7 @@ class Filter:
         return value
 
     def _total(self, charge: Charge) -> tuple[Fraction, Fraction]:
-        if not isinstance(charge, Charge):
-            raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+        validate.instance(Charge, charge=charge)
         if charge.neighbours != self.neighbours:
             raise IncompatibleCosts(f"the budget is for {self.neighbours}, the charge for {charge.neighbours}")
         exponent, failure = Fraction(0), Fraction(charge.delta)
@@ -167,6 +162,10 @@ class Filter:
     def share_left(self) -> float:
         """What is left of the budget, as a share in [0, 1] of the sum that the filter bounds."""
         return float(self._left / self._capacity)
+
+    def shares(self) -> dict[str, float]:
+        """What is used of the budget, as a share in [0, 1] under the name "budget"."""
+        return {"budget": 1 - self.share_left}
 
     def remaining(self) -> str:
         """What is left, in words."""

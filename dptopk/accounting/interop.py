@@ -39,7 +39,7 @@ from dptopk.costs import (
     PureDP,
     sum_up,
 )
-from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.errors import IncompatibleCosts
 
 __all__ = ["MEASURES", "to_dp_event", "to_opendp", "to_pld", "zcdp_rho"]
 
@@ -202,8 +202,7 @@ def _pure(cost: Cost) -> float:
 def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     """The costs with counts; bounded range as pure DP where that was asked for."""
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
-    if not isinstance(charge, Charge):
-        raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+    validate.instance(Charge, charge=charge)
     convert = bounded_range == "dp"
     return [
         (PureDP(cost.epsilon) if convert and isinstance(cost, BoundedRange) else cost, times) for cost, times in charge

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from dptopk import _validate as validate
+from dptopk._choices import Counts, Interaction, Method
 from dptopk.cli import datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.reproduce import reproduce
 from dptopk.errors import DptopkError, InvalidParameter
@@ -42,39 +42,8 @@ app.add_typer(datasets_commands.app, name="datasets")
 app.command()(reproduce)
 
 
-class Counts(StrEnum):
-    """How the counts of the selected labels are released."""
-
-    GAUSSIAN = "gaussian"
-    LAPLACE = "laplace"
-    NONE = "none"
-
-
-class Format(StrEnum):
-    """How an answer is written."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-
-
-class Interaction(StrEnum):
-    """Who chooses, and when."""
-
-    BATCH = "batch"
-    ORDERED = "ordered"
-    SETWISE = "setwise"
-    FILTER = "filter"
-
-
-class Method(StrEnum):
-    """How the top k are found."""
-
-    AUTO = "auto"
-    PEEL = "peel"
-    THRESHOLD = "threshold"
-
+# How an answer is written.
+Format = Literal["table", "csv", "json", "parquet"]
 
 # Options that several commands share.
 K = Annotated[int, typer.Option("--k", help="How many labels.")]
@@ -116,7 +85,7 @@ def topk(
     passes: Annotated[
         int, typer.Option("--passes", help="Of events: split the users into so many parts, for less memory and disk.")
     ] = 1,
-    counts: CountsOption = Counts.GAUSSIAN,
+    counts: CountsOption = "gaussian",
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
     known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels in SOURCE are public.")] = False,
@@ -124,9 +93,9 @@ def topk(
         Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")
     ] = None,
     d_bar: DBar = None,
-    method: MethodOption = Method.AUTO,
+    method: MethodOption = "auto",
     fit: Fit = False,
-    output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TABLE,
+    output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = "table",
     out: Annotated[Path | None, typer.Option("--out", help="Write the answer to this file.")] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")
@@ -154,7 +123,7 @@ def topk(
     from dptopk.planning import plan_topk
     from dptopk.session import Session
 
-    output.check_target(output_format.value, out)
+    output.check_target(output_format, out)
     if ledger is None and (reuse or dataset is not None or analyst is not None):
         raise InvalidParameter("ledger: --dataset, --analyst and --reuse need --ledger")
     given = Source(source, label_col, count_col, user_col, item_col, known_domain, domain, memory_limit, passes)
@@ -164,8 +133,8 @@ def topk(
         sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
         domain=given.kind,
         d_bar=d_bar,
-        counts=counts.value,
-        method=method.value,
+        counts=counts,
+        method=method,
         fit=fit,
     )
     histogram = given.read(plan)
@@ -181,11 +150,11 @@ def topk(
             rng=rng,
         )
         release = session.run(plan, reuse=reuse)
-    output.write_release(plan, release, output_format.value, out)
+    output.write_release(plan, release, output_format, out)
 
 
 # What `dptopk demo` answers: a title, Δ, and the method.
-_DEMOS = (
+_DEMOS: tuple[tuple[str, int | None, Method], ...] = (
     ("One user is one word occurrence: it touches one label. Noise on all counts is cheapest.", 1, "auto"),
     ("The same budget when a user may touch any number of labels: select, then count.", None, "peel"),
 )
@@ -217,12 +186,12 @@ def plan_command(
     k: K,
     epsilon: Epsilon,
     delta: Delta = 0.0,
-    counts: CountsOption = Counts.GAUSSIAN,
+    counts: CountsOption = "gaussian",
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
     known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels are public.")] = False,
     d_bar: DBar = None,
-    method: MethodOption = Method.AUTO,
+    method: MethodOption = "auto",
     fit: Fit = False,
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
@@ -236,8 +205,8 @@ def plan_command(
         sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
         domain="public" if known_domain else "private",
         d_bar=d_bar,
-        counts=counts.value,
-        method=method.value,
+        counts=counts,
+        method=method,
         fit=fit,
     )
     typer.echo(plan.explain())
@@ -248,10 +217,8 @@ def compose_command(
     charge: Annotated[str, typer.Argument(help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".')],
     delta: Annotated[float | None, typer.Option("--delta", help="Ask for ε at this δ.")] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="Ask for δ at this ε.")] = None,
-    interaction: Annotated[
-        Interaction, typer.Option("--interaction", help="Who chooses, and when.")
-    ] = Interaction.SETWISE,
-    output_format: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.TABLE,
+    interaction: Annotated[Interaction, typer.Option("--interaction", help="Who chooses, and when.")] = "setwise",
+    output_format: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = "table",
     max_seconds: Annotated[float, typer.Option("--max-seconds", help="Time for each bound to refine.")] = 10.0,
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
@@ -260,9 +227,9 @@ def compose_command(
     from dptopk.costs import Charge
 
     parsed = Charge.parse(charge)
-    query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction.value}
+    query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction}
     rows = bounds.table(parsed, max_seconds=max_seconds, **query)
-    output.write_bounds(parsed, rows, output_format.value, **query)
+    output.write_bounds(parsed, rows, output_format, **query)
 
 
 def main() -> None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dptopk._choices import Domain
 from dptopk.datasets import events_histogram, read_counts, read_labels
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import Thresholded
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
@@ -45,7 +47,7 @@ class Source:
             raise InvalidParameter("user-col and item-col go together: a table of events needs both")
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Domain:
         """Whether the labels are "public" or "private"."""
         return "public" if self.known_domain or self.domain is not None else "private"
 
@@ -73,8 +75,9 @@ class Source:
         options: dict[str, Any] = (
             {} if self.memory_limit is None else {"engine": DuckDB(memory_limit=self.memory_limit, passes=self.passes)}
         )
-        if self.kind == "private":
-            options["top"] = plan.phases[0].mechanism.d_bar + 1
+        first = plan.phases[0].mechanism
+        if isinstance(first, Thresholded) and first.d_bar is not None:
+            options["top"] = first.d_bar + 1
         columns = (TextColumn("bounding contributions"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
             task = bars.add_task("events", total=None)

@@ -48,13 +48,17 @@ def open_ledger(url: str, key_file: Path | None, **options: Any) -> Ledger:
     """Open a ledger with the key in a file, if there is one."""
     from dptopk.accounting.ledger.ledger import Ledger
 
-    key = None
-    if key_file is not None:
-        try:
-            key = key_file.read_bytes().strip()
-        except OSError as error:
-            raise InvalidParameter(f"key-file: cannot read {key_file.name!r}: {error.strerror}") from None
-    return Ledger(url, key=key, **options)
+    return Ledger(url, key=_key(key_file), **options)
+
+
+def _key(key_file: Path | None) -> bytes | None:
+    """The secret in a file, without white space around it."""
+    if key_file is None:
+        return None
+    try:
+        return key_file.read_bytes().strip()
+    except OSError as error:
+        raise InvalidParameter(f"key-file: cannot read {key_file.name!r}: {error.strerror}") from None
 
 
 def _terms(registered: str | None, epsilon: float | None, delta: float) -> dict[str, Any]:
@@ -165,7 +169,7 @@ def verify(
             known = {"seq": int(known["seq"]), "hash": str(known["hash"])}
         except (OSError, ValueError, KeyError, TypeError):
             raise InvalidParameter(f"head: {head.name!r} is not an exported head") from None
-    key = None if key_file is None else key_file.read_bytes().strip()
+    key = _key(key_file)
     problems, entries = Ledger.inspect(url, key=key, head=known)
     typer.echo("\n".join(problems) if problems else f"{entries} entries: the chain is whole.")
     typer.echo(f"\n{CAN_DETECT}{CAN_NOT_DETECT[key is not None]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress_bar import ProgressBar
@@ -16,6 +16,7 @@ from dptopk.costs import Charge
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dptopk.accounting.accountant import Account
     from dptopk.accounting.ledger.state import DatasetState, Spend
 
 __all__ = ["affordable", "plot", "show"]
@@ -43,18 +44,9 @@ def show(state: DatasetState, guarantee: str) -> None:
         console.print(_latest(state))
 
 
-def shares(state: DatasetState) -> dict[str, float]:
-    """What is used of each kind of budget, as shares in [0, 1]: registered tokens, or the filter's total."""
-    if "budget" in state.terms:
-        return {"budget": 1 - state.account.share_left}
-    registered, left = Charge.parse(state.terms["registered"]), state.account.remaining()
-    used = {str(cost): 1 - left.costs.get(cost, 0) / times for cost, times in registered}
-    return used | ({"delta": 1 - left.delta / registered.delta} if registered.delta else {})
-
-
 def _balance(state: DatasetState) -> Table:
     table = Table(title="used", title_justify="left", box=None)
-    for name, share in shares(state).items():
+    for name, share in state.account.shares().items():
         table.add_row(Text(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}")
     return table
 
@@ -69,7 +61,7 @@ def _analysts(state: DatasetState) -> Table:
     return table
 
 
-def affordable(account: Any, charge: Charge) -> int:
+def affordable(account: Account, charge: Charge) -> int:
     """How many more times a charge fits into an account."""
     fits, too_many = 0, 1
     while too_many <= 2**30 and account.can_spend(_times(charge, too_many)):

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dptopk._choices import INTERACTIONS
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query
         table.add_column(column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold")
     table.columns[1].no_wrap = True
     for row in rows.to_dict("records"):
-        models = [model for model in ("batch", "ordered", "setwise", "filter") if row[model]]
+        models = [model for model in INTERACTIONS if row[model]]
         strongest = f"{models[0]}-{models[-1]}" if len(models) > 1 else "".join(models)
         style = "bold green" if row["name"] == best else ("" if row["applies"] else "dim")
         value = "" if math.isnan(row[wanted]) else f"{row[wanted]:.6g}"

@@ -50,8 +50,8 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if self.labels_per_user is not None:
-            object.__setattr__(self, "labels_per_user", validate.count(labels_per_user=self.labels_per_user))
-        object.__setattr__(self, "per_label_cap", validate.count(per_label_cap=self.per_label_cap))
+            validate.assign(self, labels_per_user=validate.count(labels_per_user=self.labels_per_user))
+        validate.assign(self, per_label_cap=validate.count(per_label_cap=self.per_label_cap))
         if self.per_label_cap > LARGEST_CAP:
             raise InvalidParameter(f"per_label_cap must be at most {LARGEST_CAP}, got {self.per_label_cap}")
         validate.member(CHOICES, choose=self.choose)
@@ -61,7 +61,7 @@ class Bounds:
             if self.key:
                 raise InvalidParameter("key: choose='random' draws a fresh key itself; with a key, use choose='hash'")
             # An engine's own random() would do it too, but is drawn anew when Spark runs a lost task again.
-            object.__setattr__(self, "key", secrets.token_hex(32))
+            validate.assign(self, key=secrets.token_hex(32))
 
     @property
     def sensitivity(self) -> Sensitivity:

@@ -89,9 +89,8 @@ class DuckDB:
     passes: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "passes", validate.count(passes=self.passes))
-        if self.threads is not None:
-            object.__setattr__(self, "threads", validate.count(threads=self.threads))
+        threads = None if self.threads is None else validate.count(threads=self.threads)
+        validate.assign(self, passes=validate.count(passes=self.passes), threads=threads)
 
     def connect(self) -> Any:
         """A new in-memory connection with these settings."""

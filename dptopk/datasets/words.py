@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from dptopk._choices import Domain
 from dptopk.histogram import Histogram, Sensitivity
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def macbeth_counts() -> pd.DataFrame:
         return pd.read_csv(table, dtype={"word": str}, keep_default_na=False)
 
 
-def macbeth(*, sensitivity: Sensitivity = Sensitivity(), domain: str = "private") -> Histogram:  # noqa: B008
+def macbeth(*, sensitivity: Sensitivity = Sensitivity(), domain: Domain = "private") -> Histogram:  # noqa: B008
     """The word table as a Histogram; the privacy unit is one word occurrence.
 
     Args:

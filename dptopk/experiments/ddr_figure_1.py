@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dptopk._choices import Interaction
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.experiments import style
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 DELTA = 1e-6
 EPSILONS = (0.01, 0.1, 1.0)
 # The paper's label, the cost that each of the k mechanisms is charged, the bound, and the interaction.
-CURVES: tuple[tuple[str, type[Cost], float, str, str], ...] = (
+CURVES: tuple[tuple[str, type[Cost], float, str, Interaction], ...] = (
     ("ε-DP OptComp", PureDP, 1.0, "optimal_dp", "setwise"),
     ("DR19", BoundedRange, 1.0, "dr19", "setwise"),
     ("OptKL", BoundedRange, 1.0, "opt_kl", "setwise"),

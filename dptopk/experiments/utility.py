@@ -16,6 +16,7 @@ from dptopk import (
     TruncatedGaussian,
     plan_topk,
 )
+from dptopk._choices import Counts, Domain, Method
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.costs import Charge
@@ -42,7 +43,7 @@ DATA = ("Macbeth", *TAILS)
 
 
 @cache
-def data(name: str, domain: str = "public", l0: int | None = None) -> Histogram:
+def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogram:
     """The words of Macbeth, or 10⁵ labels whose count of rank r falls as a power of r."""
     from dptopk.datasets import macbeth
 
@@ -54,7 +55,7 @@ def data(name: str, domain: str = "public", l0: int | None = None) -> Histogram:
     return Histogram(np.arange(labels), counts, domain=domain, sensitivity=sensitivity)
 
 
-def planned(domain: str, method: str, noise: str) -> Mechanisms:
+def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
     """The mechanisms of a plan for the budget; a selection is followed by a fit of the counts to its order."""
     d_bar = D_BAR if domain == "private" else None
     plan = plan_topk(

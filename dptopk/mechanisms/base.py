@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,18 +14,69 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.release import Release
 
-__all__ = ["LARGEST_SCALE", "CountingMechanism", "Rows", "add_remove", "known", "normalise", "rows_to_count"]
+__all__ = [
+    "LARGEST_SCALE",
+    "CountingMechanism",
+    "Measured",
+    "Mechanism",
+    "Noisy",
+    "Rows",
+    "Thresholded",
+    "add_remove",
+    "known",
+    "rows_to_count",
+]
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """What a session and a plan ask of a mechanism: its charge before any data is seen, then its answer."""
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """The most that a release can cost; ``labels``: how many labels' counts are released."""
+
+    def check(self, histogram: Histogram, *_: Any, **options: Any) -> None:
+        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None, *_: Any, **options: Any) -> Release:
+        """Draw the answer; its charge is what was used."""
+
+
+@runtime_checkable
+class Noisy(Protocol):
+    """A mechanism that adds noise to counts."""
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count."""
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A mechanism whose released counts have confidence intervals."""
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+        """The smallest integer w with P[|noise| <= w] >= confidence."""
+
+
+@runtime_checkable
+class Thresholded(Protocol):
+    """A mechanism for private labels: what it releases has passed a noisy threshold."""
+
+    @property
+    def d_bar(self) -> int | None:
+        """How many of the largest counts take part; None for all."""
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far the threshold lies above the count of rank d_bar + 1."""
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float) -> int:
+        """How far above that count a label appears with this probability."""
+
 
 # Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly small.
 LARGEST_SCALE = 2.0**48
 # All labels of a public domain are counted one by one up to this many; beyond, labels= must name a few.
 LARGEST_LISTING = 10**8
-
-
-def normalise(mechanism: Any, **values: Any) -> None:
-    """Write validated parameters into a frozen dataclass during __post_init__."""
-    for name, value in values.items():
-        object.__setattr__(mechanism, name, value)
 
 
 def add_remove(sensitivity: Sensitivity) -> Sensitivity:
@@ -35,9 +86,7 @@ def add_remove(sensitivity: Sensitivity) -> Sensitivity:
         InvalidParameter: for neighbours="replace_one": the user who leaves and the user who comes move counts in
             opposite directions, which neither the bounded-range argument nor the slot lemma allows.
     """
-    if not isinstance(sensitivity, Sensitivity):
-        raise InvalidParameter(f"sensitivity must be a Sensitivity, got {type(sensitivity).__name__}")
-    if sensitivity.neighbours != "add_remove":
+    if validate.instance(Sensitivity, sensitivity=sensitivity).neighbours != "add_remove":
         raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported: charges hold for 'add_remove'")
     return sensitivity
 
@@ -49,8 +98,7 @@ def known(histogram: Histogram, mechanism: Any) -> Histogram:
         InvalidParameter: for a private or an incomplete histogram, naming the property, never the data.
     """
     name = type(mechanism).__name__
-    if not isinstance(histogram, Histogram):
-        raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+    validate.instance(Histogram, histogram=histogram)
     if histogram.domain != "public":
         raise InvalidParameter(f"domain: {name} needs a public domain, the labels of this histogram are private")
     if not histogram.complete:
@@ -83,8 +131,7 @@ def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, 
     """
     if labels is None:
         return _whole_domain(known(histogram, mechanism))
-    if not isinstance(histogram, Histogram):
-        raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+    validate.instance(Histogram, histogram=histogram)
     if isinstance(labels, Release):
         made_here, names = labels.made_on(histogram), list(labels.labels)
     else:

@@ -14,7 +14,7 @@ from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, known, normalise
+from dptopk.mechanisms.base import add_remove, known
 from dptopk.release import Release
 
 __all__ = ["Exponential"]
@@ -41,7 +41,7 @@ class Exponential:
     utility_range: float
 
     def __post_init__(self) -> None:
-        normalise(
+        validate.assign(
             self,
             epsilon=validate.positive(epsilon=self.epsilon),
             utility_range=validate.positive(utility_range=self.utility_range),

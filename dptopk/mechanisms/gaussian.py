@@ -13,7 +13,7 @@ from dptopk import _validate as validate
 from dptopk.costs import ZCDP, Charge, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.maxima import gaussian_offset
 from dptopk.mechanisms.thresholds import (
@@ -55,7 +55,7 @@ class KnownGaussian(CountingMechanism):
     sigma: float
 
     def __post_init__(self) -> None:
-        normalise(self, sigma=validate.positive(sigma=self.sigma))
+        validate.assign(self, sigma=validate.positive(sigma=self.sigma))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, labels) discrete Gaussian pairs, exact.
@@ -113,7 +113,7 @@ class UnknownGaussian(ThresholdedMechanism):
     delta: float
 
     def __post_init__(self) -> None:
-        normalise(
+        validate.assign(
             self,
             d_bar=validate.count(d_bar=self.d_bar),
             sigma=validate.positive(sigma=self.sigma),
@@ -178,7 +178,7 @@ class TruncatedGaussian(ThresholdedMechanism):
     d_bar: int | None = None
 
     def __post_init__(self) -> None:
-        normalise(
+        validate.assign(
             self,
             sigma=validate.positive(sigma=self.sigma),
             delta=validate.probability(allow_zero=False, delta=self.delta),
@@ -244,8 +244,7 @@ class TruncatedGaussian(ThresholdedMechanism):
         """
         if self.d_bar is not None:
             return slots(histogram, self.d_bar)
-        if not isinstance(histogram, Histogram):
-            raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+        validate.instance(Histogram, histogram=histogram)
         if not histogram.complete:
             raise InvalidParameter("complete: the form without d_bar needs the whole histogram, this one was cut")
         present = np.flatnonzero(histogram.counts)

@@ -12,7 +12,7 @@ from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, known, normalise
+from dptopk.mechanisms.base import add_remove, known
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release import Release
 
@@ -40,7 +40,7 @@ class KnownGumbel:
     epsilon: float
 
     def __post_init__(self) -> None:
-        normalise(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
+        validate.assign(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
         """Exactly k × BR(ε); ``labels`` makes no difference because no counts are released."""
@@ -116,7 +116,7 @@ class UnknownGumbel:
 
     def __post_init__(self) -> None:
         k = validate.count(k=self.k)
-        normalise(
+        validate.assign(
             self,
             k=k,
             d_bar=validate.count(at_least=k, d_bar=self.d_bar),

@@ -12,7 +12,7 @@ from dptopk import _validate as validate
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, normalise
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.maxima import laplace_offset
 from dptopk.mechanisms.thresholds import (
     Slots,
@@ -45,7 +45,7 @@ class KnownLaplace(CountingMechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        normalise(self, epsilon=validate.positive(epsilon=self.epsilon))
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, labels) × DP(ε), exact.
@@ -93,7 +93,7 @@ class UnknownLaplace(ThresholdedMechanism):
     delta: float
 
     def __post_init__(self) -> None:
-        normalise(
+        validate.assign(
             self,
             d_bar=validate.count(d_bar=self.d_bar),
             epsilon=validate.positive(epsilon=self.epsilon),

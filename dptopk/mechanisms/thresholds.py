@@ -45,8 +45,7 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
     Raises:
         InvalidParameter: when the histogram was cut to so few rows that h_(d_bar+1) cannot be known.
     """
-    if not isinstance(histogram, Histogram):
-        raise InvalidParameter(f"histogram must be a Histogram, got {type(histogram).__name__}")
+    validate.instance(Histogram, histogram=histogram)
     # Not the number of rows at hand, which is private: fewer than were asked for means that these are all labels.
     if histogram.limit is not None and d_bar >= histogram.limit:
         raise InvalidParameter(f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram")

@@ -28,12 +28,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dptopk import _validate as validate
+from dptopk._choices import Interaction
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["br_nonadaptive_delta", "br_nonadaptive_epsilon", "candidates"]
 
@@ -81,7 +82,7 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     return _Homogeneous(epsilon, count)
 
 
-def _interaction(charge: Charge) -> str:
+def _interaction(charge: Charge) -> Interaction:
     return "setwise" if charge.count == 1 else "batch"  # one cost leaves no room for adaptivity
 
 

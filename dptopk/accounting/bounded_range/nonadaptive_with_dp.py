@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dptopk import _validate as validate
+from dptopk._choices import Interaction
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, PureDP
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["br_dp_nonadaptive_delta", "br_dp_nonadaptive_epsilon"]
 
@@ -78,7 +79,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     return _Mixed(epsilon, ranged, pure) if pure else br_nonadaptive_curve(epsilon, ranged)
 
 
-def _interaction(charge: Charge) -> str:
+def _interaction(charge: Charge) -> Interaction:
     return "setwise" if sum(charge.of(BoundedRange).values()) == 1 else "batch"
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import SLACK, Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
 from dptopk.accounting.pld.grid import (
@@ -40,7 +40,7 @@ from dptopk.accounting.pld.grid import (
 )
 from dptopk.accounting.pld.laws import ROUNDOFF, LossLaw, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "multi_dp_delta"]
 

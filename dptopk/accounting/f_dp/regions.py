@@ -58,7 +58,7 @@ class PrivacyRegion:
     constraints: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", tuple(self.constraints))
+        validate.assign(self, constraints=tuple(self.constraints))
         mixture(self.constraints)
 
     @cached_property

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, DeferredCurve, DeltaCurve, Floats, outward
 from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
 from dptopk.accounting.gaussian.pair import (
@@ -23,7 +23,7 @@ from dptopk.accounting.gaussian.pair import (
     gaussian_mu,
 )
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["gaussian", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu", "total_mu"]
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dptopk import _validate as validate
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.state import FORMAT, DatasetState, LedgerState, account_of, fits, terms_of
 from dptopk.accounting.ledger.store import Entry, Store, Transaction
@@ -111,10 +112,8 @@ class Ledger:
         """
         terms = terms_of(registered, budget, delta)
         for label, text in (("name", name), ("unit", unit), ("version", version)):
-            if not isinstance(text, str) or not text:
-                raise InvalidParameter(f"{label} must be a non-empty text")
-        if not isinstance(sensitivity, Sensitivity):
-            raise InvalidParameter("sensitivity must be a Sensitivity")
+            validate.text(**{label: text})
+        validate.instance(Sensitivity, sensitivity=sensitivity)
         body = {"terms": terms, "unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
         with self._write() as log:
             if name in self._state.datasets:
@@ -135,12 +134,11 @@ class Ledger:
         with self._write() as log:
             if not fits(account_of(body["terms"]), self._state.dataset(dataset).current(analyst=analyst)):
                 raise InvalidParameter(f"the analyst {analyst!r} has already spent more than this limit")
-            self._append(log, "limit", dataset, _name(analyst), body)
+            self._append(log, "limit", dataset, validate.text(analyst=analyst), body)
 
     def set_version(self, dataset: str, version: str) -> None:
         """Record that the data changed; budgets and spending go on, since the same users may be in the new data."""
-        if not isinstance(version, str) or not version:
-            raise InvalidParameter("version must be a non-empty text")
+        validate.text(version=version)
         with self._write() as log:
             self._state.dataset(dataset)
             self._append(log, "version", dataset, "", {"version": version})
@@ -193,15 +191,14 @@ class Ledger:
             InvalidParameter: when the charge does not fit the dataset; nothing was written.
             LedgerError: when the database refuses; nothing was written, nothing may be released.
         """
-        if not isinstance(charge, Charge):
-            raise InvalidParameter(f"charge must be a Charge, got {type(charge).__name__}")
+        validate.instance(Charge, charge=charge)
         if seeded and not self.test:
             raise LedgerError("a release with a fixed seed may be written only to a ledger marked as a test one")
         body = {"charge": str(charge), "mechanism": dict(mechanism or {}), "query": query, "seeded": seeded}
         with self._write() as log:
             state = self._state.dataset(dataset)
             _check_fit(state, charge, sensitivity, version, unit)
-            for owner, account in state.accounts(_name(analyst)).items():
+            for owner, account in state.accounts(validate.text(analyst=analyst)).items():
                 if not account.can_spend(charge):
                     raise BudgetExceeded(charge, account.remaining(), owner)
             entry = self._append(log, "charge", dataset, analyst, body)
@@ -244,7 +241,7 @@ class Ledger:
         """What a dataset has been charged since its last renewal (or ever), net of refunds."""
         return Charge.join(*self.state(name).current(analyst=analyst, lifetime=lifetime))
 
-    def remaining(self, name: str) -> Any:
+    def remaining(self, name: str) -> Charge | str:
         """What remains of a dataset's budget, as its accountant says it."""
         return self.state(name).account.remaining()
 
@@ -345,17 +342,9 @@ def _check_fit(
     truth = state.sensitivity
     if charge.neighbours != truth.neighbours:
         raise InvalidParameter(f"charge is for neighbours {charge.neighbours!r}, the dataset for {truth.neighbours!r}")
-    if sensitivity is not None:
-        narrower = sensitivity.l0 is not None and (truth.l0 is None or truth.l0 > sensitivity.l0)
-        if sensitivity.linf < truth.linf or narrower or sensitivity.neighbours != truth.neighbours:
-            raise InvalidParameter(f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}")
+    if sensitivity is not None and not sensitivity.covers(truth):
+        raise InvalidParameter(f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}")
     if version is not None and version != state.version:
         raise InvalidParameter(f"version: the dataset is at {state.version!r}, got {version!r}")
     if unit is not None and unit != state.unit:
         raise InvalidParameter(f"unit: the dataset's privacy unit is {state.unit!r}, got {unit!r}")
-
-
-def _name(analyst: str) -> str:
-    if not isinstance(analyst, str) or not analyst:
-        raise InvalidParameter("analyst must be a non-empty text")
-    return analyst

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.store import GENESIS, Entry, chain_hash
 from dptopk.costs import Charge
@@ -37,14 +37,14 @@ def terms_of(registered: Charge | None, budget: Budget | None, delta: float | No
     return terms
 
 
-def account_of(terms: dict[str, Any]) -> Any:
+def account_of(terms: dict[str, Any]) -> Account:
     """The accountant of a budget, nothing spent."""
     if "budget" in terms:
         return Accountant.filter(Budget(*terms["budget"]))
     return Accountant(Charge.parse(terms["registered"]), terms["delta"])
 
 
-def fits(account: Any, charges: list[Charge]) -> bool:
+def fits(account: Account, charges: list[Charge]) -> bool:
     """Spend charges on a new account; False when they do not fit."""
     try:
         for charge in charges:
@@ -78,8 +78,8 @@ class DatasetState:
     version: str
     sensitivity: Sensitivity
     terms: dict[str, Any]
-    account: Any
-    limits: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict)  # analyst -> terms, account
+    account: Account
+    limits: dict[str, tuple[dict[str, Any], Account]] = field(default_factory=dict)  # analyst -> terms, account
     spends: dict[int, Spend] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)  # query -> seq of a stored release on this version
     renewals: int = 0
@@ -92,7 +92,7 @@ class DatasetState:
             if (lifetime or spend.renewals == self.renewals) and analyst in {None, spend.analyst}
         ]
 
-    def accounts(self, analyst: str) -> dict[str, Any]:
+    def accounts(self, analyst: str) -> dict[str, Account]:
         """The accounts that a spend of an analyst must fit: the dataset's, and the analyst's limit if there is one."""
         accounts = {"dataset": self.account}
         if analyst in self.limits:
@@ -222,7 +222,7 @@ def _release(ledger: LedgerState, entry: Entry) -> None:
         state.answers[spend.query] = entry.seq
 
 
-def _refund(account: Any, unused: Charge) -> bool:
+def _refund(account: Account, unused: Charge) -> bool:
     """Return costs that never ran; where the account cannot take them back soundly they stay charged."""
     try:
         account.refund(unused)

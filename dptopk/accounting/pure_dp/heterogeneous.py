@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_curve import EPS, Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
 from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = [
     "optimal_dp_approx",

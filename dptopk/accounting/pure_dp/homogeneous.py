@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, DeltaCurve, EpsilonCurve, Floats, outward
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
 from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = [
     "advanced",

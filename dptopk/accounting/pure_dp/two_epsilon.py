@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_curve import EPS, Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, pure_epsilons, refuse_too_many
 from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
+from dptopk.errors import NotApplicable
 
 __all__ = ["two_epsilon", "two_epsilon_delta"]
 

@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, Floats, outward
 from dptopk.accounting.pld.constraints import NUDGE, mixture
 from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR, ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
+from dptopk.errors import NotApplicable
 
 __all__ = ["log_mgf", "pure_sum", "renyi", "renyi_curve"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.renyi.composition import renyi_curve
 from dptopk.accounting.renyi.log_mgf import ChernoffCurve
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["cdp_epsilon", "setwise_cdp", "setwise_zcdp", "zcdp_curve", "zcdp_epsilon", "zcdp_rho", "zcdp_total"]
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.bounds import NotApplicable, bound
+from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.pld.dominating_pairs import DOMINATED, Grid, certified_bracket, sources
 from dptopk.accounting.pld.lattice import log_peak
@@ -33,6 +33,7 @@ from dptopk.accounting.setwise.chords import ROUNDOFF
 from dptopk.accounting.setwise.recursion import FLOOR, Band, OutOfTime, ValueFunction, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid, first_steps
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, PureDP
+from dptopk.errors import NotApplicable
 
 __all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
 

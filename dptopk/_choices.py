@@ -1,0 +1,41 @@
+"""The closed sets of words that arguments take, each written once: for type checkers, messages, the command line."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+__all__ = [
+    "COUNTS",
+    "DOMAINS",
+    "INTERACTIONS",
+    "INTERVALS",
+    "METHODS",
+    "NEIGHBOURS",
+    "Counts",
+    "Domain",
+    "Interaction",
+    "Intervals",
+    "Method",
+    "Neighbours",
+]
+
+# Neighbouring data sets: one user comes or goes, or one user's data is replaced.
+Neighbours = Literal["add_remove", "replace_one"]
+# Where labels come from: the data (which labels exist is secret), or a list that is known to all.
+Domain = Literal["private", "public"]
+# Who chooses, and when, from the weakest to the strongest analyst (docs/theorems.md): a bound that is valid in one is
+# valid in all before it.
+Interaction = Literal["batch", "ordered", "setwise", "filter"]
+# The noise on released counts; "none": labels only.
+Counts = Literal["gaussian", "laplace", "none"]
+# How the top k are found: select then count, or noise on all counts.
+Method = Literal["auto", "peel", "threshold"]
+# What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.
+Intervals = Literal["simultaneous", "fcr", "row"]
+
+NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
+DOMAINS: tuple[Domain, ...] = get_args(Domain)
+INTERACTIONS: tuple[Interaction, ...] = get_args(Interaction)
+COUNTS: tuple[Counts, ...] = get_args(Counts)
+METHODS: tuple[Method, ...] = get_args(Method)
+INTERVALS: tuple[Intervals, ...] = get_args(Intervals)
