@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from dptopk._lazy import attach
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from dptopk.accounting import (
         Accountant as Accountant,
@@ -54,6 +56,5 @@ if TYPE_CHECKING:
     from dptopk.planning import Plan as Plan, plan_topk as plan_topk
     from dptopk.release import Release as Release
     from dptopk.session import Session as Session
-
-__version__ = "0.1.0"
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

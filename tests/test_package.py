@@ -1,10 +1,14 @@
-"""The shape of the package: light import, one-way imports, public names, no data in errors."""
+"""The shape of the house: light import, no circle, imports that flow one way, few corridors, faces that show."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
+import rlcompleter
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,55 +18,97 @@ import dptopk
 PACKAGE = Path(dptopk.__file__).parent
 HEAVY = ("pandas", "scipy", "cvxpy", "sqlalchemy", "typer", "rich", "matplotlib", "ibis", "pyarrow", "polars", "duckdb")
 
-# Rooms of the package from the ground up; a module may import only from its own room and those before it.
-ROOMS = (
-    ("_choices", "_lazy", "_validate", "errors", "costs"),
-    ("histogram",),
-    ("tails", "intervals", "release"),
+# Rooms of the package from the ground up: a module imports from its own room and from floors below it.
+FLOORS = (
+    ("errors", "_choices", "_lazy"),
+    ("_validate",),
+    ("costs",),
+    ("histogram", "tails"),
+    ("intervals",),
+    ("release",),
     ("accounting",),
     ("mechanisms", "datasets"),
     ("planning",),
     ("session",),
-    ("experiments",),
+    ("experiments", "service"),
     ("cli",),
+    ("__main__",),
 )
-LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# The type of an attribute of BudgetExceeded, which the interpreter never imports.
+TYPE_ONLY = {("dptopk.errors", "dptopk.costs")}
 
 
-def level(module: str) -> int:
-    parts = module.split(".")
-    if len(parts) == 1:
-        return -1  # the lazy package itself
-    return LEVEL[parts[1]]
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+FACES = [name for name, path in MODULES.items() if path.name == "__init__.py" and "attach" in path.read_text("utf-8")]
 
 
 def imports(path: Path) -> set[str]:
+    """Everything that a file imports, anywhere in it: also for types alone, and inside functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in {path}"
-            found.add(node.module)
-            if node.module == "dptopk":
-                found |= {f"dptopk.{name.name}" for name in node.names if not hasattr(dptopk, name.name)}
+            inner = {f"{node.module}.{name.name}" for name in node.names}
+            found |= inner & MODULES.keys() or {node.module}
     return found
 
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+GRAPH = {name: imports(path) & MODULES.keys() - {name} for name, path in MODULES.items()}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_flow_one_way(path):
-    relative = path.relative_to(PACKAGE)
-    if relative.parts[0] in {"__init__.py", "__main__.py"}:
-        return
-    own = level("dptopk." + relative.parts[0].removesuffix(".py"))
-    for module in imports(path):
-        if module.split(".")[0] == "dptopk":
-            assert level(module) <= own, f"{relative} imports {module}"
-        if module.split(".")[0] == "matplotlib":
-            assert relative.parts[0] in {"experiments", "cli"}, f"{relative} plots"
+def arrows(graph: dict[str, set[str]], depth: int, inside: str) -> set[tuple[str, str]]:
+    """The arrows between the entries of a folder (depth: of their names), each counted once."""
+    ends = {
+        (source.split(".")[depth], target.split(".")[depth])
+        for source, targets in graph.items()
+        for target in targets
+        if source.startswith(inside) and target.startswith(inside)
+    }
+    return {(source, target) for source, target in ends if source != target}
+
+
+def test_no_circle():
+    graph = {name: {t for t in targets if (name, t) not in TYPE_ONLY} for name, targets in GRAPH.items()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
+    with pytest.raises(CycleError):  # what is left out is a circle, and would be found
+        TopologicalSorter(GRAPH).prepare()
+
+
+def test_imports_flow_one_way():
+    for source, target in sorted(arrows(GRAPH, 1, "dptopk.")):
+        if (f"dptopk.{source}", f"dptopk.{target}") not in TYPE_ONLY:
+            assert source in FLOOR_OF, f"{source} has no floor"
+            assert FLOOR_OF[target] < FLOOR_OF[source], f"{source} imports {target}"
+
+
+def test_only_the_command_line_knows_the_service():
+    known = {source.split(".")[1] for source, targets in GRAPH.items() if any("dptopk.service" in t for t in targets)}
+    assert known <= {"service", "cli"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_who_plots(name):
+    if any(module.split(".")[0] == "matplotlib" for module in imports(MODULES[name])):
+        assert name.split(".")[1] in {"experiments", "cli", "service", "release"}
+
+
+def test_accounting_is_families_with_few_corridors():
+    entries = {name.split(".")[2] for name in MODULES if name.startswith("dptopk.accounting.")}
+    families = {path.name for path in (PACKAGE / "accounting").iterdir() if (path / "__init__.py").is_file()}
+    assert families == {"pld", "pure_dp", "bounded_range", "renyi", "gaussian", "f_dp", "setwise", "ledger"}
+    assert len(entries) <= 20
+    assert len(arrows(GRAPH, 2, "dptopk.accounting.")) <= 50
+
+
+def test_command_line_is_a_folder_of_small_files():
+    assert {"app", "input", "output"} <= {path.stem for path in (PACKAGE / "cli").glob("*.py")}
 
 
 def test_import_is_light():
@@ -71,8 +117,25 @@ def test_import_is_light():
     assert not set(loaded) & set(HEAVY)
 
 
-def test_every_public_name_loads():
-    for name in dptopk.__all__:
-        assert getattr(dptopk, name) is not None
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_shows_its_names_and_no_others(face):
+    package = importlib.import_module(face)
+    assert dir(package) == sorted(package.__all__) != []
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert dir(package) == sorted(package.__all__)  # loading a name does not uncover what is private
     with pytest.raises(AttributeError, match="nonsense"):
-        dptopk.nonsense  # noqa: B018
+        package.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_never_hides_a_module(face):
+    """A function with its module's name would make ``from package import name`` mean whichever was loaded last."""
+    package = importlib.import_module(face)
+    assert not {module.name for module in pkgutil.iter_modules(package.__path__)} & set(package.__all__)
+
+
+def test_names_are_completed():
+    complete = rlcompleter.Completer({"dptopk": dptopk}).complete
+    assert complete("dptopk.plan_", 0) == "dptopk.plan_topk("
+    assert complete("dptopk.accounting.cali", 0) == "dptopk.accounting.calibrate("

@@ -13,5 +13,5 @@ if TYPE_CHECKING:
     from dptopk.accounting.calibration import calibrate as calibrate
     from dptopk.accounting.filter import Filter as Filter
     from dptopk.accounting.ledger import Ledger as Ledger
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

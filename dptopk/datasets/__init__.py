@@ -18,5 +18,5 @@ if TYPE_CHECKING:
     )
     from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
     from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

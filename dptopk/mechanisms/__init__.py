@@ -16,5 +16,5 @@ if TYPE_CHECKING:
     )
     from dptopk.mechanisms.gumbel import KnownGumbel as KnownGumbel, UnknownGumbel as UnknownGumbel
     from dptopk.mechanisms.laplace import KnownLaplace as KnownLaplace, UnknownLaplace as UnknownLaplace
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -32,5 +32,5 @@ if TYPE_CHECKING:
         dp_later_delta as dp_later_delta,
     )
     from dptopk.accounting.bounded_range.strategies import OptimumCurve as OptimumCurve, Point as Point
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -42,5 +42,5 @@ if TYPE_CHECKING:
         dp_tradeoff as dp_tradeoff,
         mix as mix,
     )
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -23,5 +23,5 @@ if TYPE_CHECKING:
         gaussian_log_delta as gaussian_log_delta,
         gaussian_mu as gaussian_mu,
     )
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

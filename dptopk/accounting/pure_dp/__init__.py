@@ -21,5 +21,5 @@ if TYPE_CHECKING:
         pure_epsilons as pure_epsilons,
     )
     from dptopk.accounting.pure_dp.two_epsilon import two_epsilon_delta as two_epsilon_delta
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -21,5 +21,5 @@ if TYPE_CHECKING:
         bounded_range_log_mgf as bounded_range_log_mgf,
         pure_dp_log_mgf as pure_dp_log_mgf,
     )
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

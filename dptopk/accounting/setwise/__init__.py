@@ -8,5 +8,5 @@ from dptopk._lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.accounting.setwise.optimum import SetwiseCurve as SetwiseCurve, optimal_setwise as optimal_setwise
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)
