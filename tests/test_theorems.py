@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from dptopk import mechanisms
 from dptopk.accounting import bounds
 from dptopk.experiments import EXPERIMENTS
 
@@ -90,6 +92,42 @@ def test_the_table_of_bounds_is_the_registry():
 def test_every_bound_has_a_statement():
     named = {name for cells in STATEMENTS for name in re.findall(r"bound `([^`]+)`", cells[1])}
     assert named == set(bounds.names())
+
+
+def used_in(path: Path) -> set[str]:
+    """The names that a file uses: not those that it only imports or mentions."""
+    return {node.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}
+
+
+def missing(mechanism: str, statements: list[list[str]], table: str) -> list[str]:
+    """What a mechanism still lacks: a test in tests/proofs, a statement that names that test, a row of its charge."""
+    proofs = {path.name for path in (ROOT / "tests" / "proofs").glob("test_*.py") if mechanism in used_in(path)}
+    cells = [row for row in statements if f"`mechanisms.{mechanism}`" in row[1]]
+    # A file is named with its folder, or by itself after another one of the same folder.
+    named = {name for row in cells for name in re.findall(r"(test_\w+\.py)", row[2]) if "tests/proofs/" in row[2]}
+    return [
+        *([] if proofs else ["a test in tests/proofs"]),
+        *([] if cells else ["a statement in docs/theorems.md"]),
+        *([] if not cells or proofs & named else ["a statement in docs/theorems.md that names its proof test"]),
+        *([] if re.search(rf"^\| `{mechanism}\(", table, re.MULTILINE) else ["a row in docs/mechanisms.md"]),
+    ]
+
+
+MECHANISMS = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("mechanism", mechanisms.__all__)
+def test_every_mechanism_has_a_proof_a_statement_and_a_charge(mechanism):
+    assert missing(mechanism, STATEMENTS, MECHANISMS) == []
+
+
+def test_a_mechanism_without_them_would_be_found():
+    assert len(missing("KnownClipped", STATEMENTS, MECHANISMS)) == 3
+    other = [["a claim", "`mechanisms.KnownLaplace`", "`tests/mechanisms/test_counting.py`", ""]]
+    assert missing("KnownLaplace", other, "") == [
+        "a statement in docs/theorems.md that names its proof test",
+        "a row in docs/mechanisms.md",
+    ]
 
 
 def test_a_wrong_name_would_be_found():

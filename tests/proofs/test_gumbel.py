@@ -1,4 +1,4 @@
-"""Gumbel selections: the exact law of the sequences that a release draws, for every neighbouring pair."""
+"""Selections: the exact law of the sequences that a release draws, for every neighbouring pair."""
 
 import itertools
 import math
@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dptopk import Histogram, KnownGumbel, Sensitivity, UnknownGumbel
+from dptopk import Exponential, Histogram, KnownGumbel, Sensitivity, UnknownGumbel
+from dptopk.costs import BoundedRange, Charge
 from dptopk.mechanisms import selection
 
 from .charges import delta_of
@@ -40,7 +41,7 @@ def selection_law(monkeypatch):
 
         def sampler(counts, k, *, epsilon, linf, bits, absent=0, stop=None):
             calls.append((np.asarray(counts, dtype=float), k, epsilon / linf, absent, stop))
-            return answers[0] if answers else selection.Selection(np.empty(0, dtype=np.int64), False)
+            return answers[0] if answers else selection.Selection(np.arange(min(k, len(counts))), False)
 
         monkeypatch.setattr(selection, "gumbel_top_k", sampler)
         mechanism.release(histogram)
@@ -87,6 +88,19 @@ def test_known(selection_law, k, sensitivity):
     epsilons = epsilons_of(mechanism)
     assert (hockey_stick(matrix, world.neighbours(), epsilons) <= bound(mechanism, sensitivity, epsilons) + 1e-5).all()
     assert matrix.sum(axis=1) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES, ids=str)
+def test_exponential(selection_law, sensitivity):
+    """One selection by counts is within BR(ε), and attains it; half that charge would be a lie."""
+    mechanism = Exponential(epsilon=0.8, utility_range=sensitivity.linf)
+    world = World(3, (0, 1, 2, 3), sensitivity, "public")
+    matrix = laws(world, lambda histogram: selection_law(mechanism, histogram))
+    epsilons = (*np.linspace(0, 0.8, 9), math.inf)
+    found, charge = hockey_stick(matrix, world.neighbours(), epsilons), mechanism.charge(sensitivity)
+    assert (found <= [delta_of(charge, epsilon) + 1e-5 for epsilon in epsilons]).all()
+    half = Charge({BoundedRange(0.4): 1})
+    assert (found > [delta_of(half, epsilon) + 1e-2 for epsilon in epsilons]).any()
 
 
 UNKNOWN = [
