@@ -123,7 +123,13 @@ def test_bad_arguments_are_named(build, name):
 @pytest.mark.parametrize(
     "text",
     ["BR", "BR()", "BR(0.1, 2)", "BR(x)", "25 BR(0.1)", "-1*BR(0.1)", "BR(0.1) +", "FOO(1)", "BR(0.1) [fast]",
-     "BR(nan)", "BR(0.1) - BR(0.1)", "BR(0.1) [add_remove, replace_one]", "MultiDP(1)", "MultiDP(1:2:3)", 7],
+     "BR(nan)", "BR(0.1) - BR(0.1)", "BR(0.1) [add_remove, replace_one]", "MultiDP(1)", "MultiDP(1:2:3)", 7,
+     # names that are not the parameter's, doubled or in disorder
+     "BR(delta=0.1)", "DP(a=0.1=0.5)", "BR(epsilon==0.1)", "ADP(epsilon=0.1, epsilon=0.2)", "ADP(epsilon=0.1, 1e-6)",
+     "CDP(tau=1)", "DGauss(scale=1)", "BR(epsilon=0.1,)", "MultiDP(epsilon=1:0)",
+     # numbers that could be meant otherwise, or would be read as 0
+     "DP(1,000)", "DP(1_0)", "DP(0x1)", "DP(01)", "DP(1e-400)", "ADP(0.1, 1e-400)", "delta(1e-400)", "DP(\u0661)",
+     "DGauss(2, 1.5)", "DGauss(2, 1e999999)", "BR(inf)", "delta(1)"],
 )  # fmt: skip
 def test_parse_refuses(text):
     with pytest.raises(InvalidParameter):
@@ -137,6 +143,30 @@ def test_parse_reads_what_people_write():
     assert Charge.parse("ZCDP(0.1, xi=0.2)") == Charge({ZCDP(0.1, xi=0.2): 1})
     assert not Charge()
     assert Charge(delta=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [
+        ("ZCDP(xi=0.1, rho=0.4)", ZCDP(0.4, xi=0.1)),
+        ("CDP(tau=2.0, mu=0.1)", CDP(0.1, 2.0)),
+        ("DGauss(shift=2, scale=1)", DiscreteGaussianDP(1.0, 2)),
+        ("ADP(delta=1e-6, epsilon=0.5)", ApproxDP(0.5, 1e-6)),
+        ("DP(delta=1e-6, epsilon=0.5)", ApproxDP(0.5, 1e-6)),
+        ("DGauss(2, shift=3)", DiscreteGaussianDP(2.0, 3)),
+        ("DGauss(2, 12345678901234567890)", DiscreteGaussianDP(2.0, 12345678901234567890)),
+    ],
+)
+def test_parse_honours_names(text, cost):
+    assert Charge.parse(text) == Charge({cost: 1})
+
+
+def test_parse_takes_linear_time_and_little_memory():
+    """Counts are multiplied, not listed; a plus sign is looked at once (the quadratic form takes minutes here)."""
+    assert Charge.parse("10000000000000*delta(1e-300)").delta == pytest.approx(1e-287, rel=1e-12)
+    assert Charge.parse("+".join(["DP(1)"] * 50_000)) == Charge({PureDP(1): 50_000})
+    with pytest.raises(InvalidParameter, match="cannot read"):
+        Charge.parse("+" * 200_000)
 
 
 def test_charges_are_immutable_values():

@@ -102,7 +102,7 @@ def test_who_plots(name):
 def test_accounting_is_families_with_few_corridors():
     entries = {name.split(".")[2] for name in MODULES if name.startswith("dptopk.accounting.")}
     families = {path.name for path in (PACKAGE / "accounting").iterdir() if (path / "__init__.py").is_file()}
-    assert families == {"pld", "pure_dp", "bounded_range", "renyi", "gaussian", "f_dp", "setwise", "ledger"}
+    assert families == {"kinds", "pld", "pure_dp", "bounded_range", "renyi", "gaussian", "f_dp", "setwise", "ledger"}
     assert len(entries) <= 20
     assert len(arrows(GRAPH, 2, "dptopk.accounting.")) <= 50
 

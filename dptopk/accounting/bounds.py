@@ -27,7 +27,8 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk._choices import INTERACTIONS, Interaction
 from dptopk.accounting.curves import Answer, Curve, Query
-from dptopk.costs import ApproxDP, Charge, Cost, MultiDP, PureDP, sum_up
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.costs import Charge, Cost, sum_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
 
 if TYPE_CHECKING:
@@ -145,12 +146,13 @@ def split_failure(charge: Charge) -> tuple[Charge, float]:
     """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the module docstring.
 
     ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at its largest ε,
-    taken out of each: δ_i = a + (1 - a) δ_i'. The charge's own ``delta`` is not part of p: it stays outside.
+    taken out of each. The charge's own ``delta`` is not part of p: it stays outside.
     """
     costs: dict[Cost, int] = {}
     failures: dict[float, int] = {}
     for cost, times in charge:
-        rest, atom = _without_atom(cost)
+        split = kind_of(cost).without_failure
+        rest, atom = split(cost) if split else (cost, 0.0)
         if atom:
             failures[atom] = failures.get(atom, 0) + times
         if rest is not None:
@@ -162,23 +164,6 @@ def split_failure(charge: Charge) -> tuple[Charge, float]:
     # Whichever upper bound is smaller; the plain sum is exact for a single failure.
     p = min(sum_up(failures), -math.expm1(log_survival) * (1 + 1e-14), 1.0)
     return Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours), p
-
-
-def _without_atom(cost: Cost) -> tuple[Cost | None, float]:
-    """One cost without its atom at infinity (None when nothing is left), and that atom."""
-    if isinstance(cost, ApproxDP):
-        return (PureDP(cost.epsilon) if cost.epsilon > 0 else None), cost.delta
-    if isinstance(cost, MultiDP):
-        atom = min(delta for _, delta in cost.constraints)
-        # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
-        reduced = [
-            (epsilon, min((delta - atom) / (1 - atom) * (1 + 4e-16), delta) if delta > atom else 0.0)
-            for epsilon, delta in cost.constraints
-        ]
-        if (0.0, 0.0) in reduced:
-            return None, atom
-        return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom
-    return cost, 0.0
 
 
 def compose(

@@ -20,40 +20,20 @@ libraries then compute is theirs; nothing here certifies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import split_failure
-from dptopk.accounting.conversions import implied
-from dptopk.costs import (
-    CDP,
-    ZCDP,
-    ApproxDP,
-    BoundedRange,
-    Charge,
-    Cost,
-    DiscreteGaussianDP,
-    GaussianDP,
-    MultiDP,
-    PureDP,
-    sum_up,
-)
+from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.kinds.pure_dp import parameters_pld
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.errors import IncompatibleCosts
 
 __all__ = ["MEASURES", "to_dp_event", "to_opendp", "to_pld", "zcdp_rho"]
 
 BOUNDED_RANGE = ("refuse", "dp")
 MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
-
-_NO_COUNTERPART = {
-    BoundedRange: 'a bounded-range cost is not one pair of distributions; bounded_range="dp" takes it as ε-DP',
-    ApproxDP: "there is no event for (ε, δ)-DP; to_pld takes it",
-    MultiDP: "several (ε, δ) at once have no counterpart",
-    DiscreteGaussianDP: "there is no event for the discrete Gaussian; to_pld takes it",
-    ZCDP: "zCDP is a class of mechanisms without a dominating pair",
-    CDP: "CDP is a class of mechanisms without a dominating pair",
-}
 
 
 def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
@@ -76,18 +56,12 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     """
     from dp_accounting import dp_event
 
-    events: dict[type[Cost], Callable[[Any], Any]] = {
-        PureDP: lambda cost: dp_event.DiscreteLaplaceDpEvent(cost.epsilon, 1),
-        GaussianDP: lambda cost: dp_event.GaussianDpEvent(_inverse(cost.mu)),
-    }
     taken = _taken(charge, bounded_range)
     if charge.neighbours != "add_remove":
         raise IncompatibleCosts(f"events are for add_remove neighbours, the charge is for {charge.neighbours}")
     if charge.delta:
         raise IncompatibleCosts("there is no event for a mass of bad events (delta); to_pld takes it")
-    return dp_event.ComposedDpEvent(
-        [dp_event.SelfComposedDpEvent(_translate(cost, events, "a DpEvent"), times) for cost, times in taken]
-    )
+    return dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(_event(cost), times) for cost, times in taken])
 
 
 def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse") -> Any:
@@ -110,29 +84,14 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     >>> round(pld.get_epsilon_for_delta(1e-6), 2)
     2.08
     """
-    from dp_accounting.pld import common, privacy_loss_distribution as pld
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = validate.positive(interval=interval)
-
-    def parameters(epsilon: float, delta: float) -> Any:
-        pair = common.DifferentialPrivacyParameters(epsilon, delta)
-        return pld.from_privacy_parameters(pair, value_discretization_interval=step)
-
-    single: dict[type[Cost], Callable[[Any], Any]] = {
-        PureDP: lambda cost: parameters(cost.epsilon, 0.0),
-        ApproxDP: lambda cost: parameters(cost.epsilon, cost.delta),
-        GaussianDP: lambda cost: pld.from_gaussian_mechanism(
-            _inverse(cost.mu), value_discretization_interval=step, pessimistic_estimate=True
-        ),
-        DiscreteGaussianDP: lambda cost: pld.from_discrete_gaussian_mechanism(
-            cost.scale, sensitivity=cost.shift, value_discretization_interval=step, pessimistic_estimate=True
-        ),
-    }
     total = pld.identity(value_discretization_interval=step)
     for cost, times in _taken(charge, bounded_range):
-        one = _translate(cost, single, "a privacy loss distribution")
+        one = _pld(cost, step)
         total = total.compose(one.self_compose(times) if times > 1 else one)
-    return total.compose(parameters(0.0, charge.delta)) if charge.delta else total
+    return total.compose(parameters_pld(0.0, charge.delta, step)) if charge.delta else total
 
 
 def zcdp_rho(charge: Charge, *, exact: bool = True) -> float:
@@ -209,12 +168,15 @@ def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     ]
 
 
-def _translate(cost: Cost, table: dict[type[Cost], Callable[[Any], Any]], what: str) -> Any:
-    if type(cost) not in table:
-        raise IncompatibleCosts(f"{cost} as {what}: {_NO_COUNTERPART[type(cost)]}")
-    return table[type(cost)](cost)
+def _event(cost: Cost) -> Any:
+    event = kind_of(cost).dp_event
+    if isinstance(event, str):
+        raise IncompatibleCosts(f"{cost} as a DpEvent: {event}")
+    return event(cost)
 
 
-def _inverse(mu: float) -> float:
-    """1/μ rounded down: less noise is the safe side."""
-    return math.nextafter(1.0 / mu, 0.0)
+def _pld(cost: Cost, interval: float) -> Any:
+    distribution = kind_of(cost).pld
+    if isinstance(distribution, str):
+        raise IncompatibleCosts(f"{cost} as a privacy loss distribution: {distribution}")
+    return distribution(cost, interval)

@@ -13,113 +13,24 @@
 
 Which token pays for which cost is a maximum flow (``match``): greedily from the largest cost, then by augmenting paths.
 
-The ε-DP trade-off function is the segment chain (0,1), (a,a), (1,0), a = 1/(1+e^ε). A convex trade-off curve with the
-same ends lies below it as soon as it does at the corner; for the Gaussian, Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a).
+The rule of each type of token stands with that type, in ``dptopk.accounting.kinds``.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from dptopk.accounting.conversions import implied
-from dptopk.costs import (
-    CDP,
-    ZCDP,
-    ApproxDP,
-    BoundedRange,
-    Cost,
-    DiscreteGaussianDP,
-    GaussianDP,
-    MultiDP,
-    PureDP,
-)
+from dptopk.accounting.kinds.conversions import implied, statements
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.costs import Cost
 
 __all__ = ["dominates", "match", "size"]
 
 Demand = TypeVar("Demand", bound=Hashable)
 Token = TypeVar("Token", bound=Hashable)
-
-
-def _plain(cost: Cost) -> Cost | None:
-    """A cost that this one implies and that has no δ, for the table of ``conversions``; None when there is none."""
-    if not isinstance(cost, ApproxDP | MultiDP):
-        return cost
-    pure = [epsilon for epsilon, delta in _statements(cost) if delta == 0]
-    return PureDP(min(pure)) if pure else None
-
-
-def _pure_of(cost: Cost) -> float:
-    """The smallest ε for which the cost is known to imply ε-DP, inf when none is."""
-    plain = _plain(cost)
-    pure = implied(plain).pure if plain else None
-    return pure(plain) if pure else math.inf
-
-
-def _statements(cost: Cost) -> tuple[tuple[float, float], ...]:
-    """Pairs (ε, δ) for which the cost implies (ε, δ)-DP."""
-    if isinstance(cost, MultiDP):
-        return cost.constraints
-    if isinstance(cost, ApproxDP):
-        return ((cost.epsilon, cost.delta),)
-    return ((_pure_of(cost), 0.0),)
-
-
-def _is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
-    return any(e <= epsilon and d <= delta for e, d in _statements(cost))
-
-
-def _bounded_range(token: BoundedRange, cost: Cost) -> bool:
-    return (cost.epsilon if isinstance(cost, BoundedRange) else 2 * _pure_of(cost)) <= token.epsilon
-
-
-def _gaussian(token: GaussianDP, cost: Cost) -> bool:
-    if isinstance(cost, GaussianDP):
-        return cost.mu <= token.mu
-    epsilon = _pure_of(cost)
-    if not epsilon < math.inf:
-        return False
-    from scipy.special import expit, ndtri
-
-    return bool(token.mu >= -2 * ndtri(expit(-epsilon)) * (1 + 1e-12))
-
-
-def _discrete_gaussian(token: DiscreteGaussianDP, cost: Cost) -> bool:
-    return isinstance(cost, DiscreteGaussianDP) and cost.scale == token.scale and cost.shift <= token.shift
-
-
-def _zcdp(token: ZCDP, cost: Cost) -> bool:
-    plain = _plain(cost)
-    zcdp = implied(plain).zcdp if plain else None
-    if zcdp is None:
-        return False
-    xi, rho = zcdp(plain)
-    return rho <= token.rho and Fraction(xi) + Fraction(rho) <= Fraction(token.xi) + Fraction(token.rho)
-
-
-def _cdp(token: CDP, cost: Cost) -> bool:
-    plain = _plain(cost)
-    cdp = implied(plain).cdp if plain else None
-    if cdp is None:
-        return False
-    mu, tau = cdp(plain)
-    return mu <= token.mu and tau <= token.tau
-
-
-_COVERS: dict[type[Cost], Callable[[Any, Cost], bool]] = {
-    PureDP: lambda token, cost: _pure_of(cost) <= token.epsilon,
-    BoundedRange: _bounded_range,
-    ApproxDP: lambda token, cost: _is_approx(cost, token.epsilon, token.delta),
-    MultiDP: lambda token, cost: all(_is_approx(cost, *constraint) for constraint in token.constraints),
-    GaussianDP: _gaussian,
-    DiscreteGaussianDP: _discrete_gaussian,
-    ZCDP: _zcdp,
-    CDP: _cdp,
-}
 
 
 def dominates(token: Cost, cost: Cost) -> bool:
@@ -130,13 +41,13 @@ def dominates(token: Cost, cost: Cost) -> bool:
     >>> dominates(PureDP(0.1), BoundedRange(0.1)), dominates(BoundedRange(0.1), PureDP(0.1))
     (True, False)
     """
-    return token == cost or _COVERS[type(token)](token, cost)
+    return token == cost or kind_of(token).covers(token, cost)
 
 
 def size(cost: Cost) -> tuple[float, float]:
     """How much a token is worth, about: (zCDP-like ρ, δ); only the order in which tokens are tried depends on it."""
-    if isinstance(cost, ApproxDP | MultiDP):
-        epsilon, delta = max(_statements(cost))
+    if kind_of(cost).statements is not None:
+        epsilon, delta = max(statements(cost))
         return epsilon**2 / 2, delta
     zcdp = implied(cost).zcdp
     return (sum(zcdp(cost)) if zcdp else 0.0), 0.0

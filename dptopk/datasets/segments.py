@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP, sum_up
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.costs import Charge, Cost, sum_up
 from dptopk.datasets.bounding import Bounds, Progress, amounts, bounded, label_counts, lot
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.engines import Engine, Source, open_table, without_data
@@ -169,26 +170,14 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
     )
 
 
-# Families of costs in which a larger parameter is a weaker promise; a cost of no family stands for itself.
-_PARAMETER: dict[type, Callable[[Any], float]] = {
-    PureDP: lambda cost: cost.epsilon,
-    BoundedRange: lambda cost: cost.epsilon,
-    GaussianDP: lambda cost: cost.mu,
-    ZCDP: lambda cost: cost.rho,
-}
-
-
 def _families(charges: Sequence[Charge]) -> list[list[Any]]:
-    """The distinct costs, in families, each from the largest cost to the smallest."""
-    families: dict[Any, list[Any]] = {}
+    """The distinct costs, in families in which a larger cost is a weaker promise, each from the largest down."""
+    families: dict[Any, list[tuple[float, Any]]] = {}
     for cost in {cost for charge in charges for cost in charge.costs}:
-        ordered = type(cost) in _PARAMETER
-        # With equal ξ alone does a larger ρ mean a larger cost.
-        name = (type(cost), getattr(cost, "xi", 0.0)) if ordered else cost
-        families.setdefault(name, []).append(cost)
-    return [
-        sorted(family, key=_PARAMETER.get(type(family[0]), lambda _: 0.0), reverse=True) for family in families.values()
-    ]
+        family = kind_of(cost).family
+        name, size = family(cost) if family else (cost, 0.0)
+        families.setdefault(name, []).append((size, cost))
+    return [[cost for _, cost in sorted(family, key=lambda pair: -pair[0])] for family in families.values()]
 
 
 def _listed(segments: Sequence[Hashable]) -> list[Any]:

@@ -6,7 +6,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dptopk.accounting.conversions import implied, max_kl
+from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.kinds.implied import max_kl
 from dptopk.accounting.renyi.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import CDP, ZCDP, BoundedRange, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 

@@ -22,11 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.conversions import max_kl
 from dptopk.accounting.curves import Curve, EpsilonCurve, outward
+from dptopk.accounting.kinds.implied import max_kl
+from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
 from dptopk.accounting.renyi.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
-from dptopk.costs import BoundedRange, Charge, Cost, MultiDP, PureDP, sum_up
+from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import InvalidParameter
 
 __all__ = [
@@ -100,7 +101,7 @@ def _dr19(charge: Charge) -> Curve:
 @bound(
     "improved_drv10",
     source="Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
 )
 def _improved_drv10(charge: Charge) -> Curve:
     return _quadratic(pure_epsilons(charge), _half_square, _square)
@@ -111,7 +112,7 @@ def _opt_kl(charge: Charge) -> Curve:
     return _quadratic(pure_epsilons(charge), max_kl, _quarter_square)
 
 
-@bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=(PureDP, BoundedRange, MultiDP))
+@bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=types_with(pure=True))
 def _mgf(charge: Charge) -> Curve:
     return _chernoff(charge)
 

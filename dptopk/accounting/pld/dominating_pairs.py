@@ -1,13 +1,4 @@
-"""The dominating pairs of a charge as loss atoms for the lattice, from above and from below; certified brackets.
-
-| cost                    | above                                         | below                                  |
-|-------------------------|-----------------------------------------------|----------------------------------------|
-| PureDP, distinct ε's    | randomised responses, split on the grid       | close ε's merged (`merged_responses`)  |
-| n × PureDP(ε), n large  | binomial loss, split on the grid              | binomial loss, rounded down            |
-| GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature    | the same, rounded down                 |
-| n × DiscreteGaussianDP  | n-fold sum on the integers, split on the grid | the same, rounded down                 |
-| MultiDP                 | mixture of randomised responses (CNS)         | the same, rounded down                 |
-"""
+"""The product of the dominating pairs of a charge on the lattice: certified brackets on its optimal composition."""
 
 from __future__ import annotations
 
@@ -18,31 +9,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats, Query
-from dptopk.accounting.pld.binomial import log_binomial_pmf
-from dptopk.accounting.pld.constraints import NUDGE, mixture
-from dptopk.accounting.pld.lattice import (
-    LossDistribution,
-    Pairs,
-    best_tilt,
-    discrete_pair,
-    merged_responses,
-    product,
-    randomised_response,
-    splitting_gap,
-)
-from dptopk.accounting.pld.loss_curve import EPS
-from dptopk.costs import Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
+from dptopk.accounting.curves import Query
+from dptopk.accounting.kinds.registry import kinds, types_with
+from dptopk.accounting.pld.lattice import LossDistribution, best_tilt, product, splitting_gap
+from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.costs import Charge, PureDP, sum_up
 
-__all__ = ["DOMINATED", "Bracket", "Grid", "certified_bracket", "grid_product", "sources"]
+__all__ = ["DOMINATED", "Bracket", "certified_bracket", "grid_product", "sources"]
 
 # Costs with one pair that dominates in both directions: Theorem A applies to their products.
-DOMINATED: tuple[type[Cost], ...] = (PureDP, MultiDP, GaussianDP, DiscreteGaussianDP)
+DOMINATED = types_with(sources=True)
 
-# Up to this count equal ε's stay single rows; above, their binomial loss is one pair.
-FEW = 3
-# Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is charged as an error.
-NEGLIGIBLE = 50.0
 # From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its own.
 MANY = 12
 # Longest grid that is tried.
@@ -51,216 +28,13 @@ MOST_POINTS = 2**19
 REFINEMENTS = 10
 
 
-@dataclass(frozen=True)
-class Grid:
-    """How pairs are asked for: the grid step, the tilt, the side (1: dominating, -1: dominated).
-
-    From below, ε's closer than ``width`` may be merged into one pair.
-    """
-
-    step: float
-    tilt: float
-    side: int
-    width: float = 0.0
-
-
-class Source:
-    """What one kind of cost contributes to a product."""
-
-    def log_mgf(self, tilt: float) -> float:
-        """K(θ) = ln E[e^{θ L}], good enough to choose a tilt."""
-        raise NotImplementedError
-
-    def spread(self) -> float:
-        """About the variance of the total loss; sizes the first grid."""
-        raise NotImplementedError
-
-    def roundings(self) -> tuple[int, int]:
-        """How many pairs are brought onto the grid, from above and from below; sizes the first grid."""
-        raise NotImplementedError
-
-    def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pairs, their losses not yet on the grid."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Responses(Source):
-    """Pure DP costs: distinct ε's with counts."""
-
-    counts: dict[float, int]
-
-    def log_mgf(self, tilt: float) -> float:
-        epsilons, counts = np.array(list(self.counts)), np.array(list(self.counts.values()))
-        return float(counts @ (_log_cosh(epsilons * (tilt + 0.5)) - _log_cosh(epsilons / 2)))
-
-    def spread(self) -> float:
-        return sum(times * epsilon**2 for epsilon, times in self.counts.items())
-
-    def roundings(self) -> tuple[int, int]:
-        above = sum(times if times <= FEW else 1 for times in self.counts.values())
-        return above, min(len(self.counts), 32)
-
-    def pairs(self, grid: Grid) -> list[Pairs]:
-        many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW}
-        found = [_trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt) for epsilon, times in many.items()]
-        few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW}
-        if grid.side < 0:
-            return found + [_trimmed(merged_responses(group), grid.tilt) for group in _close_groups(few, grid.width)]
-        for times in set(few.values()):
-            epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
-            found.append(randomised_response(epsilons, times))
-        return found
-
-
-def _log_cosh(x: Floats) -> Floats:
-    values: Floats = np.abs(x) + np.log1p(np.exp(-2 * np.abs(x))) - math.log(2)
-    return values
-
-
-def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
-    """The summed loss of many equal ε's, within 6.5 sqrt(k) of its tilted mean: beyond, Hoeffding leaves 2 e^-84."""
-    mean, reach = count / (1 + math.exp(-min(epsilon * (2 * tilt + 1), 700.0))), 6.5 * math.sqrt(count) + 1
-    first, last = max(math.floor(mean - reach), 0), min(math.ceil(mean + reach), count)
-    log_masses, errors = log_binomial_pmf(count, epsilon, first, last)
-    losses = np.arange(2 * first - count, 2 * last - count + 1, 2, dtype=float) * epsilon
-    return replace(discrete_pair(losses, log_masses, log_error=errors), error=1e-30)
-
-
-def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
-    """Sort the ε's (with repetitions) into groups of spread at most ``width`` and bounded size."""
-    groups: list[list[float]] = []
-    total = 0.0
-    for epsilon, times in sorted(counts.items()):
-        for _ in range(times):
-            if not groups or epsilon > groups[-1][0] + width or total + epsilon + 0.7 > 600 or len(groups[-1]) >= 400:
-                groups.append([])
-                total = 0.0
-            groups[-1].append(epsilon)
-            total += epsilon + 0.7
-    return [np.array(group) for group in groups]
-
-
-def _trimmed(pairs: Pairs, tilt: float) -> Pairs:
-    """One row without the atoms that are negligible under the tilt."""
-    exponents = pairs.log_masses[0] + tilt * pairs.losses[0]
-    weights = np.exp(exponents - exponents.max())
-    kept = weights > math.exp(-NEGLIGIBLE)
-    lost = float(weights[~kept].sum() / weights.sum()) * 1.01
-    errors = pairs.log_error[:, kept] if isinstance(pairs.log_error, np.ndarray) else pairs.log_error
-    losses, log_masses = pairs.losses[:, kept], pairs.log_masses[:, kept]
-    return replace(pairs, losses=losses, log_masses=log_masses, log_error=errors, error=pairs.error + lost)
-
-
-@dataclass(frozen=True)
-class Gaussian(Source):
-    """All Gaussian costs together: the loss is N(μ²/2, μ²) with μ² = Σ n μ_i²."""
-
-    mu_squared: float
-
-    def log_mgf(self, tilt: float) -> float:
-        return self.mu_squared * tilt * (tilt + 1) / 2
-
-    def spread(self) -> float:
-        return self.mu_squared
-
-    def roundings(self) -> tuple[int, int]:
-        return 1, 1
-
-    def pairs(self, grid: Grid) -> list[Pairs]:
-        """Five-point Gauss-Legendre nodes in every grid cell within ten standard deviations of the tilted mean.
-
-        A cell is cut until it is at most a quarter of a standard deviation (and of 1) wide. The rule's error is below
-        4e-13 (cell / std)^10 times the tenth derivative, at most 1e-11 in total mass, for the mass and for its share
-        at either end of the cell alike.
-        """
-        variance = self.mu_squared * (1 + grid.side * 8 * EPS)
-        mu = math.sqrt(variance)
-        centre = variance * (0.5 + grid.tilt)
-        step = grid.step
-        parts = math.ceil(4 * step / min(mu, 1.0))
-        edges = np.arange(math.floor((centre - 10 * mu) / step), math.ceil((centre + 10 * mu) / step)) * step
-        nodes, weights = np.polynomial.legendre.leggauss(5)
-        within = ((np.arange(parts)[:, None] + (1 + nodes) / 2) / parts).ravel() * step
-        losses = (edges[:, None] + within).ravel()
-        z = (losses - variance / 2) / mu
-        log_masses = -(z**2) / 2 + np.log(np.tile(weights, parts * edges.size) * step / (2 * parts * mu))
-        log_masses -= math.log(2 * math.pi) / 2
-        farthest = float(np.abs(z).max())
-        # z is known to EPS of the losses over μ, and enters as z²/2.
-        rounding = 8 * EPS * (farthest * (farthest + float(np.abs(losses).max()) / mu) + abs(math.log(step / mu)) + 8)
-        return [replace(discrete_pair(losses, log_masses, log_error=rounding), error=1e-10)]
-
-
-@dataclass(frozen=True)
-class DiscreteGaussian(Source):
-    """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2 shift Y) / (2 scale²)."""
-
-    scale: float
-    shift: int
-    count: int
-
-    def log_mgf(self, tilt: float) -> float:
-        return self.spread() * tilt * (tilt + 1) / 2
-
-    def spread(self) -> float:
-        return self.count * (self.shift / self.scale) ** 2
-
-    def roundings(self) -> tuple[int, int]:
-        return 1, 1
-
-    def pairs(self, grid: Grid) -> list[Pairs]:
-        spacing, offset = self.shift / self.scale**2, self.count * (self.shift / self.scale) ** 2 / 2
-        centre, reach = round(self.shift * grid.tilt), math.ceil(12 * self.scale + 12)
-        y = np.arange(-centre - reach, -centre + reach + 1.0)
-        whole = math.ceil(40 * self.scale + 2)
-        log_total = math.log(math.fsum(np.exp(-(np.arange(-whole, whole + 1.0) ** 2) / (2 * self.scale**2))))
-        log_masses = -(y**2) / (2 * self.scale**2) - log_total
-        rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
-        one = replace(discrete_pair(-y, log_masses, self.count, log_error=rounding), error=1e-30)
-        total = one if self.count == 1 else product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
-        losses = offset + spacing * total.losses
-        loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
-        return [replace(total, losses=losses, count=1, loss_error=loss_error)]
-
-
-@dataclass(frozen=True)
-class Mixture(Source):
-    """n copies of a cost with several constraints: a mixture of randomised responses."""
-
-    cost: MultiDP
-    count: int
-
-    def _pair(self, side: int) -> Pairs:
-        losses, masses = mixture(self.cost.constraints, nudge=side * NUDGE).atoms()
-        return discrete_pair(np.asarray(losses), np.log(masses), self.count, log_error=16 * EPS)
-
-    def log_mgf(self, tilt: float) -> float:
-        return self._pair(1).log_mgf(tilt)
-
-    def spread(self) -> float:
-        return self._pair(1).moments(0.0)[1]
-
-    def roundings(self) -> tuple[int, int]:
-        return self.count, self.count
-
-    def pairs(self, grid: Grid) -> list[Pairs]:
-        return [self._pair(grid.side)]
-
-
 def sources(charge: Charge) -> list[Source]:
     """What the dominated costs of a charge (without failure mass) contribute; other costs are left out."""
     found: list[Source] = []
-    pure = charge.of(PureDP)
-    if pure:
-        found.append(Responses({cost.epsilon: times for cost, times in pure.items()}))
-    gaussian = charge.of(GaussianDP)
-    if gaussian:
-        found.append(Gaussian(math.fsum(times * cost.mu**2 for cost, times in gaussian.items())))
-    for cost, times in charge.of(DiscreteGaussianDP).items():
-        found.append(DiscreteGaussian(cost.scale, cost.shift, times))
-    for cost, times in charge.of(MultiDP).items():
-        found.append(Mixture(cost, times))
+    for cost_type in DOMINATED:
+        costs, build = charge.of(cost_type), kinds()[cost_type].sources
+        if costs and build is not None:
+            found += build(costs)
     return found
 
 

@@ -17,10 +17,11 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query
+from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_curve import EPS, Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
-from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
+from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = [
@@ -113,7 +114,7 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
 @bound(
     "optimal_dp_exact",
     source="Murtagh-Vadhan 2016, Theorem 1.5; set-wise by Theorem A (docs/theorems.md)",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
 )
 def optimal_dp_exact(charge: Charge) -> Curve:
     """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
@@ -239,7 +240,7 @@ class BracketCurve(Curve):
 @bound(
     "optimal_dp_approx",
     source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's."""

@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, DeltaCurve, EpsilonCurve, Floats, outward
+from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
-from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
+from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = [
@@ -64,7 +65,7 @@ def array_of(**arguments: ArrayLike) -> Floats:
 @bound(
     "basic",
     source="Murtagh-Vadhan 2016, Theorem 1.2",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
     valid_through="filter",
 )
 def basic(charge: Charge) -> Curve:
@@ -112,7 +113,7 @@ def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[floa
 @bound(
     "advanced",
     source="Dwork-Rothblum-Vadhan 2010 (Murtagh-Vadhan 2016, Theorem 1.3), with the mean ε tanh(ε/2)",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
 )
 def advanced(charge: Charge) -> Curve:
     """Advanced composition of k equal ε's, or their sum where that is less."""
@@ -195,7 +196,7 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
 @bound(
     "optimal_dp",
     source="Kairouz-Oh-Viswanath 2017, Theorem 3.3; Murtagh-Vadhan 2016, Theorem 1.4",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
 )
 def optimal_dp(charge: Charge) -> Curve:
     """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP cost."""

@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_curve import EPS, Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, pure_epsilons, refuse_too_many
-from dptopk.costs import BoundedRange, Charge, MultiDP, PureDP, sum_up
+from dptopk.costs import Charge, sum_up
 from dptopk.errors import NotApplicable
 
 __all__ = ["two_epsilon", "two_epsilon_delta"]
@@ -124,7 +125,7 @@ class TwoEpsilonCurve(Curve):
 @bound(
     "two_epsilon",
     source="Cadir-Najib-Shkel 2025, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
-    takes=(PureDP, BoundedRange, MultiDP),
+    takes=types_with(pure=True),
 )
 def two_epsilon(charge: Charge) -> Curve:
     """The optimal composition of two different ε's; the optimum itself when every cost is an ε-DP cost."""

@@ -9,16 +9,15 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.conversions import implied
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
+from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.renyi.composition import renyi_curve
 from dptopk.accounting.renyi.log_mgf import ChernoffCurve
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP, sum_up
+from dptopk.costs import Charge, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["cdp_epsilon", "setwise_cdp", "setwise_zcdp", "zcdp_curve", "zcdp_epsilon", "zcdp_rho", "zcdp_total"]
-
-ALL_COSTS = (PureDP, BoundedRange, MultiDP, GaussianDP, DiscreteGaussianDP, ZCDP, CDP)
 
 
 def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
@@ -134,14 +133,19 @@ def zcdp_rho(epsilon: float, delta: float, *, conversion: str = "bs16") -> float
     return low
 
 
-@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=tuple(set(ALL_COSTS) - {ZCDP}))
+@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with(cdp=True))
 def setwise_cdp(charge: Charge) -> Curve:
     """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths."""
     mu, square = cdp_total(charge)
     return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
 
 
-@bound("setwise_zcdp", source="Cesar-Rogers 2022, Lemma 3.4; BS16 Prop. 1.3", takes=ALL_COSTS, valid_through="filter")
+@bound(
+    "setwise_zcdp",
+    source="Cesar-Rogers 2022, Lemma 3.4; BS16 Prop. 1.3",
+    takes=types_with(zcdp=True),
+    valid_through="filter",
+)
 def setwise_zcdp(charge: Charge) -> Curve:
     """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
     xi, rho = zcdp_total(charge)
@@ -151,7 +155,7 @@ def setwise_zcdp(charge: Charge) -> Curve:
 @bound(
     "zcdp_tight",
     source="CKS20 Prop. 12 at the best order; exact zCDP constants",
-    takes=ALL_COSTS,
+    takes=types_with(zcdp=True),
     valid_through="filter",
 )
 def zcdp_tight(charge: Charge) -> Curve:

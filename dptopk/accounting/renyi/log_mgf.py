@@ -13,18 +13,31 @@ Both are sums of non-negative increments of S and C: nothing cancels for small �
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import factorial
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Curve, outward
+from dptopk.accounting.curves import Curve, Floats, outward
+from dptopk.accounting.pld.constraints import NUDGE, mixture
+from dptopk.costs import MultiDP, sum_up
 
-__all__ = ["LOG_MGF_ERROR", "ChernoffCurve", "bounded_range_log_mgf", "pure_dp_log_mgf"]
+__all__ = [
+    "LOG_MGF_ERROR",
+    "ChernoffCurve",
+    "LogMGF",
+    "bounded_range_log_mgf",
+    "mixture_log_mgf",
+    "pure_dp_log_mgf",
+    "quadratic_log_mgf",
+    "summed_log_mgf",
+    "zcdp_log_mgf",
+]
 
-Floats = NDArray[np.float64]
+LogMGF = Callable[[Floats], Floats]
 
 # Bound on the relative error of the two log-MGFs: about twenty roundings, checked against 50 digits in the tests.
 LOG_MGF_ERROR = 1e-14
@@ -106,6 +119,60 @@ def _series(coefficients: Sequence[float], x: Floats) -> Floats:
     for coefficient in reversed(coefficients):
         total = total * x**2 + coefficient
     return total
+
+
+def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
+    """Log-MGF of the worst case of several (ε_i, δ_i), the smallest δ 0: a mixture of randomised responses."""
+    worst = mixture(cost, nudge=NUDGE)
+    curves = np.stack([pure_dp_log_mgf(epsilon, lam) for epsilon in worst.epsilons])
+    weights = np.array(worst.weights).reshape(-1, *[1] * lam.ndim)
+    top = np.maximum(curves.max(axis=0), 1.0)
+    with np.errstate(under="ignore"):
+        large = top + np.log((weights * np.exp(curves - top)).sum(axis=0))
+    small = np.log1p((weights * np.expm1(np.minimum(curves, 1.0))).sum(axis=0))  # no cancellation near 0
+    values: Floats = np.where(curves.max(axis=0) < 1, small, large)
+    return values
+
+
+def summed_log_mgf(times: Mapping[float, int], one: Callable[[Floats, Floats], Floats]) -> LogMGF:
+    """Σ times[ε] one(ε, λ) as a function of λ, in blocks so that memory stays small."""
+    epsilons, counts = np.array(list(times)), np.array(list(times.values()), dtype=float)
+
+    def total(lam: Floats) -> Floats:
+        flat = lam.reshape(1, -1)
+        block = max(1, 2**18 // flat.size)
+        values = np.zeros(flat.shape[1])
+        for start in range(0, len(epsilons), block):
+            rows = slice(start, start + block)
+            values = values + counts[rows] @ one(epsilons[rows, None], flat)
+        return values.reshape(lam.shape)
+
+    return total
+
+
+def quadratic_log_mgf(coefficients: Callable[[Any], tuple[float, float]]) -> Callable[[Mapping[Any, int]], LogMGF]:
+    """For costs with log-MGFs of at most aλ + bλ², (a, b) the ``coefficients`` of a cost: their sum, with counts.
+
+    A product is rounded to the nearest float and then moved up, a sum is exact and rounded up.
+    """
+
+    def of(costs: Mapping[Any, int]) -> LogMGF:
+        pairs = [(*coefficients(cost), times) for cost, times in costs.items()]
+        linear = sum_up([float(outward(a * times)) for a, _, times in pairs])
+        square = sum_up([float(outward(b * times)) for _, b, times in pairs])
+        return lambda lam: lam * (linear + square * lam)
+
+    return of
+
+
+def zcdp_log_mgf(zcdp: Callable[[Any], tuple[float, float]]) -> Callable[[Mapping[Any, int]], LogMGF]:
+    """The same for costs that are (ξ, ρ)-zCDP: λ D_{1+λ} <= λ (ξ + ρ (1 + λ))."""
+
+    def coefficients(cost: Any) -> tuple[float, float]:
+        xi, rho = zcdp(cost)
+        return sum_up([xi, rho]), rho
+
+    return quadratic_log_mgf(coefficients)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.accounting.curves import Floats
-from dptopk.accounting.pld.dominating_pairs import Gaussian, Grid, Source
 from dptopk.accounting.pld.lattice import Pairs, product
+from dptopk.accounting.pld.sources import Gaussian, Grid, Source
 from dptopk.accounting.setwise.chords import ROUNDOFF
 from dptopk.accounting.setwise.recursion import FLOOR
 

@@ -23,8 +23,9 @@ from numpy.typing import ArrayLike
 
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
-from dptopk.accounting.pld.dominating_pairs import DOMINATED, Grid, certified_bracket, sources
+from dptopk.accounting.pld.dominating_pairs import DOMINATED, certified_bracket, sources
 from dptopk.accounting.pld.lattice import log_peak
+from dptopk.accounting.pld.sources import Grid
 from dptopk.accounting.pure_dp.heterogeneous import MOST_COPIES
 from dptopk.accounting.renyi.composition import log_mgf, pure_sum
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR

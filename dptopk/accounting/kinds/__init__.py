@@ -1,0 +1,18 @@
+"""What the accounting knows about each type of cost, one module a type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptopk._lazy import attach
+
+if TYPE_CHECKING:
+    from dptopk.accounting.kinds.registry import (
+        Kind as Kind,
+        kind_of as kind_of,
+        kinds as kinds,
+        register as register,
+        types_with as types_with,
+    )
+
+__getattr__, __dir__, __all__ = attach(__name__)

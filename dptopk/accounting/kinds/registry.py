@@ -1,0 +1,94 @@
+"""The registry of cost types: everything the accounting knows about a type of cost stands in one Kind.
+
+To add a cost type, add its dataclass to ``dptopk.costs`` and a module here that registers its Kind, and list the module
+in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its own, save
+the theorems that are about one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dptopk.accounting.kinds.implied import Implied
+from dptopk.costs import COST_TYPES, Cost
+
+if TYPE_CHECKING:
+    from dptopk.accounting.pld.sources import Source
+    from dptopk.accounting.renyi.log_mgf import LogMGF
+
+__all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
+
+_MODULES = (
+    "pure_dp", "bounded_range", "approx_dp", "multi_dp", "gaussian", "discrete_gaussian", "zcdp", "cdp",
+)  # fmt: skip
+
+CostType = type[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One type of cost, as the accounting sees it.
+
+    Attributes:
+        cost_type: the type.
+        covers: whether every mechanism with a cost satisfies the statement of a token of this type; False where that
+            is not known. The arguments are (token, cost).
+        implied: what a cost without failure mass implies in the other notions.
+        statements: all the (ε, δ) for which a cost is (ε, δ)-DP by definition; None: those of ``implied.pure``.
+        without_failure: a cost split into what is left without its atom at infinity (None: nothing) and that atom.
+        log_mgf: for costs of this type with their counts, an upper bound on ln E[e^{λL}] of their whole loss to a
+            relative LOG_MGF_ERROR, as a function of λ > 0; None where there is none.
+        sources: for costs of this type with their counts, the pairs that dominate in both directions (docs/theorems.md,
+            Theorem A); None where there are none.
+        family: (name, size) such that of two costs of one name the larger is the weaker promise; None: each its own.
+        dp_event, pld: how a cost is told to dp-accounting, as an event and (given the interval) as a privacy loss
+            distribution; a text says why it cannot be.
+    """
+
+    cost_type: CostType
+    covers: Callable[[Any, Cost], bool]
+    implied: Implied = field(default_factory=Implied)
+    statements: Callable[[Any], tuple[tuple[float, float], ...]] | None = None
+    without_failure: Callable[[Any], tuple[Cost | None, float]] | None = None
+    log_mgf: Callable[[Mapping[Any, int]], LogMGF] | None = None
+    sources: Callable[[Mapping[Any, int]], list[Source]] | None = None
+    family: Callable[[Any], tuple[Hashable, float]] | None = None
+    dp_event: Callable[[Any], Any] | str = "there is no such event"
+    pld: Callable[[Any, float], Any] | str = "it has no dominating pair"
+
+
+_REGISTRY: dict[CostType, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Make a type of cost known."""
+    _REGISTRY[kind.cost_type] = kind
+
+
+@cache
+def kinds() -> dict[CostType, Kind]:
+    """All kinds by type, in the order of ``COST_TYPES``."""
+    for module in _MODULES:
+        import_module(f"dptopk.accounting.kinds.{module}")
+    return {cost_type: _REGISTRY[cost_type] for cost_type in COST_TYPES}
+
+
+def kind_of(cost: Cost) -> Kind:
+    """The kind of one cost."""
+    return kinds()[type(cost)]
+
+
+def types_with(*, sources: bool = False, log_mgf: bool = False, **implied: bool) -> tuple[CostType, ...]:
+    """The types that have dominating pairs, a log-MGF, or (``pure=True``, ``zcdp=True``, ...) imply that notion."""
+    wanted = {name for name, is_wanted in implied.items() if is_wanted}
+    return tuple(
+        cost_type
+        for cost_type, kind in kinds().items()
+        if (kind.sources or not sources)
+        and (kind.log_mgf or not log_mgf)
+        and all(getattr(kind.implied, name) for name in wanted)
+    )

@@ -1,0 +1,33 @@
+"""Primitive privacy costs, and Charge: the multiset of costs that a release carries."""
+
+from __future__ import annotations
+
+from dptopk.costs.charge import Charge
+from dptopk.costs.rounding import sum_up
+from dptopk.costs.types import (
+    CDP,
+    COST_TYPES,
+    ZCDP,
+    ApproxDP,
+    BoundedRange,
+    Cost,
+    DiscreteGaussianDP,
+    GaussianDP,
+    MultiDP,
+    PureDP,
+)
+
+__all__ = [
+    "CDP",
+    "COST_TYPES",
+    "ZCDP",
+    "ApproxDP",
+    "BoundedRange",
+    "Charge",
+    "Cost",
+    "DiscreteGaussianDP",
+    "GaussianDP",
+    "MultiDP",
+    "PureDP",
+    "sum_up",
+]

@@ -1,0 +1,168 @@
+"""Charge: the multiset of costs, with a mass of bad events, that a release carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk._choices import NEIGHBOURS, Neighbours
+from dptopk.costs.rounding import sum_up
+from dptopk.costs.text import read_charge
+from dptopk.costs.types import COST_TYPES, Cost
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+
+__all__ = ["Charge"]
+
+_RANK = {cost_type: rank for rank, cost_type in enumerate(COST_TYPES)}
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Charge:
+    """A multiset of primitive costs, plus the probability mass of bad events: what a release has cost.
+
+    Args:
+        costs: mapping from cost to how many times it is paid; counts of 0 are dropped.
+        delta: mass of bad events in [0, 1), added to the δ of the composition of the costs.
+        adaptive: True when the costs depend on one another's outcomes, as the selections of one Gumbel top-k do
+            (k > 1); then no bound that needs independent costs applies.
+        neighbours: the neighbour relation the costs are stated for, "add_remove" or "replace_one".
+
+    Raises:
+        InvalidParameter: on anything that is not a cost, a negative count, or a delta outside [0, 1).
+
+    >>> print(Charge({BoundedRange(0.1): 25, PureDP(0.3): 2}, delta=1e-7, adaptive=True))
+    2*DP(0.3) + 25*BR(0.1) + delta(1e-07) [adaptive]
+    >>> Charge.parse("25*BR(0.1) + 2*DP(0.3)") == Charge({PureDP(0.3): 2, BoundedRange(0.1): 25})
+    True
+    """
+
+    costs: Mapping[Cost, int]
+    delta: float
+    adaptive: bool
+    neighbours: Neighbours
+
+    def __init__(
+        self,
+        costs: Mapping[Cost, int] | None = None,
+        *,
+        delta: float = 0.0,
+        adaptive: bool = False,
+        neighbours: Neighbours = "add_remove",
+    ) -> None:
+        if costs is not None and not isinstance(costs, Mapping):
+            raise InvalidParameter("costs must be a mapping from cost to count")
+        if not isinstance(adaptive, bool):
+            raise InvalidParameter(f"adaptive must be True or False, got {adaptive!r}")
+        kept = {}
+        for cost, times in (costs or {}).items():
+            if type(cost) not in _RANK:
+                raise InvalidParameter(f"costs must map costs such as PureDP(0.1) to counts, got the key {cost!r}")
+            times = validate.count(count=times, at_least=0)
+            if times:
+                kept[cost] = times
+        ordered = sorted(kept, key=_order)
+        validate.assign(
+            self,
+            costs=MappingProxyType({cost: kept[cost] for cost in ordered}),
+            delta=validate.probability(delta=delta),
+            adaptive=adaptive,
+            neighbours=validate.member(NEIGHBOURS, neighbours=neighbours),
+        )
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.costs.items()), self.delta, self.adaptive, self.neighbours))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Charge.parse, (str(self),)
+
+    def __iter__(self) -> Iterator[tuple[Cost, int]]:
+        return iter(self.costs.items())
+
+    def __bool__(self) -> bool:
+        return bool(self.costs) or self.delta > 0
+
+    @property
+    def count(self) -> int:
+        """Number of costs, with multiplicity."""
+        return sum(self.costs.values())
+
+    def of(self, *cost_types: type[Cost]) -> dict[Any, int]:
+        """The costs of the given types with their counts."""
+        return {cost: times for cost, times in self.costs.items() if isinstance(cost, cost_types)}
+
+    @staticmethod
+    def join(*charges: Charge) -> Charge:
+        """The charge of running everything in ``charges``; deltas add, rounded up; adaptive if any of them is.
+
+        Raises:
+            IncompatibleCosts: when the charges are stated for different neighbour relations.
+        """
+        if not all(isinstance(charge, Charge) for charge in charges):
+            raise InvalidParameter("charges must be Charge objects")
+        relations = {charge.neighbours for charge in charges if charge}
+        if len(relations) > 1:
+            raise IncompatibleCosts(f"cannot join charges for different neighbours: {', '.join(sorted(relations))}")
+        costs: dict[Cost, int] = {}
+        for charge in charges:
+            for cost, times in charge:
+                costs[cost] = costs.get(cost, 0) + times
+        default: Neighbours = charges[0].neighbours if charges else "add_remove"
+        return Charge(
+            costs,
+            delta=sum_up([charge.delta for charge in charges]),
+            adaptive=any(charge.adaptive for charge in charges),
+            neighbours=next(iter(relations), default),
+        )
+
+    def times(self, repetitions: int) -> Charge:
+        """The charge of ``repetitions`` independent runs; the same as joining that many copies."""
+        repetitions = validate.count(repetitions=repetitions, at_least=0)
+        return Charge(
+            {cost: times * repetitions for cost, times in self.costs.items()},
+            delta=sum_up({self.delta: repetitions}),
+            adaptive=self.adaptive,
+            neighbours=self.neighbours,
+        )
+
+    def minus(self, used: Charge) -> Charge:
+        """The costs of this charge that ``used`` leaves over, without any delta; none if ``used`` is not a part of it.
+
+        >>> print(Charge({BoundedRange(0.1): 25}, delta=1e-9).minus(Charge({BoundedRange(0.1): 8}, delta=1e-9)))
+        17*BR(0.1)
+        """
+        left = {cost: times - used.costs.get(cost, 0) for cost, times in self}
+        part = used.costs.keys() <= left.keys() and min(left.values(), default=0) >= 0
+        return Charge(left if part else {}, adaptive=part and self.adaptive, neighbours=self.neighbours)
+
+    def __str__(self) -> str:
+        terms = [f"{times}*{cost}" if times > 1 else str(cost) for cost, times in self]
+        if self.delta:
+            terms.append(f"delta({self.delta!r})")
+        flags = ["adaptive"] * self.adaptive
+        if self.neighbours != "add_remove":
+            flags.append(self.neighbours)
+        return (" + ".join(terms) or "0") + (f" [{', '.join(flags)}]" if flags else "")
+
+    def __repr__(self) -> str:
+        return f"Charge.parse({str(self)!r})"
+
+    @staticmethod
+    def parse(text: str) -> Charge:
+        """Read what str() writes; spellings BR, DP, ADP, GDP, DGauss, ZCDP, CDP, MultiDP or the class names.
+
+        Args:
+            text: terms joined by ``+``, such as ``"25*BR(0.1) + DP(0.3) + ZCDP(0.07) + delta(1e-7) [adaptive]"``;
+                parameters may be named, ``ZCDP(rho=0.1, xi=0.4)``; ``DP(ε, δ)`` with two arguments is ApproxDP, a
+                MultiDP is written ``MultiDP(ε1:δ1, ε2:δ2)``.
+
+        Raises:
+            InvalidParameter: when the text is not of that form, or a parameter is outside its range.
+        """
+        return Charge(**read_charge(text))
+
+
+def _order(cost: Cost) -> tuple[int, tuple[Any, ...]]:
+    return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))  # type: ignore[arg-type]

@@ -1,0 +1,173 @@
+"""The primitive privacy costs: what one mechanism promises for neighbouring data sets.
+
+A cost is a plain, validated value (docs/theorems.md lists the statements and the worst-case pairs). What the accounting
+knows about a type of cost (what it implies, its pair, its log-MGF, ...) stands in one module of
+``dptopk.accounting.kinds``. There is no ``+`` on costs, because two bounded-range costs are not a bounded-range cost:
+costs are gathered in a Charge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from dptopk import _validate as validate
+from dptopk.errors import InvalidParameter
+
+__all__ = [
+    "CDP",
+    "COST_TYPES",
+    "ZCDP",
+    "ApproxDP",
+    "BoundedRange",
+    "Cost",
+    "DiscreteGaussianDP",
+    "GaussianDP",
+    "MultiDP",
+    "PureDP",
+]
+
+
+class Cost:
+    """Base of the closed union of primitive costs.
+
+    ``symbol`` is the short name used by Charge.parse and str(); ``spellings`` are others that Charge.parse takes.
+    """
+
+    symbol: ClassVar[str]
+    spellings: ClassVar[tuple[str, ...]] = ()
+
+    def _arguments(self) -> str:
+        return ", ".join(repr(getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.symbol}({self._arguments()})"
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP(Cost):
+    """ε-differential privacy: the privacy loss lies in [-ε, ε]; worst-case pair: randomised response.
+
+    Raises:
+        InvalidParameter: unless 0 < epsilon < inf.
+    """
+
+    symbol: ClassVar[str] = "DP"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRange(Cost):
+    """ε-bounded range (DR19): for each pair of neighbours the loss lies in [t-ε, t] for some t in [0, ε].
+
+    The cost of one exponential mechanism (one Gumbel selection). It implies ε-DP, and ε-DP implies 2ε-BR.
+    """
+
+    symbol: ClassVar[str] = "BR"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class CDP(Cost):
+    """(μ, τ)-concentrated DP (Dwork-Rothblum): mean loss at most mu, centred loss tau-subgaussian."""
+
+    symbol: ClassVar[str] = "CDP"
+    mu: float
+    tau: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, mu=validate.nonnegative(mu=self.mu), tau=validate.positive(tau=self.tau))
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP(Cost):
+    """(ξ, ρ)-zero-concentrated DP (Bun-Steinke): D_α <= xi + rho·α for every order α > 1."""
+
+    symbol: ClassVar[str] = "ZCDP"
+    rho: float
+    xi: float = 0.0
+
+    def __init__(self, rho: float, *, xi: float = 0.0) -> None:
+        validate.assign(self, rho=validate.positive(rho=rho), xi=validate.nonnegative(xi=xi))
+
+    def _arguments(self) -> str:
+        return repr(self.rho) if self.xi == 0 else f"{self.rho!r}, xi={self.xi!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianDP(Cost):
+    """μ-Gaussian DP: no easier to tell apart than N(0, 1) from N(mu, 1); mu = shift / standard deviation."""
+
+    symbol: ClassVar[str] = "GDP"
+    spellings: ClassVar[tuple[str, ...]] = ("gaussian",)
+    mu: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, mu=validate.positive(mu=self.mu))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussianDP(Cost):
+    """The discrete Gaussian on the integers, scale σ (absolute), moved by an integer of at most ``shift``.
+
+    The pair at the largest shift dominates (the pmf is log-concave), in both directions.
+    """
+
+    symbol: ClassVar[str] = "DGauss"
+    spellings: ClassVar[tuple[str, ...]] = ("discretegaussian",)
+    scale: float
+    shift: int
+
+    def __post_init__(self) -> None:
+        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.count(shift=self.shift))
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP(Cost):
+    """(ε, δ)-differential privacy, 0 <= ε < inf, 0 <= δ < 1 (not both 0)."""
+
+    symbol: ClassVar[str] = "ADP"
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        epsilon, delta = validate.nonnegative(epsilon=self.epsilon), validate.probability(delta=self.delta)
+        if epsilon == 0 and delta == 0:
+            raise InvalidParameter("epsilon and delta must not both be 0: such a mechanism costs nothing")
+        validate.assign(self, epsilon=epsilon, delta=delta)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiDP(Cost):
+    """Several (ε_i, δ_i) statements that one mechanism satisfies at once (Cadir-Najib-Shkel 2025).
+
+    ``constraints`` is kept sorted by falling ε, without repetitions.
+    """
+
+    symbol: ClassVar[str] = "MultiDP"
+    constraints: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        try:
+            pairs = [(epsilon, delta) for epsilon, delta in self.constraints]
+        except (TypeError, ValueError):
+            pairs = []
+        if not pairs:
+            raise InvalidParameter("constraints must be a non-empty sequence of (epsilon, delta) pairs")
+        checked = {(ApproxDP(*pair).epsilon, ApproxDP(*pair).delta) for pair in pairs}
+        validate.assign(self, constraints=tuple(sorted(checked, reverse=True)))
+
+    def _arguments(self) -> str:
+        return ", ".join(f"{epsilon!r}:{delta!r}" for epsilon, delta in self.constraints)
+
+
+# In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
+COST_TYPES: tuple[type[Cost], ...] = (
+    PureDP, BoundedRange, ApproxDP, MultiDP, GaussianDP, DiscreteGaussianDP, ZCDP, CDP,
+)  # fmt: skip
