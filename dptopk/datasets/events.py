@@ -14,7 +14,7 @@ from dptopk.histogram import Histogram
 __all__ = ["events_histogram", "to_histogram"]
 
 
-def events_histogram(
+def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     table: Any,
     *,
     user: str,

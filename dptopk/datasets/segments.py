@@ -53,7 +53,7 @@ class Segments(Mapping[Any, Histogram]):
         return segments_charge(list(each.values()), segments_per_user=self.segments_per_user)
 
 
-def segment_histograms(
+def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three of segments
     table: Any,
     *,
     user: str,
