@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from dptopk.histogram import Histogram as Histogram, Sensitivity as Sensitivity
     from dptopk.mechanisms import (
+        Centred as Centred,
         CountMLE as CountMLE,
         Exponential as Exponential,
         KnownGaussian as KnownGaussian,

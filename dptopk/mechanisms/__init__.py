@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.mechanisms.centred import Centred as Centred
     from dptopk.mechanisms.count_mle import CountMLE as CountMLE
     from dptopk.mechanisms.exponential import Exponential as Exponential
     from dptopk.mechanisms.gaussian import (

@@ -74,12 +74,16 @@ def _smallest(maximum: Callable[[int, int], float], single: Callable[[int], floa
     return high
 
 
-def laplace_maximum_tail(rate: float, m: int, c: int) -> float:
-    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-rate |n|); at most the union bound."""
-    union = min(m * laplace_difference_tail(rate, c), 1.0)
-    if m == 1:
+def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None) -> float:
+    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-rate |n|); at most the union bound.
+
+    ``other`` is the rate of N0 where it has one of its own; the laws are symmetric, so m = 1 is then a sum's tail.
+    """
+    union = min(m * laplace_difference_tail(rate, c), 1.0) if other is None else 1.0
+    if m == 1 and other is None:
         return union
-    reach = math.ceil(20 / rate) + 1
+    other = rate if other is None else other
+    reach = math.ceil(20 / min(rate, other)) + 1
     first, last = -c - reach, reach
     q = math.exp(-rate)
 
@@ -90,28 +94,33 @@ def laplace_maximum_tail(rate: float, m: int, c: int) -> float:
         survival /= 1 + q
         hazard = np.where(x >= -1, rate, rate * np.exp(rate * np.minimum(x, 0)) / ((1 + q) * np.maximum(survival, 0.1)))
         passes, elasticity = _any_of(m, survival)
-        return math.tanh(rate / 2) * np.exp(-rate * np.abs(n)) * passes, -rate * np.sign(n) - elasticity * hazard
+        pmf = math.tanh(other / 2) * np.exp(-other * np.abs(n))
+        return pmf * passes, -other * np.sign(n) - elasticity * hazard
 
     far = _any_of(m, np.array(laplace_tail(rate, last + c)))[0]
-    rest = laplace_tail(rate, -first) + laplace_tail(rate, last) * float(far)
+    rest = laplace_tail(other, -first) + laplace_tail(other, last) * float(far)
     return _certified(_log_concave_sum(terms, first, last) + rest, union)
 
 
-def gaussian_maximum_tail(scale: float, m: int, c: int) -> float:
-    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2 scale²)); at most the union bound."""
-    union = min(m * gaussian_difference_tail(scale, c), 1.0)
-    if m == 1:
+def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = None) -> float:
+    """Upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2 scale²)); at most the union bound.
+
+    ``other`` is the scale of N0 where it has one of its own, at most ``scale``.
+    """
+    union = min(m * gaussian_difference_tail(scale, c), 1.0) if other is None else 1.0
+    if m == 1 and other is None:
         return union
-    reach = math.ceil(7 * scale) + 1
-    # P[N0 < first] is below e^-24 of P[N1 - N0 > c], which is about exp(-c²/(4 scale²)).
-    first, last = -math.ceil(0.75 * c) - reach, reach
+    other = scale if other is None else other
+    reach = math.ceil(7 * other) + 1
+    # P[N0 < first] is below e^-24 of P[N1 - N0 > c], which is about exp(-c²/(2 (scale² + other²))).
+    first, last = -math.ceil(other / math.hypot(scale, other) * c) - reach, reach
     sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
     far = _any_of(m, np.array(gaussian_tail(scale, last + c)))[0]
-    rest = gaussian_tail(scale, -first) + gaussian_tail(scale, last) * float(far)
-    return _certified(sums(scale, m, c, first, last) + rest, union)
+    rest = gaussian_tail(other, -first) + gaussian_tail(other, last) * float(far)
+    return _certified(sums(scale, other, m, c, first, last) + rest, union)
 
 
-def _gaussian_lattice_sum(scale: float, m: int, c: int, first: int, last: int) -> float:
+def _gaussian_lattice_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
     n = np.arange(first, last + 1, dtype=np.float64)
     total = theta(scale)
     survival = np.empty(len(n))
@@ -119,10 +128,10 @@ def _gaussian_lattice_sum(scale: float, m: int, c: int, first: int, last: int) -
     above = density(n[:0:-1] + c, scale) / total  # P[N = x] for x = last + c, ..., first + c + 1
     survival[-2::-1] = survival[-1] + np.cumsum(above)
     passes, _ = _any_of(m, np.minimum(survival, 1.0))
-    return float((density(n, scale) / total * passes).sum())
+    return float((density(n, other) / theta(other) * passes).sum())
 
 
-def _gaussian_block_sum(scale: float, m: int, c: int, first: int, last: int) -> float:
+def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
     """With Φc, the normal tail at x + 1/2, in place of S: S <= (1 + 1/scale²) Φc(x + 1/2) from scale 1000 on.
 
     For x >= scale the weights are convex: each is at most its integral over the unit interval around it. For x < scale
@@ -135,15 +144,17 @@ def _gaussian_block_sum(scale: float, m: int, c: int, first: int, last: int) -> 
         z = (n + c + 0.5) / (scale * math.sqrt(2))
         survival = np.minimum((1 + 1 / scale**2) * erfc(z) / 2, 1.0)
         passes, elasticity = _any_of(m, survival)
-        hazard = math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300)
-        pmf = density(n, scale) / theta(scale)
-        return pmf * passes, -n / scale**2 - elasticity * hazard
+        hazard = np.where(survival < 1, math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300), 0.0)
+        pmf = density(n, other) / theta(other)
+        return pmf * passes, -n / other**2 - elasticity * hazard
 
     return _log_concave_sum(terms, first, last)
 
 
 def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
     """φ(S) = 1 - (1-S)^m and its elasticity S φ'(S)/φ(S), which falls from 1 at S = 0 to 0 at S = 1 (m >= 2)."""
+    if m == 1:
+        return survival, np.ones_like(survival)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         none = np.log1p(-survival)
         passes = -np.expm1(m * none)

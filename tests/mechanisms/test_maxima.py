@@ -80,8 +80,8 @@ def test_blocks_at_large_scales(kind, scale, m):
 def test_gaussian_blocks_and_lattice_agree():
     for c in (0, 800, 5000, 8000):
         first, last = -math.ceil(0.75 * c) - 7001, 7001
-        lattice = maxima._gaussian_lattice_sum(1000.0, 20, c, first, last)
-        assert lattice <= maxima._gaussian_block_sum(1000.0, 20, c, first, last) <= lattice * (1 + 1e-5)
+        lattice = maxima._gaussian_lattice_sum(1000.0, 1000.0, 20, c, first, last)
+        assert lattice <= maxima._gaussian_block_sum(1000.0, 1000.0, 20, c, first, last) <= lattice * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("kind", MAXIMA)

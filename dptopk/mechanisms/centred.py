@@ -1,0 +1,213 @@
+"""Counts whose noise is centred: half of what one user moves is taken up by one noise that all counts share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import Charge, Cost, DiscreteGaussianDP, PureDP, sum_up
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, normalise, ordered_release, rows_to_count
+from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
+from dptopk.release import Release
+
+__all__ = ["Centred", "best_centre"]
+
+LARGEST_DENOMINATOR = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centred(CountingMechanism):
+    """Count i + (Z_i + Y)/b with independent integer noises Z_i and one Y for all counts; centre a/b, at most 1/2.
+
+    A user who is added moves b·count by anything between 0 and b·linf. Seen from its middle, a·linf, that is a move of
+    at most (b-a)·linf to either side, and the middle itself is hidden by Y, once for all counts together.
+
+    Charge, for k labels of which one user touches at most t = min(l0, k): t pairs of Z at the shift (b-a)·linf, k - t
+    pairs of Z at the shift a·linf, and one pair of Y at the shift a·linf; at the centre 1/2 that is k pairs of Z and
+    one of Y at linf, whatever l0. Half the noise of independent counts where k is large. Neighbours: add or remove one
+    user. The noise is correlated: every count carries the same Y.
+
+    Args:
+        noise: KnownGaussian or KnownLaplace: the law of Z, at the scale it has by itself (linf·sigma or linf/epsilon).
+        common: the same for Y; None = the ratio to ``noise`` with the least noise on a count for its cost, given how
+            many labels are counted.
+        centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the labels.
+
+    Source: docs/centred.md, for the integers and any centre. Correlated Gaussian noise of this kind: Joseph-Yu 2024;
+    Lebeda 2024 (arXiv 2408.06853); Lebeda-Retschmeier 2025 (arXiv 2412.10357).
+
+    >>> mechanism = Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=5.0))
+    >>> print(mechanism.charge(Sensitivity(), labels=25))
+    DGauss(5.0, 1) + 25*DGauss(10.0, 1)
+    """
+
+    noise: KnownGaussian | KnownLaplace  # type: ignore[assignment]
+    common: KnownGaussian | KnownLaplace | None = None
+    centre: Fraction = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        for name, part in (("noise", self.noise), ("common", self.common or self.noise)):
+            if not isinstance(part, KnownGaussian | KnownLaplace):
+                raise InvalidParameter(f"{name} must be KnownGaussian or KnownLaplace, got {type(part).__name__}")
+        if self.common is not None and type(self.common) is not type(self.noise):
+            raise InvalidParameter("common must be of the same kind as noise")
+        normalise(self, centre=_centre(self.centre))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """The pairs of Z and Y at their shifts; each is dominated by the largest shift, in both directions.
+
+        Raises:
+            InvalidParameter: when ``labels``, the number of labels counted, is not given: all of them cost something.
+        """
+        linf = add_remove(sensitivity).linf
+        if labels is None:
+            raise InvalidParameter("labels must be given: how many labels are counted")
+        labels = validate.count(labels=labels, at_least=0)
+        if labels == 0:
+            return Charge()
+        touched = sensitivity.touched(labels) or 0
+        a, b = self.centre.numerator, self.centre.denominator
+        near, far = a * linf, (b - a) * linf
+        parts = [
+            (self.noise, far, touched),
+            (self.noise, near, labels - touched),
+            (self._common(labels, touched), near, 1),
+        ]
+        return Charge.join(*(Charge({_pair(noise, sensitivity, shift): times}) for noise, shift, times in parts))
+
+    def shared(self, sensitivity: Sensitivity, labels: int) -> KnownGaussian | KnownLaplace:
+        """The law of Y when so many labels are counted."""
+        return self._common(labels, sensitivity.touched(labels) or 0)
+
+    def _common(self, labels: int, touched: int) -> KnownGaussian | KnownLaplace:
+        """Of all laws of Y with the same cost (Gaussian: of μ²; Laplace: of ε), the least variance of Z + Y."""
+        if self.common is not None:
+            return self.common
+        a, b = self.centre.numerator, self.centre.denominator
+        if isinstance(self.noise, KnownGaussian):
+            weight = (touched * (b - a) ** 2 + (labels - touched) * a**2) / a**2
+            return KnownGaussian(sigma=self.noise.sigma / weight**0.25)
+        weight = (touched * (b - a) + (labels - touched) * a) / a
+        return KnownLaplace(epsilon=self.noise.epsilon * weight ** (1 / 3))
+
+    def resolved(self, sensitivity: Sensitivity, labels: int) -> Centred:
+        """The same mechanism with its common noise written out for so many labels."""
+        return replace(self, common=self.shared(sensitivity, labels))
+
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """Standard deviation of the noise on one count, (Z + Y)/b; ``labels`` as for ``charge``."""
+        return math.hypot(self.own_std(sensitivity), self.shared_std(sensitivity, labels=labels))
+
+    def own_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of Z/b, the part of the noise that is independent from count to count."""
+        return self.noise.noise_std(sensitivity) / self.centre.denominator
+
+    def shared_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """Standard deviation of Y/b, the part that all counts share."""
+        return self._written(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> float:  # type: ignore[override]
+        """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
+        from dptopk.tails import smallest_offset
+
+        confidence = validate.probability(allow_zero=False, confidence=confidence)
+        common = self._written(sensitivity, labels)
+        width = smallest_offset(lambda c: self._sum_tail(sensitivity, common, c), 1 - confidence, "confidence")
+        return width / self.centre.denominator
+
+    def tail(self, sensitivity: Sensitivity, c: float, *, labels: int | None = None) -> float:
+        """Upper bound on P[|noise| > c], c >= 0 in counts."""
+        steps = math.floor(Fraction(c) * self.centre.denominator)
+        return self._sum_tail(sensitivity, self._written(sensitivity, labels), steps)
+
+    def _sum_tail(self, sensitivity: Sensitivity, common: KnownGaussian | KnownLaplace, c: int) -> float:
+        """Upper bound on P[|Z + Y| > c] on the integers; the order of the two does not matter."""
+        if isinstance(self.noise, KnownGaussian) and isinstance(common, KnownGaussian):
+            small, large = sorted((self.noise.scale(sensitivity), common.scale(sensitivity)))
+            return min(2 * gaussian_maximum_tail(large, 1, c, small), 1.0)
+        slow, fast = sorted(rate(law.epsilon, sensitivity) for law in (self.noise, common))  # type: ignore[union-attr]
+        return min(2 * laplace_maximum_tail(slow, 1, c, fast), 1.0)
+
+    def _written(self, sensitivity: Sensitivity, labels: int | None) -> KnownGaussian | KnownLaplace:
+        if self.common is not None:
+            return self.common
+        if labels is None:
+            raise InvalidParameter("labels must be given: the common noise depends on how many labels are counted")
+        return self.shared(sensitivity, validate.count(labels=labels))
+
+    def release(
+        self,
+        histogram: Histogram,
+        rng: np.random.Generator | None = None,
+        *,
+        labels: Release | Sequence[Any] | None = None,
+    ) -> Release:
+        """As CountingMechanism.release; counts are multiples of 1/b, and the release names the law of Y."""
+        rows = rows_to_count(histogram, labels, self)
+        charge = self.charge(histogram.sensitivity, labels=len(rows))
+        written = self.resolved(histogram.sensitivity, len(rows)) if len(rows) else self
+        values = written.measure(histogram.sensitivity, rows, rng)
+        return ordered_release(values, rows.labels, charge=charge, mechanism=written, histogram=histogram, rng=rng)
+
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
+        """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
+        from dptopk.mechanisms.random import random_bits
+
+        bits = random_bits(rng)
+        if not len(rows):
+            return np.empty(0)
+        own = self.noise.noise(sensitivity, len(rows), bits)
+        return self.released(rows.counts, own + self.shared(sensitivity, len(rows)).noise(sensitivity, 1, bits))
+
+    def released(self, counts: np.ndarray[Any, Any], noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""
+        whole, part = np.divmod(noise, self.centre.denominator)
+        values: np.ndarray[Any, Any] = (counts + whole) + part / self.centre.denominator
+        return values
+
+
+def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> Fraction:
+    """The centre with the least Gaussian noise on a count for its cost, among fractions of small denominators.
+
+    The noise at unit cost is sqrt(t (1-c)² + (k-t) c²) + c for k labels of which a user touches t.
+
+    >>> best_centre(25, 25), best_centre(100, 25)
+    (Fraction(1, 2), Fraction(1, 5))
+    """
+    centres = {Fraction(a, b) for b in range(2, largest_denominator + 1) for a in range(1, b // 2 + 1)}
+
+    def spread(c: Fraction) -> float:
+        return math.sqrt(touched * (1 - c) ** 2 + (labels - touched) * c**2) + float(c)
+
+    return min(sorted(centres, key=lambda c: c.denominator), key=spread)
+
+
+def _centre(value: Any) -> Fraction:
+    try:
+        centre = Fraction(value)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        raise InvalidParameter(f"centre must be a fraction such as 1/2, got {value!r}") from None
+    if not 0 < centre <= Fraction(1, 2) or centre.denominator > LARGEST_DENOMINATOR:
+        raise InvalidParameter(
+            f"centre must be in (0, 1/2] with a denominator of at most {LARGEST_DENOMINATOR}, got {centre}"
+        )
+    return centre
+
+
+def _pair(noise: KnownGaussian | KnownLaplace, sensitivity: Sensitivity, shift: int) -> Cost:
+    """The cost of one noise whose integer is moved by at most ``shift``."""
+    if isinstance(noise, KnownGaussian):
+        return DiscreteGaussianDP(noise.scale(sensitivity), shift)
+    rate(noise.epsilon, sensitivity)
+    steps = Fraction(shift, sensitivity.linf)  # epsilon is the cost of a move by linf, and linf divides every shift
+    return PureDP(sum_up({noise.epsilon: int(steps)}))

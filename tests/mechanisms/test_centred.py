@@ -1,0 +1,128 @@
+"""Centred counts: size of the noise, its tail, its common part, and refusals."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dptopk import Budget, Centred, Histogram, KnownGaussian, KnownLaplace, Sensitivity, calibrate, compose
+from dptopk.errors import InvalidParameter
+from dptopk.mechanisms.centred import best_centre
+from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
+from dptopk.mechanisms.noise import gaussian_law, laplace_law
+
+ANY = Sensitivity()
+BUDGET = Budget(1, 1e-6)
+
+
+def centred(k, scale, **options):
+    return Centred(noise=KnownGaussian(sigma=math.sqrt(k) / scale), **options)
+
+
+@pytest.mark.parametrize(("k", "ratio"), [(25, 0.6), (100, 0.55)])
+def test_half_the_noise_at_the_same_cost(k, ratio):
+    """(sqrt(k) + 1)/2 against sqrt(k): Lebeda 2024, for the total of a budget."""
+    alone = calibrate(lambda x: KnownGaussian(sigma=1 / x).charge(ANY, labels=k), BUDGET)
+    scale = calibrate(lambda x: centred(k, x).charge(ANY, labels=k), BUDGET)
+    assert centred(k, scale).noise_std(ANY, labels=k) * alone == pytest.approx(ratio, rel=2e-3)
+
+
+@pytest.mark.parametrize(("k", "l0", "spread"), [(100, 25, 4.56), (25, 9, 2.71), (100, None, 5.5)])
+def test_the_best_centre_for_few_touched_labels(k, l0, spread):
+    """Standard deviation times μ; 5 and 3 for independent noise at l0 = 25 and 9."""
+    centre = best_centre(k, l0 or k)
+    mechanism = Centred(noise=KnownGaussian(sigma=100.0), centre=centre)
+    charge = mechanism.charge(Sensitivity(l0=l0), labels=k)
+    mu = math.sqrt(sum(times * (cost.shift / cost.scale) ** 2 for cost, times in charge))
+    assert mechanism.noise_std(Sensitivity(l0=l0), labels=k) * mu == pytest.approx(spread, rel=2e-3)
+
+
+def test_laplace_noise_is_halved_without_a_delta():
+    k = 100
+    mechanism = Centred(noise=KnownLaplace(epsilon=0.01))
+    epsilon = compose(mechanism.charge(ANY, labels=k), delta=0.0).epsilon
+    assert mechanism.noise_std(ANY, labels=k) < 0.55 * KnownLaplace(epsilon=epsilon / k).noise_std(ANY)
+
+
+@pytest.mark.parametrize(
+    ("noise", "common", "law"),
+    [
+        (KnownGaussian(sigma=3.0), KnownGaussian(sigma=1.5), gaussian_law),
+        (KnownGaussian(sigma=1.5), KnownGaussian(sigma=3.0), gaussian_law),
+        (KnownLaplace(epsilon=0.5), KnownLaplace(epsilon=1.5), lambda epsilon: laplace_law(epsilon, 1)),
+    ],
+)
+def test_the_tail_is_that_of_the_sum(noise, common, law):
+    mechanism = Centred(noise=noise, common=common)
+    own, shared = (law(getattr(part, "sigma", None) or part.epsilon).pmf(120) for part in (noise, common))
+    both = np.convolve(own, shared)
+    n = np.arange(len(both)) - len(both) // 2
+    for c in (0, 1, 7, 20):
+        exact = both[np.abs(n) > c].sum()
+        assert exact <= mechanism.tail(ANY, c / 2) <= exact * (1 + 1e-6)
+    width = mechanism.half_width(ANY, confidence=0.95)
+    assert both[np.abs(n) > 2 * width].sum() <= 0.05 < both[np.abs(n) > 2 * width - 1].sum()
+
+
+def test_tails_of_long_sums_agree_with_the_continuous_law():
+    from scipy.stats import norm
+
+    for scale, other, c in ((5000.0, 2000.0, 15_000), (5000.0, 30.0, 20_000), (1e6, 1e6, 3_000_000)):
+        exact = norm.sf((c + 0.5) / math.hypot(scale, other))
+        assert exact * (1 - 1e-6) <= gaussian_maximum_tail(scale, 1, c, other) <= exact * (1 + 1e-4)
+    assert laplace_maximum_tail(0.3, 1, 9, 0.3) == pytest.approx(laplace_maximum_tail(0.3, 1, 9), rel=1e-9)
+
+
+def test_releases_share_one_noise():
+    """Differences between counts do not see Y: their variance is that of Z alone."""
+    mechanism = Centred(noise=KnownGaussian(sigma=4.0), common=KnownGaussian(sigma=40.0))
+    histogram = Histogram(None, np.zeros(2000, dtype=int), sensitivity=ANY)
+    rng = np.random.default_rng(8)
+    counts = [mechanism.release(histogram, rng).counts for _ in range(200)]
+    assert np.mean([c.var() for c in counts]) == pytest.approx(4.0, rel=0.02)
+    assert np.std([c.mean() for c in counts]) == pytest.approx(20.0, rel=0.2)
+    assert mechanism.own_std(ANY) == pytest.approx(2.0)
+    assert mechanism.shared_std(ANY) == pytest.approx(20.0)
+
+
+def test_a_release_writes_out_the_law_of_the_common_noise():
+    histogram = Histogram(["a", "b"], [2**61, 5], domain="public", sensitivity=ANY)
+    release = Centred(noise=KnownGaussian(sigma=2.0)).release(histogram, np.random.default_rng(1))
+    assert release.mechanism.common == KnownGaussian(sigma=2.0 / 2**0.25)
+    assert release.charge == release.mechanism.charge(ANY, labels=2)
+    assert release.labels == ("a", "b")
+    assert len(release.intervals(confidence=0.9)) == 2
+
+
+def test_no_labels_cost_nothing():
+    mechanism = Centred(noise=KnownGaussian(sigma=2.0))
+    release = mechanism.release(Histogram(["a"], [3], domain="public"), labels=[])
+    assert len(release) == 0
+    assert not release.charge
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"noise": 3}, "noise"),
+        ({"noise": KnownGaussian(sigma=1.0), "common": KnownLaplace(epsilon=1.0)}, "common"),
+        ({"noise": KnownGaussian(sigma=1.0), "centre": 0}, "centre"),
+        ({"noise": KnownGaussian(sigma=1.0), "centre": Fraction(2, 3)}, "centre"),
+        ({"noise": KnownGaussian(sigma=1.0), "centre": math.nan}, "centre"),
+        ({"noise": KnownGaussian(sigma=1.0), "centre": Fraction(1, 10**6)}, "centre"),
+    ],
+)
+def test_refusals(arguments, named):
+    with pytest.raises(InvalidParameter, match=named):
+        Centred(**arguments)
+
+
+def test_labels_must_be_known_and_neighbours_too():
+    mechanism = Centred(noise=KnownGaussian(sigma=1.0))
+    with pytest.raises(InvalidParameter, match="labels"):
+        mechanism.charge(Sensitivity(l0=3))
+    with pytest.raises(InvalidParameter, match="labels"):
+        mechanism.noise_std(ANY)
+    with pytest.raises(InvalidParameter, match="neighbours"):
+        mechanism.charge(Sensitivity(neighbours="replace_one"), labels=3)
