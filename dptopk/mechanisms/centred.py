@@ -14,7 +14,7 @@ from dptopk import _validate as validate
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, normalise, ordered_release, rows_to_count
+from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, ordered_release, rows_to_count
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
@@ -61,7 +61,7 @@ class Centred(CountingMechanism):
                 raise InvalidParameter(f"{name} must be KnownGaussian or KnownLaplace, got {type(part).__name__}")
         if self.common is not None and type(self.common) is not type(self.noise):
             raise InvalidParameter("common must be of the same kind as noise")
-        normalise(self, centre=_centre(self.centre))
+        validate.assign(self, centre=_centre(self.centre))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The pairs of Z and Y at their shifts; each is dominated by the largest shift, in both directions.
