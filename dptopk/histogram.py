@@ -72,6 +72,7 @@ class Histogram:
         limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no more labels.
             Known beforehand, unlike the number of rows at hand; that is the default, which is right when there surely
             were more labels.
+        capped: whether contributions above the sensitivity were cut off to make these counts; releases then say so.
 
     Raises:
         InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, unequal lengths,
@@ -94,6 +95,7 @@ class Histogram:
         absent_label: Callable[[int], Any] | None = None,
         complete: bool = True,
         limit: int | None = None,
+        capped: bool = False,
     ) -> None:
         self.sensitivity = validate.instance(Sensitivity, sensitivity=sensitivity)
         self.counts = _whole_counts(counts)
@@ -101,6 +103,7 @@ class Histogram:
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         self.complete = bool(complete)
+        self.capped = bool(capped)
         self.limit = _limit(limit, rows=len(self.counts), complete=self.complete)
         self._labels = None if labels is None else _distinct_labels(labels, len(self.counts))
         if domain_size is None:

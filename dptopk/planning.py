@@ -108,9 +108,7 @@ class Plan:
         assert released is not None  # noqa: S101 - a plan has at least one phase
         total = Charge.join(*charges.values())
         total = _adaptive(total, len(charges))
-        kept = slice(0, self.k)
-        counts = None if released.counts is None else released.counts[kept]
-        return replace(released, labels=released.labels[kept], counts=counts, charge=total, phases=charges)
+        return replace(released.top(self.k), charge=total, phases=charges)
 
     def check(self, histogram: Histogram) -> None:
         """Refuse a histogram that the plan was not made for.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dptopk._choices import Intervals
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import Measurement, interval_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +34,8 @@ class Release:
         phases: the charge of each phase, by name, where there was more than one.
         note: what a reader of the answer should know, such as "stopped at the threshold"; never a data value.
         measured: the noisy integers that ``counts`` were fitted to, where they differ.
+        measurement: how the counts were measured, for ``intervals``; None where no counts were.
+        capped: the counts are of data from which contributions above the caps were cut off.
         source: token of the histogram the answer was drawn from; see made_on.
     """
 
@@ -44,6 +48,8 @@ class Release:
     phases: Mapping[str, Charge] = field(default_factory=dict)
     note: str = ""
     measured: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    measurement: Measurement | None = field(default=None, repr=False)
+    capped: bool = False
     source: object = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -53,24 +59,82 @@ class Release:
         """Whether this answer was drawn from that very Histogram object."""
         return self.source is not None and self.source is histogram.identity
 
-    def intervals(self, *, confidence: float = 0.95) -> pd.DataFrame:
-        """Confidence intervals for the true counts: columns rank, label, low, high; post-processing, costs nothing.
+    @classmethod
+    def drawn(
+        cls,
+        histogram: Histogram,
+        rng: np.random.Generator | None,
+        *,
+        labels: tuple[Any, ...],
+        charge: Charge,
+        mechanism: Any,
+        counts: np.ndarray[Any, Any] | None = None,
+        measured: np.ndarray[Any, Any] | None = None,
+        measurement: Measurement | None = None,
+        note: str = "",
+    ) -> Release:
+        """What a mechanism has drawn from a histogram, with what is known of that histogram in advance."""
+        notes = [note] if note else []
+        if histogram.capped and counts is not None:
+            notes.append(capped_note(histogram.sensitivity))
+        return cls(
+            labels=labels,
+            counts=counts,
+            charge=charge,
+            mechanism=mechanism,
+            sensitivity=histogram.sensitivity,
+            seeded=rng is not None,
+            note="; ".join(notes),
+            measured=measured,
+            measurement=measurement,
+            capped=histogram.capped,
+            source=histogram.identity,
+        )
 
-        Exact for each label that was chosen without a look at this noise: the interval covers its true count with
-        probability at least ``confidence``, by the known law of the noise around the noisy count (before any fit), cut
-        at 0. Rows kept because their noisy counts were the largest are covered less often.
+    def top(self, k: int) -> Release:
+        """The first k rows of this answer; post-processing, and intervals know that the rest was left out."""
+        if k >= len(self):
+            return self
+        return replace(
+            self,
+            labels=self.labels[:k],
+            counts=None if self.counts is None else self.counts[:k],
+            measured=None if self.measured is None else self.measured[:k],
+            measurement=None if self.measurement is None else self.measurement.kept(k, len(self)),
+        )
+
+    def intervals(self, *, confidence: float = 0.95, kind: Intervals = "simultaneous") -> pd.DataFrame:
+        """Confidence intervals for the true counts, and the ranks these can have; post-processing, costs nothing.
+
+        Args:
+            confidence: in (0, 1).
+            kind: "simultaneous": with this probability *all* intervals cover, whatever was selected and however;
+                "fcr": of the rows that an answer shows, the share not covered is on average at most 1 - confidence
+                (the false coverage rate), narrower; "row": each interval by itself covers with this probability,
+                for labels that were not chosen by these counts (by a selection with noise of its own, or by name).
+
+        Returns:
+            A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole numbers. The
+            intervals are centred at the noisy counts before any fit, and cut at 0. They are for the counts that were
+            measured: where the release is ``capped``, those of the capped data. Whatever ``kind`` says, *all* ranks
+            hold together with probability ``confidence``; ``attrs["ranks"]`` tells whether among the labels of the
+            whole "domain", which is what is given wherever it can be proven for every row, or among the "rows"
+            shown. Exact for independent noise up to integers and a relative error below 1e-6, which only widens.
 
         Raises:
-            InvalidParameter: when the mechanism released no counts, or only counts that passed a noisy threshold
-                (being released tells something about the noise, so the law of the noise alone gives no interval).
+            InvalidParameter: when the mechanism released no counts; for kind="row" where the rows were kept because
+                their counts were large, unless the noise is bounded.
+
+        Source: docs/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
         """
-        half_width = getattr(self.mechanism, "half_width", None)
-        if self.counts is None or half_width is None:
-            raise InvalidParameter(f"mechanism: {type(self.mechanism).__name__} gives no intervals for counts")
-        width = half_width(self.sensitivity, confidence=confidence)
-        centre = self.counts if self.measured is None else self.measured
-        table = self.table[["rank", "label"]]
-        return table.assign(low=np.maximum(centre - width, 0), high=np.maximum(centre + width, 0))
+        if self.counts is None or self.measurement is None:
+            raise InvalidParameter(
+                "intervals: this answer holds labels only"
+                if self.counts is None
+                else "intervals: this answer does not say how its counts were measured"
+            )
+        values = self.counts if self.measured is None else self.measured
+        return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -90,6 +154,9 @@ class Release:
         if self.counts is not None:
             for row, count in zip(rows, self.counts, strict=True):
                 row["count"] = count.item()
+        if self.measured is not None:
+            for row, count in zip(rows, self.measured, strict=True):
+                row["measured"] = count.item()
         return {
             "rows": rows,
             "charge": str(self.charge),
@@ -98,6 +165,8 @@ class Release:
             "sensitivity": _plain(self.sensitivity),
             "seeded": self.seeded,
             "note": self.note,
+            "capped": self.capped,
+            "measurement": _nested(self.measurement),
         }
 
     @classmethod
@@ -114,6 +183,9 @@ class Release:
             seeded=plain["seeded"],
             phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
             note=plain["note"],
+            measured=np.array([row["measured"] for row in rows]) if rows and "measured" in rows[0] else None,
+            measurement=None if plain.get("measurement") is None else Measurement.from_dict(plain["measurement"]),
+            capped=plain.get("capped", False),
         )
 
     def to_arrow(self) -> Any:
@@ -132,6 +204,19 @@ class Release:
         import polars as pl
 
         return pl.from_arrow(self.to_arrow())
+
+
+def capped_note(sensitivity: Sensitivity) -> str:
+    """What the caps of a histogram made of events mean for its counts."""
+    labels = "" if sensitivity.l0 is None else f"at most {sensitivity.l0} label(s), "
+    return (
+        f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each; true counts may be higher"
+    )
+
+
+def _nested(measurement: Measurement | None) -> dict[str, Any] | None:
+    """A measurement as plain values."""
+    return None if measurement is None else asdict(measurement)
 
 
 def _plain(value: Any) -> Any:

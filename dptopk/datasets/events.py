@@ -86,4 +86,4 @@ def to_histogram(counted: Any, bounds: Bounds, top: int | None) -> Histogram:
     """A private-domain histogram of the columns item and count; whether it is whole is decided by ``top`` alone."""
     labels = counted["item"].to_pandas().to_numpy()
     counts = counted["count"].to_pandas().to_numpy()
-    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None, limit=top)
+    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None, limit=top, capped=True)

@@ -12,6 +12,7 @@ from dptopk import _validate as validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, descending
+from dptopk.intervals import CountNoise, Measurement
 from dptopk.release import Release
 
 __all__ = [
@@ -182,9 +183,13 @@ class CountingMechanism:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         raise NotImplementedError
 
-    def tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[|noise| > c], with a relative error below 1e-6."""
+    def count_noise(self, sensitivity: Sensitivity) -> CountNoise:
+        """The law of the noise on one count."""
         raise NotImplementedError
+
+    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
+        """What intervals need to know of a release that counts so many labels, or the whole domain."""
+        return Measurement(self.count_noise(sensitivity), labels, whole=whole)
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count."""
@@ -198,13 +203,10 @@ class CountingMechanism:
             confidence: in (0, 1).
 
         Returns:
-            w, exact up to the relative error of ``tail``, which only widens.
+            w, exact up to a relative error of the tail below 1e-6, which only widens.
         """
-        from dptopk.tails import smallest_offset
-
         confidence = validate.probability(allow_zero=False, confidence=confidence)
-        add_remove(sensitivity)
-        return smallest_offset(lambda c: self.tail(sensitivity, c), 1 - confidence, "confidence")
+        return self.measurement(add_remove(sensitivity), 1, whole=False).half_width(1 - confidence, "row", 1)
 
     def check(self, histogram: Histogram, *, labels: Release | Sequence[Any] | None = None) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
@@ -230,7 +232,10 @@ class CountingMechanism:
         rows = rows_to_count(histogram, labels, self)
         charge = self.charge(histogram.sensitivity, labels=len(rows))
         values = self.measure(histogram.sensitivity, rows, rng)
-        return ordered_release(values, rows.labels, charge=charge, mechanism=self, histogram=histogram, rng=rng)
+        measurement = self.measurement(histogram.sensitivity, len(rows), whole=labels is None)
+        return ordered_release(
+            values, rows.labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement
+        )
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
@@ -243,22 +248,21 @@ class CountingMechanism:
 def ordered_release(
     values: np.ndarray[Any, Any],
     labels: np.ndarray[Any, Any],
+    histogram: Histogram,
+    rng: np.random.Generator | None,
     *,
     charge: Charge,
     mechanism: Any,
-    histogram: Histogram,
-    rng: np.random.Generator | None,
-    note: str = "",
+    measurement: Measurement,
 ) -> Release:
     """A release of values with their labels, sorted by the values alone (ties in label order)."""
     order = descending(values, labels)
-    return Release(
+    return Release.drawn(
+        histogram,
+        rng,
         labels=tuple(labels[order].tolist()),
         counts=values[order],
         charge=charge,
         mechanism=mechanism,
-        sensitivity=histogram.sensitivity,
-        seeded=rng is not None,
-        note=note,
-        source=histogram.identity,
+        measurement=measurement,
     )

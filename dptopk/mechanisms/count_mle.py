@@ -87,15 +87,15 @@ class CountMLE:
         charge = self.charge(histogram.sensitivity, labels=len(rows))
         measured = self.noise.measure(histogram.sensitivity, rows, rng)
         fit = isotonic_least_squares if isinstance(self.noise, KnownGaussian) else isotonic_median
-        return Release(
+        return Release.drawn(
+            histogram,
+            rng,
             labels=tuple(rows.labels.tolist()),
             counts=fit(measured),
             charge=charge,
             mechanism=self,
-            sensitivity=histogram.sensitivity,
-            seeded=rng is not None,
             measured=measured,
-            source=histogram.identity,
+            measurement=self.noise.measurement(histogram.sensitivity, len(rows), whole=False),
         )
 
 

@@ -96,14 +96,12 @@ class Exponential:
             epsilon = math.nextafter(self.epsilon / self.utility_range, 0.0)  # of one step of a count; rounded down
             drawn = gumbel_top_k(histogram.counts, 1, epsilon=epsilon, linf=1, bits=bits, absent=histogram.absent)
             chosen = int(drawn.indices[0])
-        return Release(
+        return Release.drawn(
+            histogram,
+            rng,
             labels=(histogram.label_at(chosen),),
-            counts=None,
             charge=charge,
             mechanism=self,
-            sensitivity=histogram.sensitivity,
-            seeded=rng is not None,
-            source=histogram.identity,
         )
 
     @staticmethod

@@ -13,6 +13,7 @@ from dptopk import _validate as validate
 from dptopk.costs import ZCDP, Charge, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import CountNoise, Measurement
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.maxima import gaussian_offset
@@ -74,9 +75,9 @@ class KnownGaussian(CountingMechanism):
         """Draw discrete Gaussian noise, int64, shape (size,)."""
         return _noise(self.scale(sensitivity), size, bits)
 
-    def tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[|noise| > c]."""
-        return 2 * gaussian_tail(self.scale(sensitivity), c)
+    def count_noise(self, sensitivity: Sensitivity) -> CountNoise:
+        """The law of the noise on one count."""
+        return CountNoise("gaussian", self.scale(sensitivity))
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count: linf·sigma, or less where that is below 2."""
@@ -137,6 +138,14 @@ class UnknownGaussian(ThresholdedMechanism):
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before any selection by it."""
         return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
+        noise, offset = (
+            CountNoise("gaussian", gaussian_scale(self.sigma, sensitivity)),
+            self.threshold_offset(sensitivity),
+        )
+        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c]."""
@@ -225,6 +234,13 @@ class TruncatedGaussian(ThresholdedMechanism):
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""
         return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """Noise within [-T, T] on all counts, or on d_bar of them and the floor; rows above the threshold were kept."""
+        scale, cut = gaussian_scale(self.sigma, sensitivity), self.d_bar is not None
+        noise = CountNoise("gaussian", scale, bound=self.bound(sensitivity))
+        offset = self.threshold_offset(sensitivity)
+        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=cut)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""

@@ -74,14 +74,12 @@ class KnownGumbel:
             bits=random_bits(rng),
             absent=histogram.absent,
         )
-        return Release(
+        return Release.drawn(
+            histogram,
+            rng,
             labels=tuple(histogram.label_at(int(index)) for index in chosen.indices),
-            counts=None,
             charge=charge,
             mechanism=self,
-            sensitivity=sensitivity,
-            seeded=rng is not None,
-            source=histogram.identity,
         )
 
 
@@ -176,13 +174,11 @@ class UnknownGumbel:
             bits=random_bits(rng),
             stop=Fraction(seen.floor) + Fraction(offset),
         )
-        return Release(
+        return Release.drawn(
+            histogram,
+            rng,
             labels=tuple(seen.labels[chosen.indices].tolist()),
-            counts=None,
             charge=self._charge(len(chosen.indices) + chosen.stopped),
             mechanism=self,
-            sensitivity=sensitivity,
-            seeded=rng is not None,
             note="stopped at the threshold" if chosen.stopped else "",
-            source=histogram.identity,
         )

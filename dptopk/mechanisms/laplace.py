@@ -12,6 +12,7 @@ from dptopk import _validate as validate
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import CountNoise, Measurement
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.maxima import laplace_offset
 from dptopk.mechanisms.thresholds import (
@@ -22,7 +23,7 @@ from dptopk.mechanisms.thresholds import (
     slots,
     special_slots,
 )
-from dptopk.tails import laplace_difference_tail, laplace_tail
+from dptopk.tails import laplace_difference_tail
 
 __all__ = ["KnownLaplace", "UnknownLaplace"]
 
@@ -59,9 +60,9 @@ class KnownLaplace(CountingMechanism):
         """Draw discrete Laplace noise, int64, shape (size,)."""
         return _noise(self.epsilon, sensitivity, size, bits)
 
-    def tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[|noise| > c]."""
-        return 2 * laplace_tail(rate(self.epsilon, sensitivity), c)
+    def count_noise(self, sensitivity: Sensitivity) -> CountNoise:
+        """The law of the noise on one count."""
+        return CountNoise("laplace", 1 / rate(self.epsilon, sensitivity))
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count: sqrt(2q)/(1-q), q = exp(-ε/τ)."""
@@ -114,6 +115,11 @@ class UnknownLaplace(ThresholdedMechanism):
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before any selection by it."""
         return KnownLaplace(epsilon=self.epsilon).noise_std(sensitivity)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
+        noise, offset = CountNoise("laplace", 1 / rate(self.epsilon, sensitivity)), self.threshold_offset(sensitivity)
+        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c]."""

@@ -20,6 +20,7 @@ from dptopk import _validate as validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import Measurement
 from dptopk.mechanisms.base import ordered_release
 from dptopk.release import Release
 from dptopk.tails import smallest_offset
@@ -150,6 +151,10 @@ class ThresholdedMechanism:
         c = smallest_offset(lambda c: self.threshold_tail(sensitivity, c), 1 - probability, "probability")
         return self.threshold_offset(sensitivity) + 1 + c
 
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """What intervals need to know of a release."""
+        raise NotImplementedError
+
     def slots(self, histogram: Histogram) -> Slots:
         """What the mechanism looks at."""
         raise NotImplementedError
@@ -183,5 +188,6 @@ class ThresholdedMechanism:
         noise = self.noise(sensitivity, len(seen.counts) + 1, random_bits(rng))
         noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
         kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
-        values = (seen.counts + noise)[kept]
-        return ordered_release(values, seen.labels[kept], charge=charge, mechanism=self, histogram=histogram, rng=rng)
+        values, labels = (seen.counts + noise)[kept], seen.labels[kept]
+        measurement = self.measurement(sensitivity)
+        return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)

@@ -1,0 +1,238 @@
+"""What the noise of released counts lets a reader conclude: intervals and ranks that hold after any selection.
+
+Post-processing of a release and of the parameters of its mechanism: it costs nothing. Proofs: docs/intervals.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk._choices import INTERVALS, Intervals
+from dptopk.errors import InvalidParameter
+from dptopk.tails import gaussian_tail, laplace_tail, smallest_offset, union
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CountNoise", "Measurement", "interval_table"]
+
+# Of the noise that all counts share, intervals with a false coverage rate give this part of the rate to it.
+COMMON_SHARE = 0.25
+# The law of the shared noise is looked at in this many cells, each at its worse end.
+CELLS = 64
+
+
+@dataclass(frozen=True)
+class CountNoise:
+    """The law of integer noise, symmetric around 0 and falling on both sides.
+
+    Attributes:
+        kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)).
+        scale: in counts.
+        bound: where the law is cut: P[|n| > bound] = 0; None = nowhere.
+    """
+
+    kind: Literal["laplace", "gaussian"]
+    scale: float
+    bound: int | None = None
+
+    def tail(self, c: int) -> float:
+        """Upper bound on P[N > c], c >= 0; cutting the law only moves mass inwards: (a - b)/(1 - 2b) <= a for a <= 1/2.
+
+        >>> CountNoise("laplace", 1.0).tail(0) > 0.2689
+        True
+        """
+        if self.bound is not None and c >= self.bound:
+            return 0.0
+        return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How the counts of a release were measured: all that intervals need to know besides the counts.
+
+    A released count is true count + (N + Y)/divisor, N its own noise, Y the common noise, if any.
+
+    Attributes:
+        noise: the law of each count's own noise N.
+        counted: the most counts that were given noise; None = their number is private and has no bound.
+        whole: the counts that were given noise are those of the whole domain, or its largest.
+        threshold: rows were released only above this distance from the floor (from 0 where the floor is not noisy);
+            None = every count was released.
+        noisy_floor: the floor, the largest count without a slot, was given noise of the same law.
+        cut: only the largest of the released values were kept.
+        common: the law of Y, drawn once for all counts; None = 0.
+        divisor: of the noise.
+    """
+
+    noise: CountNoise
+    counted: int | None
+    whole: bool = False
+    threshold: int | None = None
+    noisy_floor: bool = False
+    cut: bool = False
+    common: CountNoise | None = None
+    divisor: int = 1
+
+    @property
+    def selected(self) -> bool:
+        """Whether rows were kept because of these very values."""
+        return self.cut or self.threshold is not None
+
+    def kept(self, rows: int, of: int) -> Measurement:
+        """The measurement when only the largest ``rows`` of the ``of`` released values are shown."""
+        return replace(self, cut=True) if rows < of else self
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
+        """The measurement that Release.to_dict wrote."""
+        laws = {name: plain[name] and CountNoise(**plain[name]) for name in ("noise", "common")}
+        return cls(**{**plain, **laws})
+
+    def half_width(self, alpha: float, kind: Intervals, rows: int) -> int:
+        """The smallest proven w: |noise| <= w, in steps of 1/divisor, with the error probability alpha of ``kind``.
+
+        Args:
+            alpha: in (0, 1).
+            kind: as in Release.intervals.
+            rows: how many rows are shown.
+
+        Raises:
+            InvalidParameter: where no interval of that kind holds.
+        """
+        if kind == "row" and self.selected and self.noise.bound is None:
+            raise InvalidParameter(
+                "kind='row' holds for labels that were not chosen by these counts, and these rows were kept because "
+                "their counts were large; use kind='simultaneous' or kind='fcr'"
+            )
+        bound = self.noise.bound
+        if self.counted is None or (kind == "row" and self.selected):
+            if bound is None:
+                raise InvalidParameter("the number of counts that were given noise is not known")
+            return bound  # sure, and so for every kind
+        if kind == "fcr" and self.selected:
+            return self._false_coverage(alpha, rows)
+        return self._width(self._together if kind == "simultaneous" else 1, alpha)
+
+    def rank_width(self, alpha: float) -> int:
+        """The smallest proven w with which |N| <= w for all counts and the floor at once; Y moves no rank."""
+        if self.counted is None:
+            return int(self.noise.bound or 0)
+        return replace(self, common=None)._width(self._together, alpha)
+
+    @property
+    def _together(self) -> int:
+        return (self.counted or 0) + self.noisy_floor
+
+    def _false_coverage(self, alpha: float, rows: int) -> int:
+        """Benjamini-Yekutieli 2005: each row at level alpha·rows/counted, given the floor's noise and the common one."""
+        share = COMMON_SHARE if self.common is not None else 0.0
+        level = (1 - share) * alpha * max(rows, 1) / max(self.counted or 1, 1)
+        width = replace(self, common=None)._width(1, min(level, 1 - 2**-53))
+        if self.common is None:
+            return width
+        return width + Measurement(self.common, 1)._width(1, share * alpha)
+
+    def _width(self, n: int, alpha: float) -> int:
+        if n == 0:
+            return 0
+        width = smallest_offset(lambda w: self._missed(w, n), alpha, "confidence")
+        if self.noise.bound is not None and self.common is None:
+            width = min(width, self.noise.bound)
+        return width
+
+    def _missed(self, w: int, n: int) -> float:
+        """Upper bound on P[some |N_i + Y| > w, i = 1..n].
+
+        Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric and falls
+        on both sides). So on each cell of |Y| it is at most its value at the far end.
+        """
+        if self.common is None:
+            return union(min(2 * self.noise.tail(w), 1.0), n)
+        ends = sorted({w * cell // CELLS for cell in range(CELLS + 1)})
+        missed, before = 0.0, 0.0
+        for end, start in zip(ends, [-1, *ends[:-1]], strict=True):  # cells (start, end]
+            here = max(before, union(min(self.noise.tail(w - end) + self.noise.tail(w + end), 1.0), n))
+            missed += (here - before) * (1.0 if start < 0 else min(2 * self.common.tail(start), 1.0))
+            before = here
+        return min(missed + (1.0 - before) * min(2 * self.common.tail(ends[-1]), 1.0), 1.0)
+
+
+def interval_table(
+    table: pd.DataFrame, values: np.ndarray[Any, Any], measurement: Measurement, confidence: float, kind: str
+) -> pd.DataFrame:
+    """The rows of Release.intervals.
+
+    Args:
+        table: the columns rank and label.
+        values: the released values before any fit, shape (rows,).
+        measurement: how they were measured.
+        confidence, kind: as in Release.intervals.
+    """
+    confidence = validate.probability(allow_zero=False, confidence=confidence)
+    chosen = validate.member(INTERVALS, kind=kind)
+    alpha = math.nextafter(1 - confidence, 0.0)
+    scaled = np.rint(np.asarray(values, dtype=float) * measurement.divisor) if measurement.divisor > 1 else values
+    width = measurement.half_width(alpha, chosen, len(values))
+    low, high, ranks = *_counts(scaled, width, measurement.divisor), _ranks(scaled, measurement, alpha)
+    answer = table.assign(low=low, high=high, rank_low=ranks.lowest, rank_high=ranks.highest)
+    answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": ranks.among})
+    return answer
+
+
+def _counts(scaled: np.ndarray[Any, Any], width: int, divisor: int) -> tuple[np.ndarray[Any, Any], ...]:
+    """The whole numbers, at least 0, within width/divisor of a value: integer arithmetic, so nothing is rounded in."""
+    exact = np.asarray(scaled).astype(np.int64)
+    low, high = -((width - exact) // divisor), (exact + width) // divisor
+    return np.maximum(low, 0), np.maximum(high, 0)
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    lowest: np.ndarray[Any, Any]
+    highest: np.ndarray[Any, Any]
+    among: Literal["rows", "domain"]
+
+
+def _ranks(scaled: np.ndarray[Any, Any], measurement: Measurement, alpha: float) -> _Ranks:
+    """Ranks that the true counts can have when no own noise is above the width, whatever the rule for ties.
+
+    In the whole domain where that can be told for every row, else among the rows shown.
+    """
+    exact = np.asarray(scaled).astype(np.int64)
+    width = measurement.rank_width(alpha)
+    ordered = np.sort(exact)
+    # Surely above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w (i itself is among them).
+    above = len(exact) - np.searchsorted(ordered, exact + 2 * width, side="right")
+    perhaps = len(exact) - np.searchsorted(ordered, exact - 2 * width, side="left")
+    if measurement.whole and len(exact):
+        unseen = _unseen(exact, measurement, width)
+        if unseen is not None:
+            return _Ranks(1 + above, perhaps + unseen, "domain")
+    return _Ranks(1 + above, perhaps, "rows")
+
+
+def _unseen(exact: np.ndarray[Any, Any], measurement: Measurement, width: int) -> np.ndarray[Any, Any] | None:
+    """How many labels that are not shown may have at least the count of each row; None where no number is proven."""
+    if not measurement.selected:
+        return np.zeros(len(exact), dtype=np.int64)
+    low, least, divisor = exact - width, int(exact.min()), measurement.divisor
+    # A value that was not shown is at most the least one shown, or, over a fixed floor and uncut, the threshold.
+    fixed = measurement.threshold is not None and not measurement.noisy_floor and not measurement.cut
+    most = (divisor * int(measurement.threshold or 0) if fixed else least) + width
+    may_reach = max(most, 0) >= low
+    if measurement.counted is None:
+        return None if may_reach.any() else np.zeros(len(exact), dtype=np.int64)
+    if measurement.noisy_floor:
+        # Labels without a slot are at most the floor, and floor + its noise + threshold < the least value shown.
+        floor = least - 1 - divisor * int(measurement.threshold or 0) + width
+        if (max(floor, 0) >= low).any():
+            return None
+    counted: np.ndarray[Any, Any] = np.where(may_reach, measurement.counted - len(exact), 0)
+    return counted
