@@ -118,50 +118,51 @@ class Measurement:
             return bound  # sure, and so for every kind
         if kind == "fcr" and self.selected:
             return self._false_coverage(alpha, rows)
-        return self._width(self._together if kind == "simultaneous" else 1, alpha)
+        return smallest_width(self.noise, self._together if kind == "simultaneous" else 1, alpha, self.common)
 
     def rank_width(self, alpha: float) -> int:
         """The smallest proven w with which |N| <= w for all counts and the floor at once; Y moves no rank."""
         if self.counted is None:
             return int(self.noise.bound or 0)
-        return replace(self, common=None)._width(self._together, alpha)
+        return smallest_width(self.noise, self._together, alpha)
 
     @property
     def _together(self) -> int:
         return (self.counted or 0) + self.noisy_floor
 
     def _false_coverage(self, alpha: float, rows: int) -> int:
-        """Benjamini-Yekutieli 2005: each row at level alpha·rows/counted, given the floor's noise and the common one."""
+        """Benjamini-Yekutieli 2005: each row at level alpha·rows/counted, given the floor's noise and the common."""
         share = COMMON_SHARE if self.common is not None else 0.0
-        level = (1 - share) * alpha * max(rows, 1) / max(self.counted or 1, 1)
-        width = replace(self, common=None)._width(1, min(level, 1 - 2**-53))
-        if self.common is None:
-            return width
-        return width + Measurement(self.common, 1)._width(1, share * alpha)
+        own = smallest_width(self.noise, 1, (1 - share) * alpha * min(max(rows, 1) / max(self.counted or 1, 1), 1.0))
+        return own if self.common is None else own + smallest_width(self.common, 1, share * alpha)
 
-    def _width(self, n: int, alpha: float) -> int:
-        if n == 0:
-            return 0
-        width = smallest_offset(lambda w: self._missed(w, n), alpha, "confidence")
-        if self.noise.bound is not None and self.common is None:
-            width = min(width, self.noise.bound)
-        return width
 
-    def _missed(self, w: int, n: int) -> float:
-        """Upper bound on P[some |N_i + Y| > w, i = 1..n].
+def smallest_width(noise: CountNoise, n: int, alpha: float, common: CountNoise | None = None) -> int:
+    """The smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most alpha.
 
-        Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric and falls
-        on both sides). So on each cell of |Y| it is at most its value at the far end.
-        """
-        if self.common is None:
-            return union(min(2 * self.noise.tail(w), 1.0), n)
-        ends = sorted({w * cell // CELLS for cell in range(CELLS + 1)})
-        missed, before = 0.0, 0.0
-        for end, start in zip(ends, [-1, *ends[:-1]], strict=True):  # cells (start, end]
-            here = max(before, union(min(self.noise.tail(w - end) + self.noise.tail(w + end), 1.0), n))
-            missed += (here - before) * (1.0 if start < 0 else min(2 * self.common.tail(start), 1.0))
-            before = here
-        return min(missed + (1.0 - before) * min(2 * self.common.tail(ends[-1]), 1.0), 1.0)
+    >>> smallest_width(CountNoise("gaussian", 10.0), 1, 0.05), smallest_width(CountNoise("gaussian", 10.0), 101, 0.05)
+    (20, 35)
+    """
+    if n == 0:
+        return 0
+    return smallest_offset(lambda w: _missed(noise, n, w, common), alpha, "confidence")
+
+
+def _missed(noise: CountNoise, n: int, w: int, common: CountNoise | None) -> float:
+    """Upper bound on P[some |N_i + Y| > w, i = 1..n].
+
+    Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric and falls on both
+    sides). So on each cell of |Y| it is at most its value at the far end.
+    """
+    if common is None:
+        return union(min(2 * noise.tail(w), 1.0), n)
+    ends = sorted({w * cell // CELLS for cell in range(CELLS + 1)})
+    missed, before = 0.0, 0.0
+    for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
+        here = max(before, union(min(noise.tail(w - end) + noise.tail(w + end), 1.0), n))
+        missed += (here - before) * (1.0 if start < 0 else min(2 * common.tail(start), 1.0))
+        before = here
+    return min(missed + (1.0 - before) * min(2 * common.tail(w), 1.0), 1.0)
 
 
 def interval_table(
@@ -173,7 +174,8 @@ def interval_table(
         table: the columns rank and label.
         values: the released values before any fit, shape (rows,).
         measurement: how they were measured.
-        confidence, kind: as in Release.intervals.
+        confidence: as in Release.intervals.
+        kind: as in Release.intervals.
     """
     confidence = validate.probability(allow_zero=False, confidence=confidence)
     chosen = validate.member(INTERVALS, kind=kind)

@@ -170,7 +170,7 @@ def test_half_width_is_the_exact_quantile(mechanism):
         assert law[np.abs(n) <= width].sum() >= confidence > law[np.abs(n) < width].sum()
     assert mechanism.noise_std(sensitivity) == pytest.approx(np.sqrt((law * n**2).sum()), rel=1e-9)
     table = mechanism.release(PUBLIC, seeded()).intervals(confidence=0.9)
-    assert list(table.columns) == ["rank", "label", "low", "high"]
+    assert list(table.columns) == ["rank", "label", "low", "high", "rank_low", "rank_high"]
     assert (table["low"] >= 0).all()
     with pytest.raises(InvalidParameter, match="confidence"):
         mechanism.half_width(sensitivity, confidence=1.0)
@@ -191,5 +191,5 @@ def test_noise_that_leaves_the_integers_is_refused():
 
 
 def test_no_intervals_without_counts():
-    with pytest.raises(InvalidParameter, match="KnownGumbel"):
+    with pytest.raises(InvalidParameter, match="labels only"):
         KnownGumbel(k=1, epsilon=1.0).release(PUBLIC).intervals()
