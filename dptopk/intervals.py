@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -137,6 +138,7 @@ class Measurement:
         return own if self.common is None else own + smallest_width(self.common, 1, share * alpha)
 
 
+@lru_cache(maxsize=256)
 def smallest_width(noise: CountNoise, n: int, alpha: float, common: CountNoise | None = None) -> int:
     """The smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most alpha.
 
@@ -180,17 +182,25 @@ def interval_table(
     confidence = validate.probability(allow_zero=False, confidence=confidence)
     chosen = validate.member(INTERVALS, kind=kind)
     alpha = math.nextafter(1 - confidence, 0.0)
-    scaled = np.rint(np.asarray(values, dtype=float) * measurement.divisor) if measurement.divisor > 1 else values
-    width = measurement.half_width(alpha, chosen, len(values))
-    low, high, ranks = *_counts(scaled, width, measurement.divisor), _ranks(scaled, measurement, alpha)
+    scaled, rounding = _steps(values, measurement.divisor)
+    width = measurement.half_width(alpha, chosen, len(values)) + rounding
+    low, high, ranks = *_counts(scaled, width, measurement.divisor), _ranks(scaled, measurement, alpha, rounding)
     answer = table.assign(low=low, high=high, rank_low=ranks.lowest, rank_high=ranks.highest)
     answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": ranks.among})
     return answer
 
 
-def _counts(scaled: np.ndarray[Any, Any], width: int, divisor: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _steps(values: np.ndarray[Any, Any], divisor: int) -> tuple[np.ndarray[Any, Any], int]:
+    """The values in steps of 1/divisor, int64, and by how many steps a float of that size may have rounded them."""
+    if divisor == 1:
+        return np.asarray(values).astype(np.int64), 0
+    steps = np.asarray(values, dtype=np.float64) * divisor
+    largest = float(np.abs(steps).max(initial=0.0))
+    return np.rint(steps).astype(np.int64), math.ceil(2 * np.spacing(largest)) if largest > 2**50 else 0
+
+
+def _counts(exact: np.ndarray[Any, Any], width: int, divisor: int) -> tuple[np.ndarray[Any, Any], ...]:
     """The whole numbers, at least 0, within width/divisor of a value: integer arithmetic, so nothing is rounded in."""
-    exact = np.asarray(scaled).astype(np.int64)
     low, high = -((width - exact) // divisor), (exact + width) // divisor
     return np.maximum(low, 0), np.maximum(high, 0)
 
@@ -202,13 +212,12 @@ class _Ranks:
     among: Literal["rows", "domain"]
 
 
-def _ranks(scaled: np.ndarray[Any, Any], measurement: Measurement, alpha: float) -> _Ranks:
+def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, rounding: int) -> _Ranks:
     """Ranks that the true counts can have when no own noise is above the width, whatever the rule for ties.
 
     In the whole domain where that can be told for every row, else among the rows shown.
     """
-    exact = np.asarray(scaled).astype(np.int64)
-    width = measurement.rank_width(alpha)
+    width = measurement.rank_width(alpha) + rounding
     ordered = np.sort(exact)
     # Surely above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w (i itself is among them).
     above = len(exact) - np.searchsorted(ordered, exact + 2 * width, side="right")

@@ -14,6 +14,7 @@ from dptopk import _validate as validate
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import Measurement
 from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, ordered_release, rows_to_count
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, rate
@@ -157,7 +158,20 @@ class Centred(CountingMechanism):
         charge = self.charge(histogram.sensitivity, labels=len(rows))
         written = self.resolved(histogram.sensitivity, len(rows)) if len(rows) else self
         values = written.measure(histogram.sensitivity, rows, rng)
-        return ordered_release(values, rows.labels, charge=charge, mechanism=written, histogram=histogram, rng=rng)
+        measurement = self.measurement(histogram.sensitivity, len(rows), whole=labels is None)
+        return ordered_release(
+            values, rows.labels, histogram, rng, charge=charge, mechanism=written, measurement=measurement
+        )
+
+    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
+        """Z for each of so many labels, Y for all of them."""
+        return Measurement(
+            self.noise.count_noise(sensitivity),
+            labels,
+            whole=whole,
+            common=self.shared(sensitivity, labels).count_noise(sensitivity) if labels else None,
+            divisor=self.centre.denominator,
+        )
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
