@@ -65,10 +65,10 @@ def mechanisms() -> dict[str, Any]:
     laplace, exact = KnownLaplace(epsilon=EPSILON), KnownGaussian(sigma=sigma["sigma_discrete"])
     return {
         LAPLACE: laplace,
-        PUBLISHED: CountMLE(noise=KnownGaussian(sigma=sigma["sigma_zcdp"])),
-        EXACT: CountMLE(noise=exact),
+        PUBLISHED: CountMLE(noise=KnownGaussian(sigma=sigma["sigma_zcdp"]), shrink=False),
+        EXACT: CountMLE(noise=exact, shrink=False),
         PLAIN: exact,
-        LAPLACE_FIT: CountMLE(noise=laplace),
+        LAPLACE_FIT: CountMLE(noise=laplace, shrink=False),
     }
 
 

@@ -1,17 +1,18 @@
 """CountMLE: the fits against cvxpy and brute force, the charge, and refusals."""
 
 import itertools
+import math
 import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk import Charge, CountMLE, Histogram, InvalidParameter, KnownGaussian, KnownLaplace, Sensitivity
+from dptopk import Centred, Charge, CountMLE, Histogram, InvalidParameter, KnownGaussian, KnownLaplace, Sensitivity
 from dptopk.mechanisms.count_mle import isotonic_least_squares, isotonic_median
 
-GAUSSIAN = CountMLE(noise=KnownGaussian(sigma=2.0))
-LAPLACE = CountMLE(noise=KnownLaplace(epsilon=0.5))
+GAUSSIAN = CountMLE(noise=KnownGaussian(sigma=2.0), shrink=False)
+LAPLACE = CountMLE(noise=KnownLaplace(epsilon=0.5), shrink=False)
 VALUES = st.lists(st.integers(-20, 20), min_size=1, max_size=9)
 
 
@@ -109,3 +110,74 @@ def test_bad_noise(noise):
 def test_incomplete_histogram_needs_its_own_release():
     with pytest.raises(InvalidParameter, match="labels"):
         GAUSSIAN.release(Histogram(["a", "b"], [1, 2], complete=False), ranking=["a"])
+
+
+# True counts in the drawn order: right, wrong, equal, reversed, with zeros.
+ORDERS = {
+    "right": np.linspace(300, 20, 20),
+    "wrong": np.random.default_rng(3).permutation(np.linspace(300, 20, 20)),
+    "equal": np.full(20, 50.0),
+    "reversed": np.linspace(0, 30, 20),
+    "mostly nothing": np.where(np.arange(20) < 3, 90.0, 0.0),
+}
+SCALE = 12.0
+NOISES = {
+    "gaussian": KnownGaussian(sigma=SCALE),
+    "laplace": KnownLaplace(epsilon=math.sqrt(2) / SCALE),
+    "centred": Centred(noise=KnownGaussian(sigma=SCALE), common=KnownGaussian(sigma=SCALE)),
+}
+
+
+def squared_errors(noise, truth, trials=400):
+    """Mean squared errors of the noisy counts, the shrunk counts and the estimate of the latter, over seeded noise."""
+    rng, mechanism, sensitivity = np.random.default_rng(17), CountMLE(noise=noise), Sensitivity()
+    histogram = Histogram(None, np.rint(truth).astype(int), sensitivity=sensitivity)
+    found = []
+    for _ in range(trials):
+        release = mechanism.release(histogram, rng, ranking=range(len(truth)))
+        errors = [((values - np.rint(truth)) ** 2).mean() for values in (release.measured, release.counts)]
+        found.append([*errors, mechanism.error(release.measured, sensitivity) ** 2])
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_shrunk_fit_is_never_worse_than_the_noisy_counts(noise, order):
+    plain, shrunk, estimated = squared_errors(NOISES[noise], ORDERS[order])
+    assert shrunk <= plain
+    assert 0.8 * shrunk <= estimated <= 1.6 * shrunk + 0.1 * plain  # the floor makes it err upwards
+    if order in {"equal", "mostly nothing"}:
+        assert shrunk < 0.7 * plain
+
+
+def test_the_published_fit_can_be_worse_than_the_noisy_counts():
+    """The reason for shrinking: least squares believes a wrong order."""
+    rng, truth = np.random.default_rng(1), ORDERS["wrong"]
+    noisy = truth + rng.normal(scale=SCALE, size=(200, len(truth)))
+    fitted = np.array([isotonic_least_squares(values) for values in noisy])
+    assert ((fitted - truth) ** 2).mean() > 5 * SCALE**2
+
+
+def test_shrinking_goes_all_the_way_where_the_fit_is_near():
+    mechanism = CountMLE(noise=KnownGaussian(sigma=100.0))
+    values = np.array([50.0, 40.0, 45.0, 30.0, 35.0, 20.0, 22.0, 10.0])
+    np.testing.assert_array_equal(mechanism.fit(values, Sensitivity()), isotonic_least_squares(values))
+    far = np.array([0.0, 1e6] * 5)
+    np.testing.assert_allclose(mechanism.fit(far, Sensitivity()), far, atol=1.0)
+    assert mechanism.fit(np.array([3.0, 5.0]), Sensitivity()).tolist() == [3.0, 5.0]  # two counts tell too little
+    assert mechanism.error(np.empty(0), Sensitivity()) == 0.0
+
+
+def test_a_noise_that_all_counts_share_is_neither_fitted_nor_clipped():
+    mechanism = CountMLE(noise=Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=50.0)))
+    values = np.array([30.0, 10.0, 20.0, 4.0, 6.0, -3.0])
+    moved = mechanism.fit(values - 1000, Sensitivity())
+    np.testing.assert_allclose(moved, mechanism.fit(values, Sensitivity()) - 1000)
+    assert moved.sum() == pytest.approx((values - 1000).sum())
+    published = CountMLE(noise=mechanism.noise, shrink=False)
+    assert (published.fit(values - 1000, Sensitivity()) < 0).all()
+
+
+def test_bad_shrink():
+    with pytest.raises(InvalidParameter, match="shrink"):
+        CountMLE(noise=KnownGaussian(sigma=1.0), shrink="yes")
