@@ -42,7 +42,7 @@ MECHANISMS = {
     "UnknownLaplace": ("d_bar", "epsilon", "delta"),
     "UnknownGaussian": ("d_bar", "sigma", "delta"),
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),
-    "CountMLE": ("noise",),
+    "CountMLE": ("noise", "shrink"),
 }
 BOUNDS = {
     "basic", "advanced", "optimal_dp", "optimal_dp_exact", "optimal_dp_approx", "two_epsilon", "multi_dp",
