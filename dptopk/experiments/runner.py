@@ -36,7 +36,7 @@ def run(
     after each experiment, so a run that is stopped leaves a report of what is done.
 
     Args:
-        names: keys of EXPERIMENTS.
+        names: of EXPERIMENTS.
         out: folder, made if needed.
         settings: quick or not, seed, jobs.
         force: compute again what is there already with the same settings.

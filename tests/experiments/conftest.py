@@ -1,6 +1,9 @@
-"""One quick run of every experiment, shared by the tests."""
+"""One quick run of every experiment, shared by the tests and by all workers."""
 
 import dataclasses
+import fcntl
+import os
+import pickle
 
 import pytest
 
@@ -31,11 +34,25 @@ class Run:
 
 @pytest.fixture(scope="session")
 def quick(tmp_path_factory):
-    folder, progress = tmp_path_factory.mktemp("figures"), {}
+    """Made by the worker that asks first; the others wait for it and read what it found."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    folder = tmp_path_factory.mktemp("figures") if alone else tmp_path_factory.getbasetemp().parent / "figures"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = folder / "found.pickle"
+        if not found.is_file():
+            found.write_bytes(pickle.dumps(_all(folder)))
+        outcomes, progress = pickle.loads(found.read_bytes())  # noqa: S301 - our own file
+    return Run(folder, outcomes, progress)
+
+
+def _all(folder):
+    progress = {}
 
     def on_start(experiment):
         shares = progress.setdefault(experiment.name, [])
         return shares.append
 
     outcomes = run(EXPERIMENTS, folder, Settings(quick=True), on_start=on_start)
-    return Run(folder, {outcome.experiment.name: outcome for outcome in outcomes}, progress)
+    return {outcome.experiment.name: outcome for outcome in outcomes}, progress
