@@ -30,7 +30,7 @@ FLOORS = (
     ("mechanisms", "datasets"),
     ("planning",),
     ("session",),
-    ("experiments", "service"),
+    ("experiments", "service", "audit"),
     ("cli",),
     ("__main__",),
 )

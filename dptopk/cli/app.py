@@ -11,6 +11,7 @@ import typer
 from dptopk import _validate as validate
 from dptopk._choices import Counts, Interaction, Method
 from dptopk.cli import datasets as datasets_commands, ledger as ledger_commands
+from dptopk.cli.audit import audit
 from dptopk.cli.reproduce import reproduce
 from dptopk.errors import DptopkError, InvalidParameter
 
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(datasets_commands.app, name="datasets")
 app.command()(reproduce)
+app.command()(audit)
 
 
 # How an answer is written.

@@ -1,0 +1,56 @@
+"""Mechanisms of this and other libraries as functions from a histogram to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dptopk._choices import Domain
+from dptopk.audit.worlds import Counts
+from dptopk.histogram import Histogram, Sensitivity
+
+__all__ = ["from_mechanism", "from_opendp"]
+
+
+@dataclass(frozen=True)
+class _OurMechanism:
+    mechanism: Any
+    sensitivity: Sensitivity
+    domain: Domain
+
+    def __call__(self, counts: Counts) -> Any:
+        return self.mechanism.release(self._histogram(counts))
+
+    def many(self, counts: Counts, draws: int) -> Iterable[Any]:
+        """Answers on one histogram, which is made once."""
+        histogram = self._histogram(counts)
+        return (self.mechanism.release(histogram) for _ in range(draws))
+
+    def _histogram(self, counts: Counts) -> Histogram:
+        return Histogram(list(counts), list(counts.values()), sensitivity=self.sensitivity, domain=self.domain)
+
+
+def from_mechanism(mechanism: Any, sensitivity: Sensitivity, *, domain: Domain = "private") -> _OurMechanism:
+    """A mechanism of dptopk; its claim is ``mechanism.charge(sensitivity)``.
+
+    Args:
+        mechanism: anything with ``release(histogram)``.
+        sensitivity: of the histograms it is run on.
+        domain: "private" or "public", as for Histogram; a public world lists labels with count 0.
+    """
+    return _OurMechanism(mechanism, sensitivity, domain)
+
+
+@dataclass(frozen=True)
+class _OpenDP:
+    measurement: Any
+    vector: bool
+
+    def __call__(self, counts: Counts) -> Any:
+        return self.measurement(list(counts.values()) if self.vector else dict(counts))
+
+
+def from_opendp(measurement: Any, *, vector: bool = False) -> _OpenDP:
+    """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a public domain."""
+    return _OpenDP(measurement, vector)

@@ -1,0 +1,361 @@
+"""The search: successive halving over neighbouring pairs, then one test on fresh draws.
+
+Many pairs get few draws, the more suspicious half of them twice as many, and so on. The last few are tested with draws
+that nothing was chosen by, at confidence 1 - alpha shared between them (Bonferroni), so the confidence of a finding
+does not suffer from the search, however long it was.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.accounting.budget import Budget
+from dptopk.audit.claims import Claim
+from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features
+from dptopk.audit.worlds import Counts, Pair, World
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+
+__all__ = ["Report", "audit"]
+
+Mechanism = Callable[[Counts], Any]
+FIRST_DRAWS, FIRST_PAIRS, FINALISTS = 400, 24, 3
+STANDS_OUT = 4.0  # standard errors beyond the claim, after the best of many events was taken
+SEARCH_SHARE = 0.5  # of the time; the rest is for the test
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit did: the finding, if any, and how hard it looked."""
+
+    finding: Finding | None
+    pairs: int
+    draws: int
+    seconds: float
+
+    def __str__(self) -> str:
+        looked = f"{self.pairs} pairs of neighbours, {self.draws} draws, {self.seconds:.1f} s"
+        if self.finding is None:
+            return f"No counterexample found ({looked}). That is not a proof."
+        return f"Refuted ({looked}): {self.finding}"
+
+
+@dataclass
+class _Suspect:
+    """A pair, its draws without and with the additional user, and how it breaks the claim, as far as they tell."""
+
+    pair: Pair
+    choose: tuple[Counter[Answer], Counter[Answer]] = field(default_factory=lambda: (Counter(), Counter()))
+    check: tuple[Counter[Answer], Counter[Answer]] = field(default_factory=lambda: (Counter(), Counter()))
+    score: float = -math.inf
+    added: bool = True
+    point: tuple[float, float] | None = None  # None: the range of losses
+    events: tuple[Event, ...] = ()
+
+    def suspect(self, score: float, added: bool, point: tuple[float, float] | None, *events: Event) -> None:
+        """Remember the most suspicious events."""
+        if score > self.score:
+            self.score, self.added, self.point, self.events = score, added, point, events
+
+
+def audit(
+    mechanism: Mechanism,
+    claim: Charge | Budget,
+    *,
+    world: World | None = None,
+    seconds: float = 60.0,
+    draws: int | None = None,
+    alpha: float = 1e-6,
+    rng: np.random.Generator | None = None,
+) -> Report:
+    """Search for a certified counterexample to what is claimed of a mechanism.
+
+    Args:
+        mechanism: maps a histogram, a dict label -> count, to one answer: a Release, a dict label -> value, a
+            sequence of labels or of (label, value) pairs, or one label. With a method ``many(histogram, draws)`` it
+            may give an iterable of answers at once, and with ``law(histogram)`` its exact law, a mapping answer ->
+            probability (then nothing is sampled).
+        claim: a Charge, or a Budget(ε, δ).
+        world: the neighbouring histograms to search, with the sensitivity the claim is made for.
+        seconds: time for the whole audit, above 0.
+        draws: answers drawn at most, about; with a seeded mechanism and ``rng`` the audit then repeats itself exactly.
+        alpha: chance, in (0, 1), that a mechanism that keeps its claim is called refuted.
+        rng: for the choice of pairs; the mechanism has its own randomness.
+
+    Returns:
+        A Report. No finding proves nothing; a finding is a proof (exact), or one at confidence 1 - alpha.
+
+    Raises:
+        InvalidParameter: for arguments outside their ranges.
+    """
+    world = World() if world is None else world
+    validate.positive(seconds=seconds)
+    if not 0 < alpha < 1:
+        raise InvalidParameter(f"alpha must be in (0, 1), got {alpha}")
+    stated = Claim.of(claim)
+    rng = np.random.default_rng() if rng is None else rng
+    search = _Exact if hasattr(mechanism, "law") else _Sampled
+    most = math.inf if draws is None else validate.count(draws=draws)
+    return search(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
+
+
+def normal(answer: Any) -> Answer:
+    """One answer as (label, value) pairs, in its order; a set or dict of answers by label."""
+    if hasattr(answer, "labels") and hasattr(answer, "counts"):  # a Release
+        counts = [None] * len(answer.labels) if answer.counts is None else answer.counts.tolist()
+        return tuple(zip(answer.labels, counts, strict=True))
+    if isinstance(answer, Mapping):
+        return tuple(sorted(answer.items(), key=repr))
+    if isinstance(answer, set | frozenset):
+        return tuple((label, None) for label in sorted(answer, key=repr))
+    if isinstance(answer, list | tuple | np.ndarray):
+        parts = list(answer)
+        pairs = all(isinstance(part, tuple) and len(part) == 2 for part in parts)
+        return tuple(parts) if pairs and parts else tuple((part, None) for part in parts)
+    return ((answer, None),)
+
+
+def malformed(answer: Answer) -> str:
+    """What is wrong with an answer that no law may have, or ''."""
+    labels = [label for label, _ in answer]
+    return "a label is repeated" if len(set(labels)) < len(labels) else ""
+
+
+class _Effort:
+    """Time and draws that an audit may take, and has taken."""
+
+    def __init__(self, most_seconds: float, most_draws: float) -> None:
+        self.start, self.most_seconds, self.most_draws, self.draws = time.monotonic(), most_seconds, most_draws, 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.start
+
+    def over(self, share: float) -> bool:
+        """Whether this share of either is used up."""
+        return self.seconds >= share * self.most_seconds or self.draws >= share * self.most_draws
+
+
+class _Sampled:
+    """An audit by draws."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        claim: Claim,
+        world: World,
+        rng: np.random.Generator,
+        alpha: float,
+        effort: _Effort,
+    ) -> None:
+        self.mechanism, self.claim, self.world, self.rng, self.alpha = mechanism, claim, world, rng, alpha
+        self.effort = effort
+        self.pairs = 0
+        self.flaw: Finding | None = None
+
+    def run(self) -> Report:
+        """Look, halve, test."""
+        best: list[_Suspect] = []
+        stream = self.world.pairs(self.rng)
+        while not self.flaw and not (best and self.effort.over(SEARCH_SHARE)):
+            best = self._keep(best + self._round([self._suspect(pair) for pair in islice(stream, FIRST_PAIRS)]))
+            if best[0].score > STANDS_OUT:
+                break
+        finding = self.flaw or self._test(best)
+        return Report(finding, self.pairs, self.effort.draws, self.effort.seconds)
+
+    def _suspect(self, pair: Pair) -> _Suspect:
+        self.pairs += 1
+        return _Suspect(pair)
+
+    def _keep(self, suspects: list[_Suspect]) -> list[_Suspect]:
+        return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
+
+    def _round(self, suspects: list[_Suspect]) -> list[_Suspect]:
+        """Successive halving over one batch of pairs."""
+        draws = FIRST_DRAWS
+        while len(suspects) > FINALISTS:
+            for suspect in suspects:
+                if self.flaw or self.effort.over(SEARCH_SHARE):
+                    return suspects
+                for counted in (suspect.choose, suspect.check):
+                    self._draw_both(suspect.pair, draws // 2, counted)
+                self._score(suspect)
+            suspects = sorted(suspects, key=lambda suspect: -suspect.score)[: max(len(suspects) // 4, FINALISTS)]
+            if suspects[0].score > STANDS_OUT:
+                break  # stands out on the draws that it was not chosen by
+            draws *= 4
+        return suspects
+
+    def _draw_both(self, pair: Pair, draws: int, counted: tuple[Counter[Answer], Counter[Answer]]) -> None:
+        """Draw on both histograms of a pair, and add to the counted answers."""
+        for histogram, seen in zip((pair.smaller, pair.larger), counted, strict=True):
+            seen.update(self._draw(histogram, draws, pair))
+
+    def _draw(self, histogram: Counts, draws: int, pair: Pair) -> Counter[Answer]:
+        """Counted answers; a malformed one ends the audit."""
+        self.effort.draws += draws
+        many = getattr(self.mechanism, "many", None)
+        answers: Iterable[Any]
+        answers = many(histogram, draws) if many else (self.mechanism(dict(histogram)) for _ in range(draws))
+        counted = Counter(normal(answer) for answer in answers)
+        for answer in counted:
+            wrong = malformed(answer)
+            if wrong and self.flaw is None:
+                share = counted[answer] / draws
+                self.flaw = Finding("malformed", self.claim.text, pair, True, wrong, share, 0.0, 1.0, draws)
+        return counted
+
+    def _score(self, suspect: _Suspect) -> None:
+        """By how many standard errors the best event breaks the claim."""
+        suspect.score = -math.inf
+        for added in (False, True):
+            choose, check = ordered(suspect.choose, added), ordered(suspect.check, added)
+            for epsilon, delta in self.claim.points:
+                found = best_event(choose, check, epsilon, delta)
+                if found:
+                    suspect.suspect(found[1], added, (epsilon, delta), found[0])
+        if self.claim.loss_range is not None:
+            events = _far_apart(*ordered(suspect.choose, True))
+            if events:
+                score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range)
+                suspect.suspect(score, True, None, *events)
+
+    def _test(self, suspects: list[_Suspect]) -> Finding | None:
+        """Fresh draws for the most suspicious pairs, in the time that is left."""
+        # One that stands out already gets all the time.
+        suspects = suspects[:1] if suspects[0].score > STANDS_OUT else [s for s in suspects if s.score > -math.inf]
+        alpha = self.alpha / max(len(suspects), 1)
+        for number, suspect in enumerate(suspects, 1):
+            share = SEARCH_SHARE + (1 - SEARCH_SHARE) * number / len(suspects)
+            fresh = (Counter[Answer](), Counter[Answer]())
+            while not self.effort.over(share):
+                self._draw_both(suspect.pair, FIRST_DRAWS * 10, fresh)
+            finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha) if fresh[0] else None
+            if finding:
+                return finding
+        return None
+
+    def _certificate(
+        self, suspect: _Suspect, fresh: tuple[Counter[Answer], Counter[Answer]], alpha: float
+    ) -> Finding | None:
+        """Clopper-Pearson bounds on all probabilities of the chosen events, at ``alpha`` together."""
+        p, q = fresh
+        drawn, share = p.total(), alpha / (2 * len(suspect.events))
+        low_high = [[bounds_of(event.hits(law), drawn, share) for law in (p, q)] for event in suspect.events]
+        if suspect.point is not None:
+            epsilon, claimed = suspect.point
+            ((low, _), (_, high)) = low_high[0]
+            kind, measured = "approx", (low - math.exp(min(epsilon, 600.0)) * high) * (1 - 1e-12)
+        else:
+            claimed = self.claim.loss_range or 0.0
+            (more_p, more_q), (less_p, less_q) = low_high
+            kind, measured = "range", -math.inf
+            if min(more_p[0], less_q[0]) > 0:
+                measured = math.log(more_p[0] / more_q[1]) - math.log(less_p[1] / less_q[0])
+        if not measured > claimed:
+            return None
+        at = "" if suspect.point is None else f" at ε = {suspect.point[0]:.6g}"
+        names = " against ".join(describe(event) for event in suspect.events)
+        return Finding(
+            kind, self.claim.text + at, suspect.pair, suspect.added, names, measured, claimed, 1 - self.alpha, drawn
+        )
+
+
+def ordered(laws: tuple[Counter[Answer], Counter[Answer]], added: bool) -> tuple[Counter[Answer], Counter[Answer]]:
+    """(P, Q): P is the law with the additional user when ``added``."""
+    without, extra = laws
+    return (extra, without) if added else (without, extra)
+
+
+def describe(event: Event, most: int = 4) -> str:
+    """An event in words; long sets are cut."""
+    values = sorted(event.values, key=repr)
+    shown = ", ".join(map(repr, values[:most])) + (f", ... ({len(values)} values)" if len(values) > most else "")
+    return f"{event.name} in {{{shown}}}"
+
+
+def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
+    """The two events whose estimated losses ln P/Q are farthest apart, less two standard errors each."""
+    found: list[tuple[float, float, Event]] = []
+    for name, feature in features([*p, *q]).items():
+        seen: dict[Hashable, list[int]] = {}
+        for side, answers in enumerate((p, q)):
+            for answer, times in answers.items():
+                seen.setdefault(feature(answer), [0, 0])[side] += times
+        for value, (in_p, in_q) in seen.items():
+            loss, error = _loss(in_p, in_q, p.total(), q.total())
+            found.append((loss - 2 * error, loss + 2 * error, Event(name, feature, frozenset([value]))))
+    if not found:
+        return None
+    return max(found, key=lambda each: each[0])[2], min(found, key=lambda each: each[1])[2]
+
+
+def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
+    """An estimate of ln P(S)/Q(S), and its standard error."""
+    return math.log((in_p + 0.5) / drawn_p * drawn_q / (in_q + 0.5)), math.sqrt(1 / (in_p + 0.5) + 1 / (in_q + 0.5))
+
+
+def _excess(p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float) -> float:
+    """By how many standard errors the losses of two events are farther apart than claimed."""
+    (high, high_error), (low, low_error) = (_loss(e.hits(p), e.hits(q), p.total(), q.total()) for e in events)
+    return (high - low - claimed) / math.hypot(high_error, low_error)
+
+
+class _Exact(_Sampled):
+    """An audit of exact laws: no draws, no confidence."""
+
+    def run(self) -> Report:
+        """Every pair until the time is over; the worst one is reported."""
+        worst: Finding | None = None
+        seen: set[tuple[tuple[tuple[str, int], ...], ...]] = set()
+        for pair in self.world.pairs(self.rng):
+            key = tuple(sorted(pair.smaller.items())), tuple(sorted(pair.larger.items()))
+            if self.effort.over(1.0):
+                break
+            if key in seen:
+                self.effort.draws += 1  # so that a small world comes to an end
+                continue
+            seen.add(key)
+            self.effort.draws += 2
+            for found in self._of_pair(pair):
+                if worst is None or found.measured - found.claimed > worst.measured - worst.claimed:
+                    worst = found
+        return Report(worst, len(seen), 0, self.effort.seconds)
+
+    def _of_pair(self, pair: Pair) -> Iterable[Finding]:
+        laws = [
+            {normal(answer): float(mass) for answer, mass in self.mechanism.law(dict(side)).items()}  # type: ignore[attr-defined]
+            for side in (pair.smaller, pair.larger)
+        ]
+        answers = list(dict.fromkeys([*laws[0], *laws[1]]))
+        for wrong in filter(None, map(malformed, answers)):
+            yield Finding("malformed", self.claim.text, pair, True, wrong, 1.0, 0.0, 1.0, 0)
+        for added in (False, True):
+            p, q = (np.array([law.get(answer, 0.0) for answer in answers]) for law in (laws[added], laws[not added]))
+            for epsilon, claimed in self.claim.points:
+                excess = p - math.exp(min(epsilon, 600.0)) * q
+                measured = math.fsum(excess[excess > 0]) - 1e-9  # more than the rounding of the masses
+                if measured > claimed:
+                    chosen = frozenset(answer for answer, more in zip(answers, excess, strict=True) if more > 0)
+                    event = describe(Event("answer", lambda answer: answer, chosen))
+                    text = f"{self.claim.text} at ε = {epsilon:.6g}"
+                    yield Finding("approx", text, pair, added, event, measured, claimed, 1.0, 0)
+        if self.claim.loss_range is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                losses = np.log(p / q)
+            measured = float(np.max(losses) - np.min(losses)) * (1 - 1e-9)
+            if measured > self.claim.loss_range:
+                yield Finding(
+                    "range", self.claim.text, pair, True, "two answers", measured, self.claim.loss_range, 1.0, 0
+                )

@@ -1,0 +1,85 @@
+"""Small neighbouring histograms: where an audit looks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.histogram import Sensitivity
+
+__all__ = ["Pair", "World"]
+
+Counts = dict[str, int]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring histograms: label -> count; the larger one has one more user."""
+
+    smaller: Counts
+    larger: Counts
+
+
+@dataclass(frozen=True)
+class World:
+    """The neighbouring histograms that are searched.
+
+    Attributes:
+        sensitivity: how many labels one user moves (l0), and how far (linf).
+        labels: labels that may occur, at least 1, at most 26.
+        largest: largest count of the smaller histogram; counts are 0, 1, 2, 3, 5, 8, ... and the values near ``near``.
+        public: whether labels of count 0 are listed (a public domain) or absent (a private one).
+        near: counts of special interest, such as a threshold.
+    """
+
+    sensitivity: Sensitivity = field(default_factory=lambda: Sensitivity(l0=1))
+    labels: int = 3
+    largest: int = 64
+    public: bool = False
+    near: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        validate.positive(labels=self.labels)
+        validate.positive(largest=self.largest)
+
+    def levels(self) -> list[int]:
+        """Counts that are tried: Fibonacci numbers, dense where small, and what is near the special ones."""
+        found, step = {0, 1, 2}, (2, 3)
+        while step[0] <= self.largest:
+            found.add(step[0])
+            step = (step[1], step[0] + step[1])
+        close = {value + shift for value in self.near for shift in (-1, 0, 1)}
+        return sorted(found | {value for value in close if value >= 0})
+
+    def pairs(self, rng: np.random.Generator) -> Iterator[Pair]:
+        """Pairs without end: first the empty histogram and ties, then random ones."""
+        names = list(LETTERS[: self.labels])
+        moves = self._moves()
+        levels = self.levels()
+        for level, move in itertools.product(levels, moves):
+            yield self._pair(names, [level] * len(names), move)
+        while True:
+            base = rng.choice(levels, size=len(names)).tolist()
+            yield self._pair(names, base, moves[rng.integers(len(moves))])
+
+    def _moves(self) -> list[tuple[int, ...]]:
+        """How one user may move the counts: by the whole linf on up to l0 labels, and by 1 on one of them."""
+        linf, touched = self.sensitivity.linf, self.sensitivity.touched(self.labels) or self.labels
+        found = {
+            tuple(linf if i in chosen else 0 for i in range(self.labels))
+            for size in range(1, touched + 1)
+            for chosen in itertools.combinations(range(self.labels), size)
+        }
+        found |= {tuple(int(i == j) for i in range(self.labels)) for j in range(self.labels)}
+        return sorted(found)
+
+    def _pair(self, names: list[str], base: list[int], move: tuple[int, ...]) -> Pair:
+        def histogram(counts: list[int]) -> Counts:
+            return {name: count for name, count in zip(names, counts, strict=True) if count or self.public}
+
+        return Pair(histogram(base), histogram([count + step for count, step in zip(base, move, strict=True)]))

@@ -1,0 +1,88 @@
+"""``dptopk audit``: search for a certified counterexample to a privacy claim."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+__all__ = ["audit"]
+
+
+def audit(
+    mechanism: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:NAME",
+            help="A function from a dict label -> count to an answer: package.module:name, or file.py:name.",
+        ),
+    ],
+    claim: Annotated[
+        str | None,
+        typer.Option("--claim", help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Instead of --claim: the claimed ε.")] = None,
+    delta: Annotated[float, typer.Option("--delta", help="The claimed δ.")] = 0.0,
+    labels_per_user: Annotated[
+        int | None, typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels.")
+    ] = 1,
+    per_label_cap: Annotated[
+        int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")
+    ] = 1,
+    labels: Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")] = 3,
+    known_domain: Annotated[bool, typer.Option("--known-domain", help="List labels with count 0 too.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", help="Time for the audit.")] = 60.0,
+    alpha: Annotated[float, typer.Option("--alpha", help="Chance that a true claim is called refuted.")] = 1e-6,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+) -> None:
+    """Search small neighbouring histograms for a proof that a mechanism is not as private as claimed.
+
+    Exit code 0: nothing found (which is no proof); 1: refuted; 2: a wrong argument.
+    """
+    from dptopk.accounting.budget import Budget
+    from dptopk.audit.search import audit as search
+    from dptopk.audit.worlds import World
+    from dptopk.costs import Charge
+    from dptopk.histogram import Sensitivity
+
+    if (claim is None) == (epsilon is None):
+        raise InvalidParameter("give exactly one of --claim and --epsilon")
+    stated = Budget(epsilon, delta) if epsilon is not None else Charge.parse(claim or "")
+    world = World(Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain)
+    report = search(load(mechanism), stated, world=world, seconds=seconds, alpha=alpha)
+    typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=2) if as_json else str(report))
+    raise typer.Exit(1 if report.finding else 0)
+
+
+def load(place: str) -> Any:
+    """The object that "module:name" or "file.py:name" names.
+
+    Raises:
+        InvalidParameter: when there is none.
+    """
+    home, _, name = place.rpartition(":")
+    if not home or not name:
+        raise InvalidParameter(f"mechanism must be module:name or file.py:name, got {place!r}")
+    try:
+        module = _from_file(Path(home)) if home.endswith(".py") else importlib.import_module(home)
+        return getattr(module, name)
+    except (ImportError, OSError, AttributeError) as error:
+        raise InvalidParameter(f"mechanism: cannot load {place!r}: {error}") from None
+
+
+def _from_file(path: Path) -> Any:
+    if not path.is_file():
+        raise InvalidParameter(f"mechanism: no such file: {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidParameter(f"mechanism: cannot load {str(path)!r}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
