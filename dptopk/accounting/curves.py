@@ -15,9 +15,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Answer", "Curve", "DeferredCurve", "DeltaCurve", "EpsilonCurve", "Query", "outward", "smallest_where"]
+__all__ = [
+    "EPS",
+    "ROUNDOFF",
+    "Answer",
+    "Curve",
+    "DeferredCurve",
+    "DeltaCurve",
+    "EpsilonCurve",
+    "Floats",
+    "Query",
+    "outward",
+    "smallest_where",
+]
 
 Floats = NDArray[np.float64]
+EPS = 2.0**-52  # from 1 to the next float
+ROUNDOFF = EPS / 2  # the relative error of one operation, or of one number that is rounded
 
 # Formulas of this package are evaluated to a relative error far below this; answers are moved up by it.
 SLACK = 1e-13

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.curves import Floats
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 SETTINGS = ((3.0, 0.0015), (10.0, 1e-6))  # σ, claimed δ
 PUBLISHED, MENDED, CLAIM = "as published (noiseless threshold)", "mended (noisy threshold, τ + 2T)", "claimed"
-Floats = NDArray[np.float64]
 
 
 def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) -> Floats:

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve, EpsilonCurve, outward
+from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.implied import max_kl
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
@@ -39,7 +39,6 @@ __all__ = [
     "opt_kl_epsilon",
 ]
 
-Floats = NDArray[np.float64]
 Moment = Callable[[float], float]
 
 

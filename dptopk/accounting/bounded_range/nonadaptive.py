@@ -31,14 +31,13 @@ from dptopk import _validate as validate
 from dptopk._choices import Interaction
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve
+from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.pld.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["br_nonadaptive_delta", "br_nonadaptive_epsilon", "candidates"]
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LARGEST_EPSILON = 700.0  # above, e^-ε underflows

@@ -18,19 +18,17 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Answer, Curve, Query, outward
+from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.pld.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import NotApplicable
 
 __all__ = ["br_heterogeneous_bracket"]
-
-Floats = NDArray[np.float64]
 
 MOST_EPSILONS = 3
 MOST_OUTCOMES = 300

@@ -19,21 +19,19 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk._choices import Interaction
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve
+from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.pld.saddle_point import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["br_dp_nonadaptive_delta", "br_dp_nonadaptive_epsilon"]
-
-Floats = NDArray[np.float64]
 
 # b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three seconds.
 LARGEST_WORK = 4e7

@@ -9,14 +9,12 @@ and two adaptive BR mechanisms at y = ε_g - ε remain, where the best t is ε/2
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.curves import outward
+from dptopk.accounting.curves import Floats, outward
 
 __all__ = ["dp_first_delta", "dp_later_delta"]
-
-Floats = NDArray[np.float64]
 
 
 def dp_first_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:

@@ -11,13 +11,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Answer, Curve, Query, outward
+from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 
 __all__ = ["OptimumCurve", "Point"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

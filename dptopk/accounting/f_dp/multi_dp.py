@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import SLACK, Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
 from dptopk.accounting.pld.grid import (
     LabelLaw,
@@ -38,7 +38,7 @@ from dptopk.accounting.pld.grid import (
     signs,
     spread_law,
 )
-from dptopk.accounting.pld.laws import ROUNDOFF, LossLaw, binomials, power, product
+from dptopk.accounting.pld.laws import LossLaw, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
-from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
+from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.errors import InvalidParameter
@@ -43,7 +43,6 @@ __all__ = [
     "listed_curve",
 ]
 
-ULP = float(np.finfo(float).eps)
 # Up to this error in ln mass the closed form replaces the convolution.
 _CLOSED_FORM_ERROR = 1e-11
 # Standard deviations kept on either side: Q(38) < 3e-316.
@@ -96,7 +95,7 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
     if error <= _CLOSED_FORM_ERROR:
         z = np.arange(-math.ceil(_WIDTH * width), math.ceil(_WIDTH * width) + 1, dtype=float)
         log_masses = -((z / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
-        log_error = error + ULP * (6 * np.abs(log_masses) + 4)
+        log_error = error + EPS * (6 * np.abs(log_masses) + 4)
         tail = _TAIL
     else:
         z, log_masses, log_error, tail = _convolved(scale, count)
@@ -121,7 +120,7 @@ def _convolved(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]
         power, power_error, power_lost = _convolve(power, power, 2 * power_error, 2 * power_lost)
     half = len(result) // 2
     log_masses = np.log(result)
-    return np.arange(-half, half + 1.0), log_masses, error * ULP + 2 * ULP * (1 - log_masses), lost
+    return np.arange(-half, half + 1.0), log_masses, error * EPS + 2 * EPS * (1 - log_masses), lost
 
 
 def _single(scale: float) -> tuple[Floats, float, float]:
@@ -176,7 +175,7 @@ def discrete_gaussian_curve(scale: float, shift: int, count: int) -> Curve:
 
 def listed_curve(law: LatticeLaw) -> LossCurve:
     """The exact curve of a law."""
-    spread = 8 * ULP * float(np.abs(law.losses).max())
+    spread = 8 * EPS * float(np.abs(law.losses).max())
     return LossCurve(
         law.losses,
         law.log_masses,
@@ -217,7 +216,7 @@ class _ContinuousCurve(Curve):
     def log_upper(self, epsilon: Floats) -> Floats:
         """Upper bound on ln δ."""
         bend, rest = self._corrections(epsilon)
-        whole = gaussian_log_delta(epsilon, self.mu * (1 + 2 * ULP))
+        whole = gaussian_log_delta(epsilon, self.mu * (1 + 2 * EPS))
         return np.minimum(
             np.logaddexp(np.logaddexp(whole, bend + math.log(1 / 24)), rest) + self.log_error + 1e-13, 0.0
         )
@@ -225,7 +224,7 @@ class _ContinuousCurve(Curve):
     def log_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on ln δ."""
         bend, rest = self._corrections(epsilon)
-        whole = gaussian_log_delta(epsilon, self.mu * (1 - 4 * ULP)) - 1e-10
+        whole = gaussian_log_delta(epsilon, self.mu * (1 - 4 * EPS)) - 1e-10
         away = np.exp(np.minimum(np.logaddexp(bend + math.log(1 / 12), rest) - whole, 0.0))
         with np.errstate(divide="ignore"):
             return whole + np.log1p(-away) - self.log_error - 1e-13

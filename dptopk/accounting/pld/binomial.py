@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import EPS, Floats
 
 __all__ = ["log_binomial_pmf"]
-
-EPS = float(np.finfo(float).eps)
 
 
 def log_binomial_pmf(count: int, epsilon: float, first: int = 0, last: int | None = None) -> tuple[Floats, Floats]:

@@ -20,14 +20,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptopk.accounting.curves import Floats
 from dptopk.costs import ApproxDP, MultiDP
 from dptopk.errors import InvalidParameter
 
 __all__ = ["Mixture", "active_constraints", "mixture"]
 
-Floats = NDArray[np.float64]
 Pair = tuple[float, float]
 
 # δ's are moved by this much before the hull is formed; the floating-point error of the hull is below a tenth of it.

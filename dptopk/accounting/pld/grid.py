@@ -21,8 +21,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
-from dptopk.accounting.pld.laws import ROUNDOFF, UNDERFLOW, LossLaw, Power, power
+from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.pld.laws import UNDERFLOW, LossLaw, Power, power
 
 __all__ = ["Grid", "LabelLaw", "Parts", "Responses", "common_grid", "fitting_step", "label_law", "signs", "spread_law"]
 

@@ -31,8 +31,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk.accounting.curves import Floats
-from dptopk.accounting.pld.loss_curve import EPS, LossCurve
+from dptopk.accounting.curves import EPS, Floats
+from dptopk.accounting.pld.loss_curve import LossCurve
 
 __all__ = [
     "LossDistribution",

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import ROUNDOFF, Floats
 
-__all__ = ["ROUNDOFF", "UNDERFLOW", "LossLaw", "Power", "binomials", "power", "product"]
+__all__ = ["UNDERFLOW", "LossLaw", "Power", "binomials", "power", "product"]
 
 # Unit roundoff, and what all masses that underflow may add up to: at most 1e9 of them, each below 1e-310.
-ROUNDOFF = 2.0**-53
 UNDERFLOW = 1e-300
 
 

@@ -19,11 +19,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, outward
 
 __all__ = ["Deferred", "LossCurve"]
-
-EPS = float(np.finfo(float).eps)
 
 
 class LossCurve(Curve):

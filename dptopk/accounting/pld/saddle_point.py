@@ -7,11 +7,11 @@ and accurate computation of binomial probabilities", 2000).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from dptopk.accounting.curves import Floats
 
 __all__ = ["log_binomial_pmf"]
-
-Floats = NDArray[np.float64]
 
 # ln n! - (n + 1/2) ln n + n - ln sqrt(2π) for n = 0 (never used), 1, ..., 15, where the asymptotic series is too short.
 _STIRLING = np.array([

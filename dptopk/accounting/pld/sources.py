@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.constraints import NUDGE, mixture
 from dptopk.accounting.pld.lattice import Pairs, discrete_pair, merged_responses, product, randomised_response
-from dptopk.accounting.pld.loss_curve import EPS
 from dptopk.costs import MultiDP
 
 __all__ = ["Grid", "Source"]

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Answer, Curve, Floats, Query
+from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_binomial_pmf
-from dptopk.accounting.pld.loss_curve import EPS, Deferred, LossCurve
+from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable

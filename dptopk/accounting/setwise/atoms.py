@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import Pairs, product
 from dptopk.accounting.pld.sources import Gaussian, Grid, Source
-from dptopk.accounting.setwise.chords import ROUNDOFF
 from dptopk.accounting.setwise.recursion import FLOOR
 
 __all__ = ["Atoms"]

@@ -33,11 +33,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import ROUNDOFF, Floats
 
-__all__ = ["ROUNDOFF", "lower_step", "step_slack", "upper_step"]
+__all__ = ["lower_step", "step_slack", "upper_step"]
 
-ROUNDOFF = 2.0**-53
 _CHUNK = 256  # nodes handled at a time where all cells are looked at
 
 

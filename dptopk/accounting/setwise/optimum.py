@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import ROUNDOFF, Answer, Curve, Floats, Query, outward
 from dptopk.accounting.pld.dominating_pairs import DOMINATED, certified_bracket, sources
 from dptopk.accounting.pld.lattice import log_peak
 from dptopk.accounting.pld.sources import Grid
@@ -30,7 +30,6 @@ from dptopk.accounting.pure_dp.heterogeneous import MOST_COPIES
 from dptopk.accounting.renyi.composition import log_mgf, pure_sum
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.setwise.atoms import Atoms
-from dptopk.accounting.setwise.chords import ROUNDOFF
 from dptopk.accounting.setwise.recursion import FLOOR, Band, OutOfTime, ValueFunction, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid, first_steps
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, PureDP

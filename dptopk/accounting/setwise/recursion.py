@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import log_peak
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf
-from dptopk.accounting.setwise.chords import ROUNDOFF, lower_step, upper_step
+from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State
 
 __all__ = ["FLOOR", "Band", "OutOfTime", "ValueFunction", "solve", "solve_in_order"]
