@@ -89,9 +89,9 @@ def make_events(
     schema = pa.schema(
         [("member", pa.int64()), *((name, pa.dictionary(pa.int32(), pa.string())) for name in _dictionaries(truth))]
     )
-    partial = path.with_name(path.name + ".partial")
+    unfinished = path.with_name(path.name + ".partial")
     done = 0
-    with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
         for columns in _chunks(truth, streams, chunk):
             arrays = [pa.array(columns["member"])]
             for name, values in _dictionaries(truth).items():
@@ -100,7 +100,7 @@ def make_events(
             done += len(columns["member"])
             if progress is not None:
                 progress(done, events)
-    partial.replace(path)
+    unfinished.replace(path)
     return truth
 
 

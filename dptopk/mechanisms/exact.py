@@ -42,9 +42,8 @@ def precise(digits: int) -> Iterator[None]:
 def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:
     """Return for each x = numerator/denominator >= 0 an integer within 1 of 2**bits * e^{-x}.
 
-    Three operations are rounded to a relative 10**-digits each; the quotient's error enters e^{-x} as at most x e^{-x}
-    <= 1/e
-    times that. Together they stay far below half a unit, and the final truncation costs less than one.
+    Three operations are rounded to a relative 10**-digits each; the quotient's error enters e^{-x} as at most
+    x e^{-x} <= 1/e times that. Together they stay far below half a unit, and the final truncation costs less than one.
 
     >>> exp_units([0, 1], 1, 10)
     [1024, 376]

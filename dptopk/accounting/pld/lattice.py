@@ -166,7 +166,7 @@ class LossDistribution:
 
     @property
     def log_masses(self) -> Floats:
-        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``bounded_mean``)."""
+        """Ln P[L = x_i] as computed; -inf where the mass is 0. The error comes on top (``error``)."""
         with np.errstate(divide="ignore"):
             return np.log(self.masses) + (self.log_scale - self.tilt * self.losses)
 

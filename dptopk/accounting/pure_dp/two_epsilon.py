@@ -18,7 +18,7 @@ from dptopk.errors import NotApplicable
 __all__ = ["two_epsilon", "two_epsilon_delta"]
 
 # Masses below e^-700 are left out of the outer sum, and what they could add is put on top.
-TINY = 700.0
+LARGEST_EXPONENT = 700.0
 # Arrays of at most this many terms are formed at a time.
 CHUNK = 2_000_000
 
@@ -69,10 +69,10 @@ class TwoEpsilonCurve(Curve):
         self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
         epsilon, count = outer
         log_masses, errors = log_binomial_pmf(count, epsilon)
-        kept = log_masses > -TINY
+        kept = log_masses > -LARGEST_EXPONENT
         self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[kept]
         self._masses, self._error = np.exp(log_masses[kept]), float(errors[kept].max()) + 8 * EPS
-        self._left_out = (count + 1) * np.exp(-TINY) if not kept.all() else 0.0
+        self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT) if not kept.all() else 0.0
         self._loss_error = 4 * EPS * self._epsilon_max
         self._attained = attained
 
