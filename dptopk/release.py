@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._choices import Intervals
+from dptopk._display import html_lines, html_rows
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
@@ -136,6 +137,43 @@ class Release:
         values = self.counts if self.measured is None else self.measured
         return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
 
+    def shown(self, *, confidence: float = 0.95) -> pd.DataFrame:
+        """What a reader should see: ``table``, with the simultaneous intervals' low and high where there are any."""
+        table = self.table
+        if self.counts is None or self.measurement is None:
+            return table
+        return table.join(self.intervals(confidence=confidence)[["low", "high"]])
+
+    def plot(self, axes: Any = None, *, confidence: float = 0.95) -> Any:
+        """Bars of the counts with simultaneous error bars; needs the extra ``plots``.
+
+        Args:
+            axes: matplotlib Axes to draw on; None = a figure of its own.
+            confidence: of the error bars, in (0, 1).
+
+        Returns:
+            The Axes.
+
+        Raises:
+            InvalidParameter: when no counts were released, or matplotlib is missing.
+        """
+        from dptopk.plots import plot_counts
+
+        if self.counts is None:
+            raise InvalidParameter("plot: this answer holds labels only")
+        title = f"{confidence:.0%} error bars, all rows at once" + (" (capped data)" if self.capped else "")
+        return plot_counts(self.shown(confidence=confidence), axes, title=title)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the rows with bars and intervals, and what they cost."""
+        return html_rows(self.shown()) + html_lines(self.remarks())
+
+    def remarks(self) -> list[str]:
+        """What to read beside the rows: the charge, the mechanism, the note, and whether a fixed seed was used."""
+        lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
+        lines += [self.note] if self.note else []
+        return [*lines, "made with a fixed seed: not for production"] if self.seeded else lines
+
     @property
     def table(self) -> pd.DataFrame:
         """A data frame with the columns rank (from 1), label and, where counts were released, count."""
@@ -212,6 +250,14 @@ def capped_note(sensitivity: Sensitivity) -> str:
     return (
         f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each; true counts may be higher"
     )
+
+
+def _name(mechanism: Any) -> str:
+    """A mechanism, or the dictionary that it became, in one line."""
+    if not isinstance(mechanism, Mapping):
+        return str(mechanism)
+    values = ", ".join(f"{name}={value}" for name, value in mechanism.items() if name != "name")
+    return f"{mechanism.get('name', 'mechanism')}({values})"
 
 
 def _nested(measurement: Measurement | None) -> dict[str, Any] | None:

@@ -1,0 +1,73 @@
+"""An answer as one HTML page that needs nothing from elsewhere: rows, error bars, cost, what is left, how to cite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptopk._display import escape, html_lines, html_rows, html_table
+
+if TYPE_CHECKING:
+    from dptopk.planning import Plan
+    from dptopk.release import Release
+
+__all__ = ["answer_page"]
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
+th, td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; vertical-align: middle;
+  overflow-wrap: anywhere; }
+td:nth-child(1), td:nth-child(3) { font-variant-numeric: tabular-nums; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+pre { white-space: pre-wrap; background: #8881; padding: .8rem; }
+"""
+
+CITE = """The dptopk developers: dptopk: differentially private top-k queries on histograms (software, version {version}).
+Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially private top-k selection with
+pay-what-you-get composition. NeurIPS 2019. J. Dong, D. Durfee, R. Rogers: Optimal differential privacy composition
+for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrating, and truncating: unifying privacy
+loss composition for data analytics. ALT 2021."""
+
+
+def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str]) -> str:
+    """The page; everything that comes from data or users is escaped."""
+    from importlib.metadata import version
+
+    rows = html_rows(release.shown()) if len(release) else "<p>No label passed the threshold.</p>"
+    phases = [
+        (phase.name, phase.mechanism, release.phases.get(phase.name, "already paid"))
+        for phase in plan.phases
+    ]
+    sections = [
+        f"<h1>The top {plan.k}</h1>",
+        rows,
+        html_lines(notes(plan, release)),
+        "<h2>What it cost</h2>",
+        html_table(["phase", "mechanism", "charge"], phases),
+        html_lines([guarantee, f"Split: {plan.split}."]),
+        *(["<h2>What is left</h2>", html_lines(left)] if left else []),
+        "<h2>How to cite</h2>",
+        "<pre>" + "\n".join(escape(line) for line in CITE.format(version=version("dptopk")).splitlines()) + "</pre>",
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>The top {plan.k}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(sections)
+        + "\n</body></html>\n"
+    )
+
+
+def notes(plan: Plan, release: Release) -> list[str]:
+    """What a reader of the rows must know."""
+    lines = []
+    if len(release) < plan.k:
+        lines.append(f"{len(release)} of {plan.k} labels passed the threshold of the unknown domain.")
+    if release.measurement is not None and len(release):
+        lines.append("Error bars: with 95% confidence all true counts of the table lie within them, at once.")
+    if release.note:
+        lines.append(f"Note: {release.note}.")
+    if release.seeded:
+        lines.append("Made with a fixed seed: for tests and examples, not for production.")
+    return lines

@@ -1,0 +1,89 @@
+"""Where answers go: standard output, or a file that appears only when it was written whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from dptopk.errors import InvalidParameter
+
+__all__ = ["check_target", "opened", "replacing", "write"]
+
+
+def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()) -> None:
+    """Refuse a target that cannot be written, or that holds something else, before any budget is spent.
+
+    Args:
+        out: the file to write; None = standard output.
+        name: of the option, for messages.
+        inputs: files that are read or kept, such as the data and the ledger; none of them may be the target.
+
+    Raises:
+        InvalidParameter: naming the option and what is wrong.
+    """
+    if out is None:
+        return
+    if not out.absolute().parent.is_dir():
+        raise InvalidParameter(f"{name}: the folder of {str(out)!r} does not exist")
+    if out.is_dir():
+        raise InvalidParameter(f"{name}: {str(out)!r} is a folder")
+    with suppress(OSError):
+        if not stat.S_ISREG(out.stat().st_mode):
+            raise InvalidParameter(f"{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out")
+    for path in inputs:
+        if path is not None and _same(out, Path(str(path).removeprefix("sqlite:///"))):
+            raise InvalidParameter(f"{name}: {str(out)!r} is read by this very command, and would be lost")
+    try:
+        with replacing(out) as temporary:
+            temporary.touch()
+            raise _Tried
+    except _Tried:
+        pass
+    except OSError:
+        raise InvalidParameter(f"{name}: {str(out)!r} cannot be written") from None
+
+
+class _Tried(Exception):
+    """Writing was possible; nothing is kept."""
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return one.absolute() == other.absolute()
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A new, empty file beside ``out``, under a name nobody can have prepared, that takes its place in the end."""
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))
+    try:
+        yield temporary
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def opened(out: Path | None) -> Iterator[IO[str]]:
+    """A text file to write to: standard output, or the file ``out``, which appears when all is written."""
+    if out is None:
+        yield sys.stdout
+        sys.stdout.flush()  # a full disk or a closed pipe is told here, not at the end of the process
+        return
+    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        yield file
+
+
+def write(text: str, out: Path | None) -> Any:
+    """Write a text."""
+    with opened(out) as file:
+        file.write(text)
