@@ -23,7 +23,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 pre { white-space: pre-wrap; background: #8881; padding: .8rem; }
 """
 
-CITE = """The dptopk developers: dptopk: differentially private top-k queries on histograms (software, version {version}).
+CITE = """The dptopk developers: dptopk, differentially private top-k queries on histograms (version {version}).
 Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially private top-k selection with
 pay-what-you-get composition. NeurIPS 2019. J. Dong, D. Durfee, R. Rogers: Optimal differential privacy composition
 for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrating, and truncating: unifying privacy
@@ -35,10 +35,7 @@ def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str]
     from importlib.metadata import version
 
     rows = html_rows(release.shown()) if len(release) else "<p>No label passed the threshold.</p>"
-    phases = [
-        (phase.name, phase.mechanism, release.phases.get(phase.name, "already paid"))
-        for phase in plan.phases
-    ]
+    phases = [(phase.name, phase.mechanism, release.phases.get(phase.name, "already paid")) for phase in plan.phases]
     sections = [
         f"<h1>The top {plan.k}</h1>",
         rows,

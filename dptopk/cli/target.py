@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from dptopk.errors import InvalidParameter
 
@@ -40,17 +40,10 @@ def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path |
         if path is not None and _same(out, Path(str(path).removeprefix("sqlite:///"))):
             raise InvalidParameter(f"{name}: {str(out)!r} is read by this very command, and would be lost")
     try:
-        with replacing(out) as temporary:
-            temporary.touch()
-            raise _Tried
-    except _Tried:
-        pass
+        with _beside(out):
+            pass
     except OSError:
         raise InvalidParameter(f"{name}: {str(out)!r} cannot be written") from None
-
-
-class _Tried(Exception):
-    """Writing was possible; nothing is kept."""
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -61,15 +54,22 @@ def _same(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A new, empty file beside ``out``, under a name nobody can have prepared, that takes its place in the end."""
+def _beside(out: Path) -> Iterator[Path]:
+    """A new, empty file beside ``out``, under a name nobody can have prepared; it is gone in the end."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))
     try:
         yield temporary
-        temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A new file beside ``out`` that takes its place when all is written."""
+    with _beside(out) as temporary:
+        yield temporary
+        temporary.replace(out)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def opened(out: Path | None) -> Iterator[IO[str]]:
         yield file
 
 
-def write(text: str, out: Path | None) -> Any:
+def write(text: str, out: Path | None) -> None:
     """Write a text."""
     with opened(out) as file:
         file.write(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,30 @@ if TYPE_CHECKING:
 __all__ = ["read_counts", "read_labels"]
 
 
-def _csv(path: Path, label: str, count: str, separator: str = ",") -> pd.DataFrame:
+@dataclass(frozen=True)
+class _File:
+    """A file of counts, and how to read it."""
+
+    path: Path
+    label: str
+    count: str
+    separator: str | None
+    encoding: str
+    where: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that are looked at."""
+        return list(dict.fromkeys([self.label, self.count, *self.where]))
+
+    @property
+    def kind(self) -> str:
+        """The ending that tells the format, without that of a compression."""
+        path = Path(self.path.stem) if self.path.suffix.lower() == ".gz" else self.path
+        return path.suffix.lower()
+
+
+def _csv(file: _File) -> pd.DataFrame:
     import warnings
 
     import pandas as pd
@@ -25,59 +50,75 @@ def _csv(path: Path, label: str, count: str, separator: str = ",") -> pd.DataFra
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             return pd.read_csv(
-                path,
-                sep=separator,
-                dtype={label: str},
+                file.path,
+                sep=file.separator or ("\t" if file.kind == ".tsv" else ","),
+                encoding=file.encoding,
+                dtype=dict.fromkeys([file.label, *file.where], str),
                 index_col=False,
                 keep_default_na=False,
-                na_values={count: [""]},
+                na_values={file.count: [""]},
             )
         except pd.errors.ParserWarning:
             raise ValueError("rows longer than the header") from None
 
 
-def _tsv(path: Path, label: str, count: str) -> pd.DataFrame:
-    return _csv(path, label, count, separator="\t")
-
-
-def _parquet(path: Path, label: str, count: str) -> pd.DataFrame:
+def _parquet(file: _File) -> pd.DataFrame:
     import pandas as pd
 
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise InvalidParameter("source: reading Parquet needs pyarrow; install dptopk[data]") from None
-    present = pq.read_schema(path).names
-    return pd.read_parquet(path, columns=[name for name in (label, count) if name in present])
+    present = pq.read_schema(file.path).names
+    return pd.read_parquet(file.path, columns=[name for name in file.columns if name in present])
 
 
-def _json_lines(path: Path, label: str, count: str) -> pd.DataFrame:
+def _json_lines(file: _File) -> pd.DataFrame:
     import json
 
     import pandas as pd
 
     # The standard parser keeps labels as written, where pandas guesses at dates and numbers.
-    with path.open(encoding="utf-8-sig") as lines:
+    encoding = "utf-8-sig" if file.encoding.lower() in {"utf-8", "utf8"} else file.encoding
+    opener = gzip.open if file.path.suffix.lower() == ".gz" else open
+    with opener(file.path, "rt", encoding=encoding) as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not a table")
-    present = [name for name in (label, count) if any(name in row for row in rows)]
+    present = [name for name in file.columns if any(name in row for row in rows)]
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in present})
 
 
-_READERS: dict[str, Callable[[Path, str, str], Any]] = {
+_READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
     ".csv": _csv,
-    ".tsv": _tsv,
+    ".tsv": _csv,
     ".parquet": _parquet,
     ".pq": _parquet,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json_lines,
 }
+_COMPRESSED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 
 
-def read_counts(path: str | Path, *, label: str, count: str) -> pd.DataFrame:
+def read_counts(
+    path: str | Path,
+    *,
+    label: str,
+    count: str,
+    separator: str | None = None,
+    encoding: str = "utf-8",
+    where: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
     """The two named columns of a file; the ending tells the format: .csv, .tsv, .parquet, .jsonl, .ndjson, .json.
+
+    Args:
+        path: the file; text formats may be compressed (.csv.gz).
+        label: column of labels.
+        count: column of counts.
+        separator: between the cells of a CSV file; None = a comma, or a tab in a .tsv file.
+        encoding: of a text file.
+        where: keep only rows in which these columns hold these values, compared as text.
 
     Returns:
         A data frame with the columns ``label`` and ``count``; empty labels and counts are missing values.
@@ -88,25 +129,52 @@ def read_counts(path: str | Path, *, label: str, count: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    file = Path(path)
-    reader = _READERS.get(file.suffix.lower())
-    if reader is None:
-        raise InvalidParameter(f"source must end in one of {', '.join(_READERS)}; got {file.name!r}")
+    file = _File(Path(path), label, count, separator, _known(encoding), dict(where or {}))
+    name, reader = file.path.name, _READERS.get(file.kind)
+    if reader is None or (file.path.suffix.lower() == ".gz" and file.kind not in _COMPRESSED):
+        endings = ", ".join([*_READERS, *(f"{kind}.gz" for kind in _COMPRESSED)])
+        raise InvalidParameter(f"source must end in one of {endings}; got {name!r}")
     if label == count:
         raise InvalidParameter(f"label and count must be different columns, got {label!r} twice")
+    frame = _read(reader, file)
+    for role, column in (("label", label), ("count", count), *(("where", column) for column in file.where)):
+        if column not in frame.columns:
+            alone = reader is _csv and len(frame.columns) == 1
+            hint = "; it has only one column: is it separated by another character?" if alone else ""
+            raise InvalidParameter(f"{role}: {name!r} has no column {column!r}{hint}")
+    for column, value in file.where.items():
+        frame = frame[frame[column].map(str) == value]
+    labels = frame[label].reset_index(drop=True)
+    return pd.DataFrame({"label": labels.mask(labels == ""), "count": frame[count].reset_index(drop=True)})
+
+
+def _read(reader: Callable[[_File], pd.DataFrame], file: _File) -> pd.DataFrame:
+    """The frame, or a message that does not quote the file."""
+    import pandas as pd
+
+    name = file.path.name
     try:
-        frame = reader(file, label, count)
+        return reader(file)
     except InvalidParameter:
         raise
+    except UnicodeError:
+        raise InvalidParameter(f"source: {name!r} is not {file.encoding} text; name its encoding") from None
+    except pd.errors.EmptyDataError:
+        raise InvalidParameter(f"source: {name!r} cannot be read as {file.kind[1:]}: it is empty") from None
     except OSError as error:
-        raise InvalidParameter(f"source: cannot open {file.name!r}: {error.strerror or 'unreadable file'}") from None
-    except (ValueError, ArithmeticError, pd.errors.ParserError):  # includes decoding and Arrow errors
-        raise InvalidParameter(f"source: {file.name!r} cannot be read as {file.suffix[1:].lower()}") from None
-    for name, column in (("label", label), ("count", count)):
-        if column not in frame.columns:
-            raise InvalidParameter(f"{name}: {file.name!r} has no column {column!r}")
-    labels = frame[label]
-    return pd.DataFrame({"label": labels.mask(labels == ""), "count": frame[count]})
+        raise InvalidParameter(f"source: cannot open {name!r}: {error.strerror or 'unreadable file'}") from None
+    except (ValueError, ArithmeticError, EOFError, pd.errors.ParserError):  # includes Arrow errors
+        hint = ": rows of unequal length, or a quote that is not closed" if reader is _csv else ""
+        raise InvalidParameter(f"source: {name!r} cannot be read as {file.kind[1:]}{hint}") from None
+
+
+def _known(encoding: str) -> str:
+    import codecs
+
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        raise InvalidParameter(f"encoding: {encoding!r} is not known") from None
 
 
 def read_labels(path: str | Path) -> list[str]:

@@ -63,12 +63,13 @@ def test_json_carries_charge_and_guarantee(counts, noise, method):
     assert all(("count" in row) == (noise != "none") for row in answer["rows"])
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "parquet", "table"])
+@pytest.mark.parametrize("ending", ["csv", "json", "html", "parquet", "table"])
 def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
     out = tmp_path / f"answer.{ending}"
     result = topk(counts, *BUDGET, "--labels-per-user", 1, "--format", ending, "--out", out, "--seed", 3)
     assert result.exit_code == 0, result.output
-    assert result.output == ""
+    assert result.stdout == ""
+    assert ("DP at most" in result.stderr) == (ending == "csv")  # bare rows: the guarantee goes beside them
     found = pd.read_parquet(out)["label"].tolist() if ending == "parquet" else out.read_text()
     assert "the" in found
     assert list(tmp_path.glob(".*.part")) == []
@@ -109,9 +110,9 @@ def test_an_empty_private_table_is_a_short_answer(tmp_path):
         (("--k", 5, "--epsilon", 1, "--delta", 1), "delta"),
         (("--k", 5, "--epsilon", 1, "--delta", -1e-6), "delta"),
         (("--k", 5, "--epsilon", 1), "delta"),
-        ((*BUDGET, "--d-bar", 5), "d_bar"),
-        ((*BUDGET, "--per-label-cap", 0), "linf"),
-        ((*BUDGET, "--labels-per-user", 0), "l0"),
+        ((*BUDGET, "--d-bar", 5), "--d-bar must"),
+        ((*BUDGET, "--per-label-cap", 0), "--per-label-cap must"),
+        ((*BUDGET, "--labels-per-user", 0), "--labels-per-user must"),
         ((*BUDGET, "--format", "parquet"), "format"),
         ((*BUDGET, "--out", "/nowhere/at/all.csv"), "out"),
         ((*BUDGET, "--counts", "cauchy"), "counts"),

@@ -1,0 +1,200 @@
+"""``dptopk topk``: one answer, from a file to a table, a picture or a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dptopk import _validate as validate
+from dptopk.cli import ledger as ledger_commands
+from dptopk.cli.options import (
+    Cap,
+    CountsOption,
+    DBar,
+    Delta,
+    Domain,
+    Epsilon,
+    Fit,
+    Format,
+    K,
+    KnownDomain,
+    MethodOption,
+    PerUser,
+    Seed,
+)
+from dptopk.cli.shell import fail
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.planning import Plan
+    from dptopk.release import Release
+
+__all__ = ["topk"]
+
+EVENTS, LEDGER, OUTPUT = "Of events", "With a ledger", "Output"
+
+
+def topk(
+    source: Annotated[
+        Path, typer.Argument(help="CSV, TSV, Parquet or JSON lines: a row a label, or with --user-col a row an event.")
+    ],
+    k: K,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
+    count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
+    sep: Annotated[str | None, typer.Option("--sep", help="Of a CSV file of counts: what separates cells.")] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="Of a text file of counts, such as cp1252.")] = "utf-8",
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
+    ] = None,
+    counts: CountsOption = "gaussian",
+    per_label_cap: Cap = 1,
+    labels_per_user: PerUser = None,
+    known_domain: KnownDomain = False,
+    domain: Domain = None,
+    d_bar: DBar = None,
+    method: MethodOption = "auto",
+    fit: Fit = False,
+    seed: Seed = None,
+    user_col: Annotated[
+        str | None, typer.Option("--user-col", help="Column of users; Δ and τ are enforced.", rich_help_panel=EVENTS)
+    ] = None,
+    item_col: Annotated[
+        str | None, typer.Option("--item-col", help="Column of labels.", rich_help_panel=EVENTS)
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option("--memory-limit", help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS),
+    ] = None,
+    passes: Annotated[
+        int | None,
+        typer.Option(
+            "--passes", help="Split the users into so many parts, for less memory and disk.", rich_help_panel=EVENTS
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="A SQLite file or a URL that pays.", rich_help_panel=LEDGER)
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="The ledger's dataset.", rich_help_panel=LEDGER)
+    ] = None,
+    analyst: Annotated[str | None, typer.Option("--analyst", help="Who asks.", rich_help_panel=LEDGER)] = None,
+    key_file: ledger_commands.KeyFile = None,
+    reuse: Annotated[
+        bool,
+        typer.Option(
+            "--reuse", help="Give the stored answer to the identical question again, free.", rich_help_panel=LEDGER
+        ),
+    ] = False,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="How the answer is written.", rich_help_panel=OUTPUT)
+    ] = "table",
+    out: Annotated[Path | None, typer.Option("--out", help="Write it to this file.", rich_help_panel=OUTPUT)] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw it into this PNG or SVG file too.", rich_help_panel=OUTPUT)
+    ] = None,
+) -> None:
+    """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
+
+    Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
+
+    Of events (--user-col, --item-col) the caps τ and Δ are enforced. In a table of counts they must hold already: it
+    does not tell users apart.
+    """
+    import numpy as np
+
+    from dptopk.accounting.budget import Budget
+    from dptopk.cli import output
+    from dptopk.cli.input import Source
+    from dptopk.histogram import Sensitivity
+    from dptopk.planning import plan_topk
+    from dptopk.session import Session
+
+    if ledger is None and (reuse or dataset is not None or analyst is not None or key_file is not None):
+        raise InvalidParameter("ledger: --dataset, --analyst, --key-file and --reuse need --ledger")
+    output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
+    if plot is not None and counts == "none":
+        raise InvalidParameter("plot: there are no counts to draw with --counts none")
+    given = Source(
+        path=source,
+        label=label_col,
+        count=count_col,
+        separator=sep,
+        encoding=encoding,
+        where=where or [],
+        user=user_col,
+        item=item_col,
+        known_domain=known_domain,
+        domain=domain,
+        memory_limit=memory_limit,
+        passes=passes,
+    )
+    plan = plan_topk(
+        k,
+        Budget(epsilon, delta),
+        sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
+        domain=given.kind,
+        d_bar=d_bar,
+        counts=counts,
+        method=method,
+        fit=fit,
+    )
+    _heeded(plan, fit=fit)
+    histogram = given.read(plan)
+    rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
+    left: list[str] = []
+    if ledger is None:
+        release = plan.release(histogram, rng)
+    else:
+        session = Session(
+            histogram,
+            ledger=ledger_commands.open_ledger(ledger, key_file),
+            dataset=dataset,
+            analyst=analyst,
+            rng=rng,
+        )
+        release = session.run(plan, reuse=reuse)
+        left = str(session.remaining()).splitlines()
+    _written(plan, release, output_format, out, plot, left, ledger)
+
+
+def _heeded(plan: Plan, *, fit: bool) -> None:
+    """Refuse options that the plan has no use for, rather than forget them."""
+    if fit and len(plan.phases) == 1:
+        raise InvalidParameter(
+            "fit: counts are fitted to the order of a selection, and this plan selects by the counts themselves; "
+            "add --method peel, or leave --fit out"
+        )
+
+
+def _written(
+    plan: Plan,
+    release: Release,
+    output_format: str,
+    out: Path | None,
+    plot: Path | None,
+    left: list[str],
+    ledger: str | None,
+) -> None:
+    """Write the answer; it is paid for, so that a full disk must not lose it."""
+    from dptopk.cli import output
+
+    try:
+        output.write_release(plan, release, output_format, out, left=left)
+        if plot is not None:
+            output.write_plot(release, plot)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        trouble = f"the answer could not be written ({error.strerror or error}), and it was charged"
+        if ledger is not None:
+            raise fail(
+                f"{trouble}. The ledger keeps it: the same command with --reuse gives it again, free", 1
+            ) from None
+        if out is not None or plot is not None:
+            output.write_release(plan, release, "table", None, left=left)
+            raise fail(f"{trouble}. Here it is", 1) from None
+        raise fail(f"{trouble}. Without a ledger it is lost", 1) from None
