@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dptopk.errors import InvalidParameter
 
