@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Sequence
+import copy
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,17 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk._choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
+from dptopk.labels import as_labels, identity, label_order, listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Histogram", "Sensitivity", "descending", "label_order"]
+__all__ = ["Histogram", "Sensitivity", "descending"]
 
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
+# So many unlisted labels can take part in a selection.
+LARGEST_DOMAIN = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,21 @@ class Sensitivity:
 
 
 class Histogram:
-    """A histogram and what is known about it in advance.
+    """A histogram and what is known about it in advance; it cannot be changed, and shares no memory with the caller.
 
     Args:
-        labels: distinct labels, shape (n,): strings, integers or any hashable values; None = the integers 0..n-1,
-            which makes the domain public.
+        labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
+            0..n-1, which makes the domain public. Labels are the same when type and value are: 1, 1.0 and "1" differ.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole numbers.
         sensitivity: how far one user can move the counts.
-        domain: "private" (the labels come from the data) or "public" (the label set is known to all).
-        domain_size: for a public domain, its size if it is larger than n; labels not listed have count 0.
-        absent_label: names the unlisted label of index 0 <= i < domain_size - n when it is drawn. By default the
-            integer n + i when labels is None, else the text "absent[i]".
+        domain: "private" (the labels come from the data), "public" (the label set is known to all), or the public
+            labels themselves: then they are the rows, in this order, with count 0 where none is given, and what lies
+            outside is left out. A ``range`` may be of any length.
+        domain_size: for a public domain with labels=None or absent_label: its size, at most 2^62, if it may be larger
+            than n; labels that are not listed have count 0.
+        absent_label: names the labels of a public domain that is too large to be written down: the label of index
+            0 <= i < domain_size in the *whole* domain, the rows' labels among them, all different. Neither may depend
+            on which labels have a row.
         complete: False when the rows are the top of a longer histogram (by count, ties by label).
         limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no more labels.
             Known beforehand, unlike the number of rows at hand; that is the default, which is right when there surely
@@ -76,13 +84,26 @@ class Histogram:
 
     Raises:
         InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, unequal lengths,
-            a domain_size or limit below n, or a limit of a complete histogram. The message never holds a label or a
-            count.
+            a domain_size or limit below n, labels with a domain_size but no absent_label (which of them have a row
+            would show), or a limit of a complete histogram. The message never holds a label or a count.
 
     >>> histogram = Histogram(["the", "and", "to"], [649, 545, 383], sensitivity=Sensitivity(l0=1))
     >>> len(histogram), histogram.domain
     (3, 'private')
+    >>> Histogram(["the"], [649], domain=["a", "the"]).counts.tolist()
+    [0, 649]
     """
+
+    counts: np.ndarray[Any, Any]
+    sensitivity: Sensitivity
+    domain: Domain
+    domain_size: int
+    complete: bool
+    limit: int | None
+    capped: bool
+    identity: str
+    _labels: np.ndarray[Any, Any] | None
+    _naming: Callable[[int], Any] | None
 
     def __init__(
         self,
@@ -90,35 +111,50 @@ class Histogram:
         counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any],
         *,
         sensitivity: Sensitivity = Sensitivity(),
-        domain: Domain = "private",
+        domain: Domain | Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] = "private",
         domain_size: int | None = None,
         absent_label: Callable[[int], Any] | None = None,
         complete: bool = True,
         limit: int | None = None,
         capped: bool = False,
     ) -> None:
-        self.sensitivity = validate.instance(Sensitivity, sensitivity=sensitivity)
-        self.counts = _whole_counts(counts)
-        self.domain: Domain = "public" if labels is None else validate.member(DOMAINS, domain=domain)
+        validate.instance(Sensitivity, sensitivity=sensitivity)
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
-        self.complete = bool(complete)
-        self.capped = bool(capped)
-        self.limit = _limit(limit, rows=len(self.counts), complete=self.complete)
-        self._labels = None if labels is None else _distinct_labels(labels, len(self.counts))
-        if domain_size is None:
-            domain_size = len(self.counts)
-        elif self.domain == "private":
-            raise InvalidParameter("domain_size is known only for a public domain")
-        self.domain_size = validate.count(domain_size=domain_size, at_least=len(self.counts))
-        if absent_label is not None and not callable(absent_label):
-            raise InvalidParameter("absent_label must be a function from index to label")
-        self._absent_label = absent_label
-        self.identity = object()  # a token by which releases name the histogram they were drawn from
+        found = _whole_counts(counts)
+        rows = None if labels is None else as_labels(labels)
+        naming: Callable[[int], Any] | None
+        if rows is not None and len(rows) != len(found):
+            raise InvalidParameter("labels and counts must have the same length")
+        limit = _limit(limit, rows=len(found), complete=bool(complete))
+        if isinstance(domain, str):
+            kind = "public" if labels is None else validate.member(DOMAINS, domain=domain)
+            size, naming = _unlisted(domain_size, absent_label, kind=kind, rows=len(found), numbered=labels is None)
+        else:
+            if rows is None or domain_size is not None or absent_label is not None or not complete:
+                raise InvalidParameter("domain: public labels are given with labels and counts of a whole histogram")
+            kind = "public"
+            rows, found, naming = _within(rows, found, domain)
+            size = len(rows) if naming is None else len(domain)
+        for array in (found, rows):
+            if array is not None:
+                array.flags.writeable = False
+        self.__dict__.update(
+            counts=found, sensitivity=sensitivity, domain=kind, domain_size=size, complete=bool(complete), limit=limit,
+            capped=bool(capped), identity=uuid.uuid4().hex, _labels=rows, _naming=naming,
+        )  # fmt: skip
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Histogram cannot be changed: {name}")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
 
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
         """The histogram in two columns of a data frame; ``options`` are those of Histogram.
+
+        A column has one type. Where pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0 beside a 2.5)
+        labels were changed before they came here: read label columns as text, or with a type of your own.
 
         Raises:
             InvalidParameter: when a column does not exist, and as Histogram does.
@@ -127,6 +163,18 @@ class Histogram:
             if column not in df.columns:
                 raise InvalidParameter(f"{name}: the data frame has no column {column!r}")
         return cls(df[label], df[count], **options)
+
+    def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
+        """The same rows under a claim that allows one user more.
+
+        Raises:
+            InvalidParameter: when the claim allows less than this histogram's, or has other neighbours.
+        """
+        if not sensitivity.covers(self.sensitivity):
+            raise InvalidParameter(f"sensitivity: {sensitivity} does not cover {self.sensitivity}")
+        wider = copy.copy(self)
+        wider.__dict__["sensitivity"] = sensitivity
+        return wider
 
     def __len__(self) -> int:
         """Number of rows at hand (for a private domain this number is itself private)."""
@@ -146,15 +194,37 @@ class Histogram:
         """Number of public labels that are not listed, all with count 0."""
         return self.domain_size - len(self.counts)
 
+    @property
+    def listed(self) -> bool:
+        """Whether every label of a public domain has a place of its own: all are rows, or they are numbered."""
+        return self._naming is None
+
     def label_at(self, index: int) -> Any:
-        """The label of row ``index``, or of the absent label ``index - n`` from n on."""
-        n = len(self.counts)
-        if index < n:
-            label = index if self._labels is None else self._labels[index]
-            return label.item() if isinstance(label, np.generic) else label
-        if self._absent_label is not None:
-            return self._absent_label(index - n)
-        return index if self._labels is None else f"absent[{index - n}]"
+        """The label of row ``index``; where labels are numbered, of any index of the domain."""
+        if self._labels is None:
+            return index
+        return self._labels[index : index + 1].tolist()[0]
+
+    def named(self, index: int) -> Any:
+        """The label of index 0 <= i < domain_size in the whole of a public domain that is not listed."""
+        if self._naming is None:
+            return self.label_at(index)
+        return self._naming(index)
+
+    def whole(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """All labels of a public domain and their counts, shape (domain_size,): the rows first if they are listed."""
+        if self._naming is None:
+            pad = np.zeros(self.absent, dtype=np.int64)
+            numbered = self.labels if self._labels is not None else np.arange(self.domain_size)
+            return numbered, np.concatenate([self.counts, pad]) if self.absent else self.counts
+        names = [self.named(index) for index in range(self.domain_size)]
+        return as_labels(names), self.count_of(names)
+
+    def count_of(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
+        """The count of each of the given labels, 0 for a label that has no row."""
+        rows = self.positions(labels)
+        found = self.counts[rows] if len(self) else np.zeros_like(rows)
+        return np.where(rows >= 0, found, 0)
 
     def top_rows(self, d: int) -> np.ndarray[Any, Any]:
         """Rows of the d largest counts among the present labels (count > 0), largest first, ties in label order.
@@ -173,47 +243,96 @@ class Histogram:
         chosen: np.ndarray[Any, Any] = candidates[descending(self.counts[candidates], tied)]
         return chosen[: max(d, 0)]
 
+    def outside(self, labels: Sequence[Any]) -> bool:
+        """Whether one of the labels is surely not in the public domain: decided by the domain, not by the counts."""
+        if self.domain == "private":
+            return False
+        if self._labels is None:
+            return not all(type(label) is int and 0 <= label < self.domain_size for label in labels)
+        if self._naming is None:
+            return bool((self.positions(labels) < 0).any())
+        return isinstance(self._naming, _Range) and not all(map(self._naming.__contains__, labels))
+
     def positions(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
         """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
+        labels = listed(labels)
         try:
-            wanted = {label: place for place, label in enumerate(labels)}
+            wanted = {identity(label): place for place, label in enumerate(labels)}
         except TypeError:
             raise InvalidParameter("labels must be hashable") from None
         if len(wanted) < len(labels):
             raise InvalidParameter("labels must be distinct")
         rows = np.full(len(labels), -1, dtype=np.int64)
-        if self._labels is None:
-            for label, place in wanted.items():
-                if isinstance(label, int | np.integer) and 0 <= label < len(self.counts):
-                    rows[place] = label
+        if self._labels is None or self._labels.dtype != object:
+            asked = [label for label in wanted if type(label) is int and label.bit_length() < 64]
+            for label, row in self._integer_rows(asked):
+                rows[wanted[label]] = row
             return rows
-        import pandas as pd
-
-        targets = np.empty(len(labels), dtype=object)
-        targets[:] = list(labels)
-        index, wanted_index = (pd.Index(array, dtype=object, tupleize_cols=False) for array in (self._labels, targets))
-        rows[:] = index.get_indexer(wanted_index)
+        for row, label in enumerate(self._labels.tolist()):
+            place = wanted.get(identity(label))
+            if place is not None:
+                rows[place] = row
         return rows
 
+    def _integer_rows(self, asked: list[int]) -> Iterator[tuple[int, int]]:
+        """Pairs of label and row, of those that have one."""
+        if self._labels is None:
+            yield from ((label, label) for label in asked if 0 <= label < len(self.counts))
+            return
+        rows = np.flatnonzero(np.isin(self._labels, np.array(asked, dtype=np.int64)))
+        yield from zip(self._labels[rows].tolist(), rows.tolist(), strict=True)
 
-def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The permutation that sorts labels by a rule that looks at each label alone, never at the data around it.
 
-    Real numbers come first, by value; then everything else by its text, and equal texts by the name of their type.
+class _Range:
+    """Names of a domain that is a range of integers."""
 
-    >>> label_order(np.array(["b", 10, "a", 9], dtype=object)).tolist()
-    [3, 1, 2, 0]
-    """
-    if labels.dtype.kind in "iu":
-        order: np.ndarray[Any, Any] = np.argsort(labels, kind="stable")
-        return order
-    if all(type(label) is str for label in labels):  # distinct, so texts alone decide
-        return np.array(sorted(range(len(labels)), key=labels.tolist().__getitem__), dtype=np.int64)
-    keys = [
-        (0, label, "", "") if isinstance(label, numbers.Real) else (1, 0, str(label), type(label).__name__)
-        for label in labels
-    ]
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+    def __init__(self, domain: range) -> None:
+        self.domain = domain
+
+    def __call__(self, index: int) -> int:
+        return self.domain[index]
+
+    def __contains__(self, label: Any) -> bool:
+        return type(label) is int and label in self.domain
+
+
+def _within(
+    rows: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], domain: Any
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], _Range | None]:
+    """Rows and counts of the public labels, and the names of labels that have no row, where not all are listed."""
+    if isinstance(domain, range):
+        names = _Range(domain)
+        validate.count(domain_size=len(domain), at_least=0)
+        kept = np.array([label in names for label in rows.tolist()], dtype=bool)
+        return rows[kept], counts[kept], names
+    public = as_labels(domain)
+    place = {identity(label): row for row, label in enumerate(public.tolist())}
+    places = np.array([place.get(identity(label), -1) for label in rows.tolist()], dtype=np.int64)
+    whole = np.zeros(len(public), dtype=np.int64)
+    whole[places[places >= 0]] = counts[places >= 0]
+    return public, whole, None
+
+
+def _unlisted(
+    size: int | None, absent_label: Callable[[int], Any] | None, *, kind: str, rows: int, numbered: bool
+) -> tuple[int, Callable[[int], Any] | None]:
+    """The size of the domain, and how labels without a row are named."""
+    if absent_label is not None and not callable(absent_label):
+        raise InvalidParameter("absent_label must be a function from index to label")
+    if size is None:
+        if absent_label is not None and not numbered:
+            raise InvalidParameter("domain_size must be given with absent_label")
+        return rows, None
+    if kind == "private":
+        raise InvalidParameter("domain_size is known only for a public domain")
+    if absent_label is None and not numbered:
+        raise InvalidParameter("domain_size: labels without a row need names; give domain=labels, or absent_label")
+    size = validate.count(domain_size=size, at_least=0)
+    if size < rows:  # how many rows there are may be private
+        raise InvalidParameter("domain_size must be at least the number of rows")
+    if size > LARGEST_DOMAIN:
+        raise InvalidParameter(f"domain_size must be at most 2^62, got {size}")
+    return size, None if numbered else absent_label
 
 
 def descending(values: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
@@ -250,9 +369,16 @@ def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
     return limit
 
 
+def _one_by_one(counts: Any) -> np.ndarray[Any, Any]:
+    """Counts as an array in which no integer was rounded because another count is a float."""
+    array = np.asarray(counts)
+    mixed = array.dtype.kind == "f" and isinstance(counts, list | tuple)
+    return np.asarray(counts, dtype=object) if mixed else array
+
+
 def _whole_counts(counts: Any) -> np.ndarray[Any, Any]:
     """Counts as int64, refusing whatever is not a whole number in [0, 2^62)."""
-    array = np.asarray(counts)
+    array = _one_by_one(counts)
     if array.ndim != 1:
         raise InvalidParameter(f"counts must be one-dimensional, got {array.ndim} dimensions")
     if array.dtype == object:
@@ -270,7 +396,7 @@ def _whole_counts(counts: Any) -> np.ndarray[Any, Any]:
         raise InvalidParameter("counts must be at least 0: a count is negative")
     if array.max() >= LARGEST_COUNT:
         raise InvalidParameter("counts must be below 2^62")
-    return array.astype(np.int64, copy=array.dtype != np.int64)
+    return array.astype(np.int64)
 
 
 def _from_objects(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -290,28 +416,3 @@ def _from_objects(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if not integral:
         raise InvalidParameter("counts must be whole numbers: a count is fractional")
     return np.array([max(int(value), -1) for value in array], dtype=np.int64)
-
-
-def _distinct_labels(labels: Any, n: int) -> np.ndarray[Any, Any]:
-    """Labels as an array of integers or objects, refusing missing or repeated ones."""
-    import pandas as pd
-
-    if isinstance(labels, str | bytes):
-        raise InvalidParameter("labels must be a sequence of labels, not one text")
-    try:
-        index = pd.Index(labels, tupleize_cols=False)
-    except TypeError:
-        raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}") from None
-    if len(index) != n:
-        raise InvalidParameter("labels and counts must have the same length")
-    if index.hasnans:
-        raise InvalidParameter("labels must not be missing")
-    if index.dtype == object and index.inferred_type != "string":
-        try:
-            set(index)
-        except TypeError:
-            raise InvalidParameter("labels must be hashable") from None
-    if not index.is_unique:
-        raise InvalidParameter("labels must be distinct: a label is repeated")
-    array: np.ndarray[Any, Any] = index.to_numpy()
-    return array if array.dtype.kind in "iu" else array.astype(object)

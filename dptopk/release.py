@@ -14,6 +14,7 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import Measurement, interval_table
+from dptopk.labels import from_plain, label_text, to_plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ class Release:
 
     def made_on(self, histogram: Histogram) -> bool:
         """Whether this answer was drawn from that very Histogram object."""
-        return self.source is not None and self.source is histogram.identity
+        return self.source is not None and self.source == histogram.identity
 
     @classmethod
     def drawn(
@@ -187,7 +188,7 @@ class Release:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded, note."""
         rows: list[dict[str, Any]] = [
-            {"rank": rank, "label": _plain(label)} for rank, label in enumerate(self.labels, start=1)
+            {"rank": rank, "label": to_plain(label)} for rank, label in enumerate(self.labels, start=1)
         ]
         if self.counts is not None:
             for row, count in zip(rows, self.counts, strict=True):
@@ -213,7 +214,7 @@ class Release:
         rows, sensitivity = plain["rows"], dict(plain["sensitivity"])
         sensitivity.pop("name")
         return cls(
-            labels=tuple(row["label"] for row in rows),
+            labels=tuple(from_plain(row["label"]) for row in rows),
             counts=np.array([row["count"] for row in rows]) if rows and "count" in rows[0] else None,
             charge=Charge.parse(plain["charge"]),
             mechanism=plain["mechanism"],
@@ -227,13 +228,20 @@ class Release:
         )
 
     def to_arrow(self) -> Any:
-        """The table as a pyarrow.Table; its schema metadata carries the charge."""
+        """The table as a pyarrow.Table; its schema metadata carries the charge.
+
+        Labels of one type that Arrow knows keep it; others become text.
+        """
         import pyarrow as pa
 
         rows = self.table
-        if len({type(label) for label in self.labels}) > 1:  # a column has one type: mixed labels become text
-            rows["label"] = rows["label"].map(str)
-        table = pa.Table.from_pandas(rows, preserve_index=False)
+        try:
+            column = pa.array(self.labels) if len({type(label) for label in self.labels}) == 1 else None
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # of a type or size that Arrow does not hold
+            column = None
+        if column is None:  # a column has one type: mixed labels become text
+            column = pa.array([label_text(label) for label in self.labels], pa.string())
+        table = pa.Table.from_pandas(rows.drop(columns="label"), preserve_index=False).add_column(1, "label", column)
         metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
         return table.replace_schema_metadata(metadata)
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity, label_order
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.labels import label_order
 
 SECRET = "secret-label-4711"  # noqa: S105 - a label
 
@@ -52,6 +53,30 @@ def test_whole_numbers_of_any_type_are_taken(counts):
     assert histogram.labels.tolist() == ["a", "b", "c"]
 
 
+def test_a_histogram_keeps_what_it_was_made_of():
+    counts, labels = np.array([3, 1]), np.array([7, 8])
+    histogram = Histogram(labels, counts)
+    counts[0], labels[0] = -99, 99
+    assert (histogram.counts.tolist(), histogram.labels.tolist()) == ([3, 1], [7, 8])
+    for array in (histogram.counts, histogram.labels):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 5
+    for name in ("sensitivity", "counts", "domain", "anything"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(histogram, name, Sensitivity())
+    assert Histogram(["a", "b"], [2**53 + 1, 2.0]).counts.tolist() == [2**53 + 1, 2]
+
+
+def test_a_wider_claim_about_the_same_rows():
+    histogram = Histogram(["a"], [3], sensitivity=Sensitivity(linf=2, l0=3))
+    wider = histogram.with_sensitivity(Sensitivity(linf=5))
+    assert wider.sensitivity == Sensitivity(linf=5)
+    assert (wider.identity, histogram.sensitivity.linf) == (histogram.identity, 2)
+    for narrower in (Sensitivity(linf=1), Sensitivity(linf=2, l0=2), Sensitivity(2, 3, "replace_one")):
+        with pytest.raises(InvalidParameter, match="sensitivity"):
+            histogram.with_sensitivity(narrower)
+
+
 def test_no_labels_means_a_public_domain_of_integers():
     histogram = Histogram(None, [5, 6], domain_size=10**12)
     assert histogram.domain == "public"
@@ -61,10 +86,20 @@ def test_no_labels_means_a_public_domain_of_integers():
     assert histogram.positions([1, 7, 0]).tolist() == [1, -1, 0]
 
 
-def test_absent_labels_have_names():
-    named = Histogram(["a"], [1], domain="public", domain_size=3, absent_label=lambda i: f"label {i}")
-    assert [named.label_at(i) for i in range(3)] == ["a", "label 0", "label 1"]
-    assert Histogram(["a"], [1], domain="public", domain_size=2).label_at(1) == "absent[0]"
+def test_a_domain_that_is_not_listed_is_named_as_a_whole():
+    named = Histogram(["b"], [1], domain="public", domain_size=3, absent_label="abc".__getitem__)
+    assert not named.listed
+    labels, counts = named.whole()
+    assert (labels.tolist(), counts.tolist()) == (["a", "b", "c"], [0, 1, 0])
+
+
+def test_public_labels_are_the_rows():
+    histogram = Histogram(["b", "stray"], [7, 9], domain=["a", "b"])
+    assert (histogram.domain, histogram.labels.tolist(), histogram.counts.tolist()) == ("public", ["a", "b"], [0, 7])
+    huge = Histogram([7, 1.0, -3], [5, 4, 3], domain=range(10**15))
+    assert (huge.labels.tolist(), huge.counts.tolist(), huge.domain_size) == ([7], [5], 10**15)
+    assert not huge.outside([9])
+    assert huge.outside([9, 10**15])
 
 
 @pytest.mark.parametrize(
@@ -75,6 +110,12 @@ def test_absent_labels_have_names():
         ({"domain": "public", "domain_size": 1}, "domain_size"),
         ({"domain": "public", "domain_size": 2.5}, "domain_size"),
         ({"domain": "public", "absent_label": "x"}, "absent_label"),
+        ({"domain": "public", "domain_size": 5}, "absent_label"),
+        ({"domain": "public", "absent_label": str}, "domain_size"),
+        ({"domain": "public", "domain_size": 2**62 + 1, "absent_label": str}, "domain_size"),
+        ({"domain": ["a"], "domain_size": 5}, "domain"),
+        ({"domain": ["a"], "complete": False}, "domain"),
+        ({"domain": ["a", "a"]}, "distinct"),
         ({"sensitivity": 1}, "sensitivity"),
     ],
 )

@@ -13,6 +13,8 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.intervals import CountNoise, Measurement
+from dptopk.labels import identity, listed
+from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.release import Release
 
 __all__ = [
@@ -136,40 +138,51 @@ def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, 
     if isinstance(labels, Release):
         made_here, names = labels.made_on(histogram), list(labels.labels)
     else:
-        made_here, names = False, _listed(labels)
+        made_here, names = False, listed(labels)
     if not histogram.complete and not made_here:
         raise InvalidParameter("labels: on an incomplete histogram they must be a Release made on that very histogram")
-    positions = histogram.positions(names)
-    if histogram.domain == "public" and histogram.absent == 0 and (positions < 0).any():
+    if histogram.outside(names):
         raise InvalidParameter("labels: one of them is not in the public domain")
-    counts = np.where(positions >= 0, histogram.counts[positions], 0) if len(histogram) else np.zeros_like(positions)
-    return Rows(_as_objects(names), counts)
-
-
-def _listed(labels: Any) -> list[Any]:
-    """Labels as a list; one text, a number and the like are refused."""
-    if isinstance(labels, str | bytes):
-        raise InvalidParameter("labels must be a sequence of labels, not one text")
-    try:
-        return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    except TypeError:
-        raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}") from None
+    return Rows(np.fromiter(names, dtype=object, count=len(names)), histogram.count_of(names))
 
 
 def _whole_domain(histogram: Histogram) -> Rows:
     if histogram.domain_size > LARGEST_LISTING:
         raise InvalidParameter(f"domain_size={histogram.domain_size} is too large to count every label; give labels=")
-    if not histogram.absent:
-        return Rows(histogram.labels, histogram.counts)
-    counts = np.concatenate([histogram.counts, np.zeros(histogram.absent, dtype=np.int64)])
-    labels = _as_objects([histogram.label_at(index) for index in range(histogram.domain_size)])
-    return Rows(labels, counts)
+    return Rows(*histogram.whole())
 
 
-def _as_objects(names: Sequence[Any]) -> np.ndarray[Any, Any]:
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array
+def drawn_labels(histogram: Histogram, indices: np.ndarray[Any, Any], bits: Bits) -> tuple[Any, ...]:
+    """The labels of drawn indices, all different; from n on, each index stands for some label without a row.
+
+    Labels without a row are exchangeable: given which of the draws they are, each is uniform among those not drawn
+    before. Where they are not numbered it is drawn here, from the whole domain, until it is one that has no row; so
+    its name says nothing about which labels have one, but that it has none.
+
+    Raises:
+        InvalidParameter: when the histogram's absent_label does not name what it promised to name.
+    """
+    rows = len(histogram)
+    if histogram.listed:
+        return tuple(histogram.label_at(index) for index in indices.tolist())
+    missing = int((indices >= rows).sum())
+    names = iter(_unlisted(histogram, missing, bits) if missing else ())
+    return tuple(histogram.label_at(index) if index < rows else next(names) for index in indices.tolist())
+
+
+def _unlisted(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
+    names: list[Any] = []
+    taken = set(map(identity, histogram.labels.tolist()))
+    # In a domain that is as it was promised, all tries fail with a probability below e^-100.
+    tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
+    while len(names) < size:
+        name = histogram.named(int(bits.below(histogram.domain_size, 1)[0]))
+        if identity(name) not in taken:
+            taken.add(identity(name))
+            names.append(name)
+        elif (tries := tries - 1) < 0:
+            raise InvalidParameter("absent_label must name domain_size different labels, those of the rows among them")
+    return names
 
 
 class CountingMechanism:
@@ -239,8 +252,6 @@ class CountingMechanism:
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
-        from dptopk.mechanisms.random import random_bits
-
         noisy: np.ndarray[Any, Any] = rows.counts + self.noise(sensitivity, len(rows), random_bits(rng))
         return noisy
 

@@ -40,18 +40,19 @@ def precise(digits: int) -> Iterator[None]:
 
 
 def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:
-    """Return for each x = numerator/denominator >= 0 an integer within 1 of 2**bits * e^{-x}.
+    """Return for each x = numerator/denominator >= 0 the integer nearest to 2**bits * e^{-x}, or its neighbour.
 
-    Three operations are rounded to a relative 10**-digits each; the quotient's error enters e^{-x} as at most
-    x e^{-x} <= 1/e times that. Together they stay far below half a unit, and the final truncation costs less than one.
+    It is surely within 1: the numerator, the quotient, the exponential and the product are rounded to a relative
+    5 * 10**-digits each, where 10**digits > 2**bits * 10**7; errors of the exponent enter e^{-x} as at most
+    x e^{-x} <= 1/e times theirs. That is less than 2e-6 of a unit in all, and rounding to an integer adds half of one.
 
     >>> exp_units([0, 1], 1, 10)
     [1024, 376]
     """
     with precise(int(bits * 0.30103) + 8):
         divisor, scale = Decimal(denominator), Decimal(1 << bits)
-        nothing = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/4
-        return [int((-Decimal(n) / divisor).exp() * scale) if n < nothing else 0 for n in numerators]
+        nothing = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/2
+        return [round((-Decimal(n) / divisor).exp() * scale) if n < nothing else 0 for n in numerators]
 
 
 def below_exp(word: int, known: int, x: Fraction, bits: Bits) -> bool:

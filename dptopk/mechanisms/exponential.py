@@ -14,10 +14,13 @@ from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, known
+from dptopk.mechanisms.base import add_remove, drawn_labels, known
 from dptopk.release import Release
 
 __all__ = ["Exponential"]
+
+_LARGEST_UTILITY = 2**63 - 1
+_LARGEST_BESIDE_FLOATS = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,9 @@ class Exponential:
             raise InvalidParameter("histogram has no labels to choose from")
         self.charge(histogram.sensitivity)
         if utilities is not None:
-            self._checked(utilities, histogram.domain_size)
+            if not histogram.listed:
+                raise InvalidParameter("utilities: every label of the domain must be listed, or be a number")
+            _checked(utilities, histogram.domain_size)
         elif self.utility_range < histogram.sensitivity.linf:
             raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
 
@@ -75,9 +80,9 @@ class Exponential:
         Args:
             histogram: its labels are the choices; its counts are the utilities unless ``utilities`` are given.
             rng: a generator for tests and experiments (the release says so); None = a secure source.
-            utilities: real numbers, shape (domain_size,): one for each label, in the order of the rows. The law is
-                exact for these very floats; the caller vouches that the range of their changes, with the rounding
-                of whatever computed them, is at most ``utility_range``.
+            utilities: integers of 64 bits or floats, shape (domain_size,): one for each label, in the order of the
+                rows. The law is exact for these very numbers, none of which is rounded; the caller vouches that the
+                range of their changes, with the rounding of whatever computed them, is at most ``utility_range``.
 
         Raises:
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
@@ -91,27 +96,50 @@ class Exponential:
         bits = random_bits(rng)
         if utilities is not None:
             rate = Fraction(self.epsilon) / Fraction(self.utility_range)
-            chosen = exponential_choice(self._checked(utilities, histogram.domain_size), rate=rate, bits=bits)
+            chosen = np.array([exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)])
         else:
             epsilon = math.nextafter(self.epsilon / self.utility_range, 0.0)  # of one step of a count; rounded down
             drawn = gumbel_top_k(histogram.counts, 1, epsilon=epsilon, linf=1, bits=bits, absent=histogram.absent)
-            chosen = int(drawn.indices[0])
+            chosen = drawn.indices
         return Release.drawn(
             histogram,
             rng,
-            labels=(histogram.label_at(chosen),),
+            labels=drawn_labels(histogram, chosen, bits),
             charge=charge,
             mechanism=self,
         )
 
-    @staticmethod
-    def _checked(utilities: Sequence[float] | np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-        try:
-            values = np.asarray(utilities, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):  # whose messages quote the value
-            raise InvalidParameter("utilities must be real numbers") from None
-        if values.shape != (size,):
-            raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
-        if not np.isfinite(values).all():
+
+def _checked(utilities: Any, size: int) -> np.ndarray[Any, Any]:
+    """Utilities as they are: int64 where all are integers, else float64, never an integer rounded to a float.
+
+    Raises:
+        InvalidParameter: naming what does not fit, never a value.
+    """
+    given = np.asarray(utilities if hasattr(utilities, "dtype") else np.array(utilities, dtype=object))
+    if given.dtype == object:
+        given = _from_objects(given)
+    if given.shape != (size,):
+        raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
+    if given.dtype.kind not in "iuf" or given.dtype.itemsize > 8:
+        raise InvalidParameter(f"utilities must be integers or floats of at most 64 bits, got {given.dtype}")
+    if given.dtype.kind == "f":
+        if not np.isfinite(given).all():
             raise InvalidParameter("utilities must be finite: one is NaN or infinite")
-        return values
+        return given.astype(np.float64)
+    if given.size and given.max() > _LARGEST_UTILITY:
+        raise InvalidParameter("utilities must fit 64-bit signed integers")
+    return given.astype(np.int64)
+
+
+def _from_objects(given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values = [value.item() if isinstance(value, np.generic) else value for value in given.ravel().tolist()]
+    if not all(type(value) in {int, float, bool} for value in values):
+        raise InvalidParameter("utilities must be real numbers, integers or floats")
+    if float not in map(type, values):
+        if not all(-_LARGEST_UTILITY <= value <= _LARGEST_UTILITY for value in values):
+            raise InvalidParameter("utilities must fit 64-bit signed integers")
+        return np.array(values, dtype=np.int64).reshape(given.shape)
+    if any(abs(value) > _LARGEST_BESIDE_FLOATS for value in values if type(value) is not float):
+        raise InvalidParameter("utilities: an integer beside floats must be one that a float can hold: at most 2^53")
+    return np.array(values, dtype=np.float64).reshape(given.shape)

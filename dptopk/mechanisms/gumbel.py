@@ -12,7 +12,7 @@ from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, known
+from dptopk.mechanisms.base import add_remove, drawn_labels, known
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release import Release
 
@@ -66,18 +66,19 @@ class KnownGumbel:
         self.check(histogram)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
+        bits = random_bits(rng)
         chosen = gumbel_top_k(
             histogram.counts,
             self.k,
             epsilon=self.epsilon,
             linf=sensitivity.linf,
-            bits=random_bits(rng),
+            bits=bits,
             absent=histogram.absent,
         )
         return Release.drawn(
             histogram,
             rng,
-            labels=tuple(histogram.label_at(int(index)) for index in chosen.indices),
+            labels=drawn_labels(histogram, chosen.indices, bits),
             charge=charge,
             mechanism=self,
         )

@@ -44,6 +44,17 @@ def test_exponentials_are_within_one_unit(bits):
             assert abs(units - mpmath.exp(-mp(x)) * mpmath.mpf(2) ** bits) <= 1
 
 
+def test_exponentials_are_within_one_unit_next_to_an_integer():
+    """At 2^b e^{-x} just above an integer, truncation would err by more than one."""
+    bits, near = 32, np.random.default_rng(1).integers(1 << 31, 1 << 32, 1000)
+    for units in [2213175150, *near.tolist()]:
+        with mpmath.workdps(60):
+            x = Fraction(str(-mpmath.log((mpmath.mpf(units) + mpmath.mpf(10) ** -9) / 2**bits)))
+        (found,) = exp_units([x.numerator], x.denominator, bits)
+        with mpmath.workdps(60):
+            assert abs(found - mpmath.exp(-mp(x)) * 2**bits) <= 1
+
+
 def test_exponentials_ignore_the_callers_decimal_context():
     expected = exp_units([1], 3, 300)
     with decimal.localcontext(prec=3, rounding=decimal.ROUND_UP):

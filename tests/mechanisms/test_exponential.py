@@ -1,6 +1,7 @@
 """The exponential mechanism: its law, real utilities on the grid, refusals."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -81,3 +82,28 @@ def test_bad_parameters(bad):
 def test_unlikely_labels_are_left_alone():
     chosen = {MECHANISM.release(ABC, np.random.default_rng(i), utilities=[0, 200, -1e9]).labels for i in range(20)}
     assert chosen == {("b",)}
+
+
+@pytest.mark.parametrize(
+    "utilities", [[2**60 + 129, 2**60 + 128], np.array([2**60 + 129, 2**60 + 128])], ids=["list", "array"]
+)
+def test_integer_utilities_are_not_rounded(utilities):
+    """As floats they would be 256 apart, and the first would always be drawn."""
+    mechanism, pair = Exponential(epsilon=0.1, utility_range=1.0), Histogram(["x", "y"], [0, 0], domain="public")
+    rng = np.random.default_rng(3)
+    first = sum(mechanism.release(pair, rng, utilities=utilities).labels == ("x",) for _ in range(400))
+    assert abs(first / 400 - 1 / (1 + math.exp(-0.1))) < 0.1
+
+
+@pytest.mark.parametrize(
+    "utilities",
+    [
+        [2**63, 0], [2**60, 0.5], np.array([2**63, 0], dtype=np.uint64), np.array([1, 2], dtype=np.longdouble),
+        np.array([1, 2], dtype=complex), ["1", "2"], [Fraction(1, 3), 0.5], [1.0, math.nan],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_utilities_that_would_be_rounded_are_refused_before_the_draw(utilities):
+    pair = Histogram(["x", "y"], [0, 0], domain="public")
+    with pytest.raises(InvalidParameter, match="utilities"):
+        MECHANISM.check(pair, utilities=utilities)

@@ -1,13 +1,24 @@
 """KnownGumbel, KnownLaplace and KnownGaussian: charges, refusals, order of rows."""
 
+import itertools
 import math
 import pickle
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import dptopk
-from dptopk import Charge, Histogram, InvalidParameter, KnownGaussian, KnownGumbel, KnownLaplace, Sensitivity
+from dptopk import (
+    Charge,
+    Exponential,
+    Histogram,
+    InvalidParameter,
+    KnownGaussian,
+    KnownGumbel,
+    KnownLaplace,
+    Sensitivity,
+)
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, PureDP
 
 PUBLIC = Histogram(["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2))
@@ -93,14 +104,42 @@ def test_k_may_not_exceed_a_public_domain():
 
 
 def test_unlisted_labels_of_a_public_domain_take_part():
-    histogram = Histogram(["a"], [0], domain="public", domain_size=3, absent_label=lambda i: f"new{i}")
-    release = KnownGumbel(k=3, epsilon=1.0).release(histogram, seeded())
-    assert sorted(release.labels) == ["a", "new0", "new1"]
-    assert sorted(KnownLaplace(epsilon=1.0).release(histogram, seeded(), labels=["a"]).labels) == ["a"]
-    with_l0 = Histogram(["a"], [0], domain="public", domain_size=3, sensitivity=Sensitivity(l0=1))
-    assert len(KnownGaussian(sigma=1.0).release(with_l0, seeded())) == 3
+    unlisted = {
+        "domain": "public",
+        "domain_size": 3,
+        "absent_label": "abc".__getitem__,
+        "sensitivity": Sensitivity(l0=1),
+    }
+    histogram = Histogram(["b"], [0], **unlisted)
+    assert sorted(KnownGumbel(k=3, epsilon=1.0).release(histogram, seeded()).labels) == ["a", "b", "c"]
+    assert sorted(KnownLaplace(epsilon=1.0).release(histogram, seeded(), labels=["b"]).labels) == ["b"]
+    assert sorted(KnownGaussian(sigma=1.0).release(histogram, seeded()).labels) == ["a", "b", "c"]
     with pytest.raises(InvalidParameter, match="domain_size"):
-        KnownLaplace(epsilon=1.0).release(Histogram(["a"], [0], domain="public", domain_size=10**12))
+        KnownLaplace(epsilon=1.0).release(Histogram([5], [0], domain=range(10**12)))
+    assert KnownGumbel(k=2, epsilon=1.0).release(Histogram([5], [9], domain=range(10**12)), seeded()).labels[0] < 10**12
+
+
+@pytest.mark.parametrize("rows", [["a", "b", "c"], ["a", "b"], ["c"], []])
+def test_the_names_of_a_public_domain_do_not_tell_which_labels_have_a_row(rows):
+    """All counts 0: the law of the selection is uniform, whichever labels are rows."""
+    domain = {"domain": "public", "domain_size": 3, "absent_label": "abc".__getitem__}
+    histogram = Histogram(rows, [0] * len(rows), **domain)
+    rng = seeded()
+    drawn = [KnownGumbel(k=2, epsilon=1.0).release(histogram, rng).labels for _ in range(1200)]
+    seen = [drawn.count(pair) for pair in itertools.permutations("abc", 2)]
+    assert sum(seen) == 1200
+    assert stats.chisquare(seen).pvalue > 1e-3
+    chosen = [Exponential(epsilon=1.0, utility_range=1.0).release(histogram, rng).labels[0] for _ in range(300)]
+    assert stats.chisquare([chosen.count(label) for label in "abc"]).pvalue > 1e-3
+    assert sorted(KnownLaplace(epsilon=1.0).release(histogram, rng, labels=["zzz", "b"]).labels) == ["b", "zzz"]
+
+
+def test_an_unlisted_domain_that_breaks_its_promise_is_refused():
+    histogram = Histogram(["a"], [0], domain="public", domain_size=3, absent_label=lambda _: "a")
+    with pytest.raises(InvalidParameter, match="absent_label"):
+        KnownGumbel(k=2, epsilon=1.0).release(histogram, seeded())
+    with pytest.raises(InvalidParameter, match="utilities"):
+        Exponential(epsilon=1.0, utility_range=1.0).check(histogram, utilities=[1, 2, 3])
 
 
 @pytest.mark.parametrize("mechanism", COUNTING, ids=lambda m: type(m).__name__)
@@ -116,12 +155,10 @@ def test_rows_come_in_the_order_of_the_released_values(mechanism):
 def test_tied_values_of_listed_and_unlisted_labels_do_not_tell_which_are_listed():
     """With nearly no noise all values are 0 or 1; ties must follow the label, not whether it has a row."""
     mechanism = KnownLaplace(epsilon=200.0)
-    names = ["p", "m", "z", "a"]
     sensitivity = Sensitivity(l0=1)
     listed = Histogram(["z", "a", "m", "p"], [0, 0, 0, 0], domain="public", sensitivity=sensitivity)
-    unlisted = Histogram(
-        ["z"], [0], domain="public", domain_size=4, sensitivity=sensitivity, absent_label=lambda i: names[[0, 1, 3][i]]
-    )
+    names = {"domain_size": 4, "absent_label": "pmza".__getitem__}
+    unlisted = Histogram(["z"], [0], domain="public", sensitivity=sensitivity, **names)
     assert mechanism.release(listed).labels == mechanism.release(unlisted).labels == ("a", "m", "p", "z")
 
 

@@ -1,0 +1,155 @@
+"""Labels: each stays what it is, whatever labels of others stand beside it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from fractions import Fraction
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dptopk import Histogram, InvalidParameter, KnownLaplace, Release, Sensitivity, UnknownGumbel, UnknownLaplace
+from dptopk.labels import as_labels, from_plain, identity, label_order, label_text, listed, to_plain
+
+STAMP = pd.Timestamp("2020-01-01T00:00:00.000000001")
+NOON = dt.datetime(2020, 1, 1, 12)  # noqa: DTZ001 - a label without a zone
+KINDS = [
+    "the", "caf\u00e9", "\ud800", "", 7, -(2**63), 2**63, 2**80, True, 2.5, -0.0, 0.0, float("inf"), 1j, b"\xff",
+    (1, "a"), (1.0, "a"), ((), (None, b"")), frozenset({1, "1"}), Decimal("1.00"), Decimal(1), Fraction(1, 3),
+    dt.date(2020, 1, 1), NOON, NOON.replace(tzinfo=ZoneInfo("Europe/Berlin")), NOON.time(),
+    dt.timedelta(days=-1, microseconds=1), UUID(int=5), STAMP, pd.Timestamp("2020-01-01", tz="Asia/Tokyo"),
+    pd.Timedelta(5, "ns"), np.datetime64("2020-01-01", "ns"), np.datetime64("2020-01-01", "D"), np.timedelta64(3, "h"),
+]  # fmt: skip
+
+
+class Odd:
+    """A label of the caller's own type, without a text."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def same(left, right):
+    return type(left) is type(right) and identity(left) == identity(right)
+
+
+@pytest.mark.parametrize("label", KINDS, ids=range(len(KINDS)))
+def test_a_label_survives_json(label):
+    text = json.dumps(to_plain(label), ensure_ascii=False)
+    again = from_plain(json.loads(text.encode("utf-8")))
+    if isinstance(label, dt.datetime) and label.tzinfo:  # the zone becomes its offset
+        assert again == label
+        assert again.utcoffset() == label.utcoffset()
+    else:
+        assert same(again, label)
+    label_text(label).encode()
+
+
+def test_an_integer_too_long_to_be_printed():
+    label = 10**5000
+    assert from_plain(json.loads(json.dumps(to_plain(label)))) == label
+    assert Histogram([label, 1], [2, 2]).top_rows(2).tolist() == [1, 0]
+    assert label_text((label,)).startswith('{"tuple"')
+
+
+def test_a_label_of_an_unknown_type_becomes_its_text():
+    assert from_plain(json.loads(json.dumps(to_plain(range(3))))) == "range(0, 3)"
+    assert from_plain(to_plain(Odd())) == ""
+    assert "Odd" in label_text(Odd())
+    for bad in ({}, {"no such tag": 1}, {"int": "1", "float": "1"}):
+        with pytest.raises(InvalidParameter, match="label"):
+            from_plain(bad)
+
+
+def test_all_kinds_are_different_labels_side_by_side():
+    array = as_labels(KINDS)
+    assert all(kept is given for kept, given in zip(array.tolist(), KINDS, strict=True))
+    order = label_order(array)
+    assert sorted(order.tolist()) == list(range(len(KINDS)))
+    backwards = label_order(array[::-1])
+    assert [id(array[i]) for i in order] == [id(array[::-1][i]) for i in backwards]
+    histogram = Histogram(KINDS, range(len(KINDS)))
+    assert histogram.count_of(KINDS[::-1]).tolist() == list(range(len(KINDS)))[::-1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([2**53 + 1, 2**53, 0.5], [2**53 + 1, 2**53, 0.5]),
+        ([1, 1.0, True], [1, 1.0, True]),
+        ([(1, 2), (3, 4)], [(1, 2), (3, 4)]),
+        (np.array([3, 1], dtype=np.uint8), [3, 1]),
+        (np.array([2**64 - 1, 1], dtype=np.uint64), [2**64 - 1, 1]),
+        (np.array(["b", "a"]), ["b", "a"]),
+        (np.array([1.0, 2.5]), [1.0, 2.5]),
+        ([np.int64(3), np.str_("x"), np.float64(2.0)], [3, "x", 2.0]),
+        (np.array(["2020-01-01"], dtype="datetime64[ns]"), [np.datetime64("2020-01-01", "ns")]),
+        (pd.Series([1, 2]), [1, 2]),
+        (pd.Series([1, 2], dtype="Int64"), [1, 2]),
+        (pd.Series(["a", "b"], dtype="category"), ["a", "b"]),
+        (pd.Series([STAMP]), [STAMP]),
+        (pd.MultiIndex.from_tuples([(1, "a"), (2, "b")]), [(1, "a"), (2, "b")]),
+        (pl.Series(["a", "b"]), ["a", "b"]),
+        (pa.array([1, 2]), [1, 2]),
+        (iter("ab"), ["a", "b"]),
+    ],
+    ids=str,
+)
+def test_labels_are_kept_as_they_are_given(labels, expected):
+    kept = as_labels(labels).tolist()
+    assert len(kept) == len(expected)
+    assert all(same(*pair) for pair in zip(kept, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "labels", [{"a": 1}, {"a"}, pd.DataFrame({"a": [1]}), pl.DataFrame({"a": [1]}), pa.table({"a": [1]}), np.eye(2), 7]
+)
+def test_what_is_no_sequence_of_labels_is_refused(labels):
+    with pytest.raises(InvalidParameter, match="sequence"):
+        listed(labels)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT"), Decimal("nan")], ids=str)
+def test_missing_labels_are_refused(missing):
+    with pytest.raises(InvalidParameter, match="missing"):
+        as_labels(["a", missing])
+
+
+TAKEN = st.one_of(
+    st.integers(-3, 3), st.floats(-3, 3).map(lambda x: round(x, 1)), st.booleans(), st.sampled_from(KINDS),
+    st.integers(2**53, 2**53 + 2), st.floats(2**53, 2**53 + 4), st.tuples(st.integers(0, 1), st.booleans()),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TAKEN, min_size=1, max_size=5, unique_by=identity), TAKEN)
+def test_one_users_label_leaves_all_others_as_they_are(labels, other):
+    """With the same noise, what is released about the others is the same: values, types, counts."""
+    if identity(other) in map(identity, labels):
+        return
+    counts = [1000 + 10 * place for place in range(len(labels))]
+    options = {"sensitivity": Sensitivity(l0=1)}
+    without, beside = Histogram(labels, counts, **options), Histogram([other, *labels], [1, *counts], **options)
+    for mechanism in (
+        UnknownLaplace(d_bar=4, epsilon=50.0, delta=1e-9),
+        UnknownGumbel(k=4, d_bar=6, epsilon=50.0, delta=1e-9),
+    ):
+        first, second = (mechanism.release(histogram, np.random.default_rng(1)) for histogram in (without, beside))
+        assert list(map(identity, first.labels)) == list(map(identity, second.labels))
+        for release in (first, second):
+            json.dumps(release.to_dict(), ensure_ascii=False).encode()
+            again = Release.from_dict(json.loads(json.dumps(release.to_dict())))
+            assert len(again.labels) == len(release.labels)
+            assert release.to_arrow().num_rows == len(release)
+    asked = KnownLaplace(epsilon=50.0)
+    rng, again = np.random.default_rng(1), np.random.default_rng(1)
+    left, right = asked.release(without, rng, labels=labels), asked.release(beside, again, labels=labels)
+    assert left.counts.tolist() == right.counts.tolist()
