@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Charge as Charge,
         Cost as Cost,
         DiscreteGaussianDP as DiscreteGaussianDP,
+        DiscreteLaplaceDP as DiscreteLaplaceDP,
         GaussianDP as GaussianDP,
         MultiDP as MultiDP,
         PureDP as PureDP,

@@ -22,6 +22,7 @@ __all__ = [
     "BoundedRange",
     "Cost",
     "DiscreteGaussianDP",
+    "DiscreteLaplaceDP",
     "GaussianDP",
     "MultiDP",
     "PureDP",
@@ -129,6 +130,24 @@ class DiscreteGaussianDP(Cost):
 
 
 @dataclass(frozen=True, slots=True)
+class DiscreteLaplaceDP(Cost):
+    """The discrete Laplace law P[n] ∝ e^{-|n|/scale} on the integers, moved by an integer of at most ``shift``.
+
+    A mechanism may charge one for each group of values that its noise is added to when one user moves the values of
+    the group by integers whose absolute values add up to at most ``shift`` (docs/discrete-laplace.md). It implies
+    (shift/scale)-DP and costs less; with shift = 1 it is PureDP(1/scale).
+    """
+
+    symbol: ClassVar[str] = "DLap"
+    spellings: ClassVar[tuple[str, ...]] = ("discretelaplace", "laplace")
+    scale: float
+    shift: int
+
+    def __post_init__(self) -> None:
+        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.count(shift=self.shift))
+
+
+@dataclass(frozen=True, slots=True)
 class ApproxDP(Cost):
     """(ε, δ)-differential privacy, 0 <= ε < inf, 0 <= δ < 1 (not both 0)."""
 
@@ -169,5 +188,5 @@ class MultiDP(Cost):
 
 # In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
 COST_TYPES: tuple[type[Cost], ...] = (
-    PureDP, BoundedRange, ApproxDP, MultiDP, GaussianDP, DiscreteGaussianDP, ZCDP, CDP,
+    PureDP, BoundedRange, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP, ZCDP, CDP,
 )  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.costs import Charge, PureDP
+from dptopk.costs import Charge, Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import CountNoise, Measurement
@@ -32,12 +33,13 @@ __all__ = ["KnownLaplace", "UnknownLaplace"]
 class KnownLaplace(CountingMechanism):
     """Every count + discrete Laplace noise, P[n] ∝ exp(-epsilon |n| / linf).
 
-    Charge: min(l0, labels) × PureDP(epsilon). Neighbours: add or remove one user.
+    Charge: min(l0, labels) × the law of the noise: PureDP(epsilon) for linf = 1, else DiscreteLaplaceDP(linf/epsilon,
+    linf), which is less. Neighbours: add or remove one user.
 
     Args:
         epsilon: ε of each count, not of all.
 
-    Source: Cesar-Rogers 2022, Lemma 6.2, with integer noise.
+    Source: Cesar-Rogers 2022, Lemma 6.2, with integer noise; docs/discrete-laplace.md.
 
     >>> print(KnownLaplace(epsilon=0.1).charge(Sensitivity(l0=3)))
     3*DP(0.1)
@@ -49,12 +51,13 @@ class KnownLaplace(CountingMechanism):
         validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """min(l0, labels) × DP(ε), exact.
+        """min(l0, labels) × the noise's own pair, exact.
 
         Raises:
             InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not given.
         """
-        return Charge({PureDP(self.epsilon): copies(add_remove(sensitivity), labels)})
+        touched = copies(add_remove(sensitivity), labels)
+        return Charge({laplace_cost(self.epsilon, sensitivity): touched})
 
     def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Laplace noise, int64, shape (size,)."""
@@ -74,7 +77,8 @@ class KnownLaplace(CountingMechanism):
 class UnknownLaplace(ThresholdedMechanism):
     """The d_bar largest counts + discrete Laplace noise, released if above h_(d_bar+1) + linf + c + the same noise.
 
-    Charge: min(l0, d_bar + 1) × PureDP(epsilon) + δ; with l0=None that is d_bar + 1. Neighbours: add or remove a user.
+    Charge: min(l0, d_bar + 1) × the law of the noise, as KnownLaplace, + δ; with l0=None that is d_bar + 1. Neighbours:
+    add or remove a user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
@@ -102,9 +106,10 @@ class UnknownLaplace(ThresholdedMechanism):
         )
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
-        """min(l0, d_bar + 1) × DP(ε) + δ; at most d_bar counts are released whatever ``labels``."""
+        """min(l0, d_bar + 1) × the noise's own pair + δ; at most d_bar counts are released whatever ``labels``."""
         self.threshold_offset(sensitivity)
-        return Charge({PureDP(self.epsilon): moving_slots(sensitivity, self.d_bar)}, delta=self.delta)
+        cost = laplace_cost(self.epsilon, sensitivity)
+        return Charge({cost: moving_slots(sensitivity, self.d_bar)}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above the noisy floor a noisy count must be to be released: linf + c."""
@@ -144,6 +149,23 @@ def rate(epsilon: float, sensitivity: Sensitivity) -> float:
     if quotient * LARGEST_SCALE < 1:
         raise InvalidParameter(f"epsilon={epsilon} is too small: noise of scale linf/epsilon exceeds 2^48")
     return quotient
+
+
+def laplace_cost(epsilon: float, sensitivity: Sensitivity) -> Cost:
+    """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by linf.
+
+    The same for several that move by linf in sum: docs/discrete-laplace.md, "A split move". The scale linf/epsilon is
+    rounded down, which is the safe side.
+
+    Raises:
+        InvalidParameter: when noise could leave the 64-bit integers.
+    """
+    if sensitivity.linf == 1:
+        return PureDP(epsilon)
+    rate(epsilon, sensitivity)
+    exact = sensitivity.linf / Fraction(epsilon)
+    scale = float(exact)
+    return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), sensitivity.linf)
 
 
 def _noise(epsilon: float, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:

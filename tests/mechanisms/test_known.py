@@ -19,7 +19,7 @@ from dptopk import (
     KnownLaplace,
     Sensitivity,
 )
-from dptopk.costs import BoundedRange, DiscreteGaussianDP, PureDP
+from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 
 PUBLIC = Histogram(["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2))
 COUNTING = [KnownLaplace(epsilon=0.5), KnownGaussian(sigma=3.0)]
@@ -35,7 +35,10 @@ def test_charges_are_the_theorems_ones():
     sensitivity = Sensitivity(linf=3, l0=2)
     assert KnownGumbel(k=4, epsilon=0.1).charge(sensitivity) == Charge({BoundedRange(0.1): 4}, adaptive=True)
     assert KnownGumbel(k=1, epsilon=0.1).charge(sensitivity) == Charge({BoundedRange(0.1): 1})
-    assert KnownLaplace(epsilon=0.1).charge(sensitivity) == Charge({PureDP(0.1): 2})
+    assert KnownLaplace(epsilon=0.5).charge(sensitivity) == Charge({DiscreteLaplaceDP(6.0, 3): 2})
+    assert KnownLaplace(epsilon=0.1).charge(Sensitivity(l0=2)) == Charge({PureDP(0.1): 2})
+    ((noise, _),) = KnownLaplace(epsilon=0.1).charge(sensitivity)
+    assert 30 * (1 - 1e-15) <= noise.scale < 30  # 3 / 0.1 rounded down: the float 0.1 is larger than a tenth
     assert KnownGaussian(sigma=5.0).charge(sensitivity) == Charge({DiscreteGaussianDP(15.0, 3): 2})
 
 

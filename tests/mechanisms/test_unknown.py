@@ -17,7 +17,7 @@ from dptopk import (
     UnknownGumbel,
     UnknownLaplace,
 )
-from dptopk.costs import ZCDP, BoundedRange, DiscreteGaussianDP, PureDP
+from dptopk.costs import ZCDP, BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 from dptopk.mechanisms.thresholds import passing, slots
 
 GUMBEL = UnknownGumbel(k=2, d_bar=3, epsilon=1.0, delta=1e-6)
@@ -48,7 +48,8 @@ def test_charges_follow_the_slot_lemma(l0, special, moving):
         sensitivity = Sensitivity(linf=linf, l0=l0)
         zcdp = Charge({ZCDP(moving / 8): 1}, delta=1e-6)
         assert GUMBEL.charge(sensitivity) == Charge({BoundedRange(1.0): 2}, delta=1e-6, adaptive=True)
-        assert LAPLACE.charge(sensitivity) == Charge({PureDP(1.0): moving}, delta=1e-6)
+        noise = PureDP(1.0) if linf == 1 else DiscreteLaplaceDP(2.0, 2)
+        assert LAPLACE.charge(sensitivity) == Charge({noise: moving}, delta=1e-6)
         assert CUT.charge(sensitivity) == zcdp
         pairs = Charge({DiscreteGaussianDP(2.0, 1): moving}, delta=1e-6)
         assert GAUSSIAN.charge(sensitivity) == (pairs if linf == 1 else zcdp)

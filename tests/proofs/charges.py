@@ -6,13 +6,17 @@ import math
 
 import numpy as np
 
-from dptopk.costs import ZCDP, BoundedRange, DiscreteGaussianDP, PureDP
+from dptopk.costs import ZCDP, BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 
 
 def delta_of(charge, epsilon):
     """The smallest δ that the charge promises at ε (ZCDP: an upper bound on it); takes one kind of cost at a time."""
     if epsilon == math.inf:
-        return charge.delta if all(isinstance(cost, PureDP | BoundedRange) for cost in charge.costs) else math.nan
+        return (
+            charge.delta
+            if all(isinstance(cost, PureDP | BoundedRange | DiscreteLaplaceDP) for cost in charge.costs)
+            else math.nan
+        )
     if not charge.costs:
         return charge.delta
     ((cost, times),) = charge.costs.items()
@@ -59,6 +63,19 @@ def _discrete_gaussian(cost, times, epsilon):
     return float((total * np.maximum(-np.expm1(np.minimum(epsilon - loss, 0)), 0)).sum())
 
 
+def _discrete_laplace(cost, times, epsilon):
+    """The losses (|n - shift| - |n|)/scale of the noise n, listed for all copies."""
+    n = np.arange(-math.ceil(45 * cost.scale), math.ceil(45 * cost.scale) + cost.shift + 1)
+    mass = np.exp(-np.abs(n) / cost.scale)
+    mass /= mass.sum()
+    places = np.abs(n - cost.shift) - np.abs(n) + cost.shift
+    one, total = np.bincount(places, weights=mass), np.array([1.0])
+    for _ in range(times):
+        total = np.convolve(total, one)
+    loss = (np.arange(len(total)) - times * cost.shift) / cost.scale
+    return float((total * np.maximum(-np.expm1(np.minimum(epsilon - loss, 0)), 0)).sum())
+
+
 def _concentrated(cost, times, epsilon):
     """Canonne-Kamath-Steinke 2020, Proposition 12: the best order on a grid (any order gives a valid bound)."""
     order = 1 + np.geomspace(1e-3, 1e3, 4000)
@@ -70,5 +87,6 @@ ORACLES = {
     PureDP: _pure,
     BoundedRange: _bounded_range,
     DiscreteGaussianDP: _discrete_gaussian,
+    DiscreteLaplaceDP: _discrete_laplace,
     ZCDP: _concentrated,
 }

@@ -3,11 +3,13 @@
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dptopk import (
+    Charge,
     CountMLE,
     KnownGaussian,
     KnownLaplace,
@@ -69,8 +71,16 @@ KNOWN = [
 def test_known_domain(mechanism, world):
     found, bound = divergence(mechanism, world), promised(mechanism, world)
     assert np.nanmax(found - bound) <= TOLERANCE
-    if isinstance(mechanism, KnownGaussian) or world.sensitivity.linf == 1:
-        assert np.nanmax(np.abs(found - bound)) <= TOLERANCE  # attained
+    assert np.nanmax(np.abs(found - bound)) <= TOLERANCE  # attained
+
+
+@pytest.mark.parametrize("mechanism", [KnownLaplace(epsilon=1.0), KnownGaussian(sigma=1.0)], ids=str)
+def test_one_copy_or_one_unit_of_shift_too_few_is_caught(mechanism):
+    world = World(2, (0, 1, 2, 3), Sensitivity(linf=3, l0=2), "public")
+    ((cost, times),) = mechanism.charge(world.sensitivity).costs.items()
+    found = divergence(mechanism, world)[:-1]
+    for wrong in ({cost: times - 1}, {replace(cost, shift=cost.shift - 1): times}):
+        assert np.max(found - [delta_of(Charge(wrong), epsilon) for epsilon in EPSILONS[:-1]]) > 1e-3
 
 
 def fitted_law(mechanism, histogram, pmf, monkeypatch):

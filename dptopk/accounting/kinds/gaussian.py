@@ -61,7 +61,7 @@ register(
         covers=_covers,
         implied=gaussian_row(_zcdp, lambda cost: cost.mu),
         log_mgf=zcdp_log_mgf(_zcdp),
-        sources=lambda costs: [Gaussian(math.fsum(times * cost.mu * cost.mu for cost, times in costs.items()))],
+        sources=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
         family=lambda cost: (GaussianDP, cost.mu),
         dp_event=_event,
         pld=_pld,

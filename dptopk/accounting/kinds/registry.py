@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
 
 _MODULES = (
-    "pure_dp", "bounded_range", "approx_dp", "multi_dp", "gaussian", "discrete_gaussian", "zcdp", "cdp",
+    "pure_dp", "bounded_range", "approx_dp", "multi_dp", "discrete_laplace", "gaussian", "discrete_gaussian",
+    "zcdp", "cdp",
 )  # fmt: skip
 
 CostType = type[Any]
