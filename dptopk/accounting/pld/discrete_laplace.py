@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.lattice import Pairs, discrete_pair, product
-from dptopk.accounting.pld.loss_curve import EPS
 from dptopk.accounting.pld.sources import Grid, Source
 
 __all__ = ["discrete_laplace_log_mgf", "mean_loss"]
