@@ -11,10 +11,7 @@ import numpy as np
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import queries_affordable
-from dptopk.accounting.curves import Query
-from dptopk.accounting.setwise.optimum import SetwiseCurve
-from dptopk.accounting.setwise.recursion import Band, solve_in_order
-from dptopk.accounting.setwise.steps import common_grid
+from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 
@@ -70,18 +67,12 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     """
     if len(set(epsilons)) != len(epsilons):
         raise InvalidParameter(f"epsilons must be distinct, got {list(epsilons)}")
-    parts = tuple(epsilons)
-    ones = (1,) * len(parts)
-    order = SetwiseCurve(dict.fromkeys(parts, 1), Charge()).chernoff(Query(epsilon=x))[1]
-    band = Band(parts, ones, order, x, 0.0)
-    found = []
-    for upper in (False, True):
-        grid, h = common_grid(parts, ones, steps, upper=upper)
-        played = range(len(parts))
-        found.append(solve_in_order(band, grid, h, deadline=math.inf, upper=upper, order=played))
-    below, above = found
+    below, above = (
+        solve_in_order(Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper), range(len(epsilons)), math.inf)
+        for upper in (False, True)
+    )
     at = np.array([x])
-    return float(below.lower(at, above)[0]), float(above.upper(at)[0])
+    return float(below.below(at, above)[0]), float(above.above(at)[0])
 
 
 def order_effect(pairs: Sequence[tuple[float, float]], xs: Sequence[float]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The loss of the dominated part of a charge as atoms, for expectations of the recursion's value function."""
+"""The loss of what a strategy plays first, as atoms from below, for expectations of the value of what it plays last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import Pairs, product
 from dptopk.accounting.pld.sources import Gaussian, Grid, Source
-from dptopk.accounting.setwise.recursion import FLOOR
 
 __all__ = ["Atoms"]
 
@@ -20,9 +19,9 @@ LISTED = 4_000  # sums of losses that are listed one by one; a grid is used for 
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """The loss distribution of D as atoms, losses and masses all moved to the same safe side.
+    """A loss distribution as atoms, losses and masses moved down.
 
-    What no atom carries adds at most e^{log_error - order·x} to δ(x), or takes as much away.
+    What the atoms carry too much takes at most e^{log_error - order·x} away from δ(x).
     """
 
     losses: Floats
@@ -32,11 +31,11 @@ class Atoms:
 
     @classmethod
     def of(cls, parts: Sequence[Source], grid: Grid, log_chernoff: float, merge: float) -> Atoms:
-        """The product of the pairs of D on a grid, where V_B(x) <= e^{log_chernoff - grid.tilt·x}.
+        """The product of pairs on a grid from below, where the value to come is V(x) <= e^{log_chernoff - grid.tilt·x}.
 
-        From below, atoms less than about ``merge`` apart are then merged.
+        Atoms less than about ``merge`` apart are then merged.
 
-        A tilted mass a, wherever it is, is worth at most a e^{K - θl} V_B(x - l) <= a e^{K + log_chernoff - θx}.
+        A tilted mass a, wherever it is, is worth at most a e^{K - θl} V(x - l) <= a e^{K + log_chernoff - θx}.
         """
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         sums = math.prod(pair.losses.shape[1] ** (pair.losses.shape[0] * pair.count) for pair in pairs)
@@ -45,14 +44,9 @@ class Atoms:
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses
         kept = law.masses > 0
-        masses = np.exp(log_masses[kept] + grid.side * (law.log_error + 8 * ROUNDOFF))
-        if grid.side > 0:
-            masses = np.maximum(masses, FLOOR)
+        masses = np.exp(log_masses[kept] - law.log_error - 64 * ROUNDOFF)
         log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
-        losses = law.losses[kept] + grid.side * law.shift
-        if grid.side < 0:
-            losses, masses = _merged(losses, masses, merge)
-        return cls(losses, masses, log_error, law.tilt)
+        return cls(*_merged(law.losses[kept] - law.shift, masses, merge), log_error, law.tilt)
 
     @classmethod
     def _listed(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
@@ -68,11 +62,9 @@ class Atoms:
             log_error += rounds * (float(np.max(pair.log_error)) + 4 * ROUNDOFF * (1 + float(np.abs(log_masses).max())))
             missing += rounds * pair.error
             scale += pair.log_mgf(grid.tilt)
-        masses = np.exp(log_masses + grid.side * log_error)
-        if grid.side > 0:
-            masses = np.maximum(masses, FLOOR)
+        masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
         error = math.log(missing) + scale + log_error + 1e-9 if missing else -math.inf
-        return cls(losses + grid.side * loss_error, masses, error, grid.tilt)
+        return cls(losses - loss_error, masses, error, grid.tilt)
 
     def error(self, x: Floats) -> Floats:
         """Bound on what the atoms leave out."""

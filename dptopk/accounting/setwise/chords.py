@@ -38,6 +38,7 @@ from dptopk.accounting.curves import ROUNDOFF, Floats
 __all__ = ["lower_step", "step_slack", "upper_step"]
 
 _CHUNK = 256  # nodes handled at a time where all cells are looked at
+WIDE = 8  # offsets of a window that is not worth halving (a guess)
 
 
 def tolerance(h: float) -> float:
@@ -47,7 +48,7 @@ def tolerance(h: float) -> float:
 
 def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
-    return 16 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + 2 * tolerance(h)
+    return 88 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + 2 * tolerance(h)
 
 
 class _Geometry:
@@ -177,6 +178,14 @@ class _Monotony:
         high = min(max(high, 1), N)
         return _Segment(begin, end, max(1, min(low, high)), high, smooth=True)
 
+    def windows(self, begin: int, end: int) -> list[_Segment]:
+        """The nodes begin..end-1 in one window, or halved again and again where their common window is wide."""
+        found, N = self.window(begin, end), self.geometry.N
+        if end - begin <= 4 * N or (found.smooth and found.high - found.low <= max(WIDE, N // 4)):
+            return [found]
+        middle = (begin + end) // 2
+        return self.windows(begin, middle) + self.windows(middle, end)
+
     def fails(self, cells: slice, window: _Segment) -> NDArray[np.int64]:
         """Places within ``cells`` where monotony is not proven outside the window."""
         h = self.geometry.h
@@ -196,7 +205,7 @@ def _segments(R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> list[_S
         return [_Segment(0, n, 1, N, smooth=False)]
     monotony = _Monotony(R, S, far, geometry)
     cuts = np.linspace(edge, n - edge, max(1, min(4, n // (8 * N))) + 1).astype(int).tolist()
-    middle = [monotony.window(begin, end) for begin, end in pairwise(cuts)]
+    middle = [segment for begin, end in pairwise(cuts) for segment in monotony.windows(begin, end)]
     left = monotony.fails(slice(0, edge), middle[0])
     right = monotony.fails(slice(n - edge + N - 1, n + N - 1), middle[-1])
     first = int(left[-1]) + 1 if len(left) else 0

@@ -1,135 +1,90 @@
-"""The optimal bound for a registered set of costs, played in any order and adaptively: Theorems A and B.
+"""The optimal bound for a registered set of costs, played in any order and adaptively: one product of pairs.
 
-A charge splits into B, its bounded-range costs, and D, the costs with a pair of laws that dominates in both directions.
-The optimum over all adaptive, set-wise interactions is (docs/setwise.md)
+A charge splits into D, its costs with a pair of laws that dominates in both directions, B, its bounded ranges, and Z,
+its ZCDP and CDP costs. B is split into groups (``partition``); each group, and Z, has a pair (``groups``), and by
+Theorem C (docs/setwise.md)
 
-    δ_opt(x) = p_inf + E_{L ~ finite product loss of D}[ V_B(x - L) ],
+    δ_opt(x) <= δ of the product of all pairs at x,
 
-with V_B from ``recursion`` and the loss of D on a grid (``dominating_pairs``), both between an upper and a lower bound;
-p_inf has been split off beforehand. The grids are refined until the two answers agree to the tolerance asked for, or
-time is up; the answer is the upper one either way. Without bounded-range costs it is the product of the pairs alone.
+computed on a lattice (``pld.lattice``), tilted to where the question is. Real strategies bound it from below
+(``strategies``). Splits and grids are refined until the two agree to the tolerance asked for, or time is up; the
+answer is the upper one either way, and never above the Rényi route. Without B and Z it is the product of the dominating
+pairs.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import ROUNDOFF, Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.pld.dominating_pairs import DOMINATED, certified_bracket, sources
-from dptopk.accounting.pld.lattice import log_peak
-from dptopk.accounting.pld.sources import Grid
+from dptopk.accounting.pld.lattice import log_peak, product
+from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.pure_dp.heterogeneous import MOST_COPIES
 from dptopk.accounting.renyi.composition import log_mgf, pure_sum
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
-from dptopk.accounting.setwise.atoms import Atoms
-from dptopk.accounting.setwise.recursion import FLOOR, Band, OutOfTime, ValueFunction, solve, solve_in_order
-from dptopk.accounting.setwise.steps import common_grid, first_steps
-from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, DiscreteGaussianDP, PureDP
+from dptopk.accounting.setwise.groups import (
+    GroupPair,
+    concentrated_pair,
+    equal_ranges_pair,
+    mixed_ranges_pair,
+)
+from dptopk.accounting.setwise.partition import Group, partition
+from dptopk.accounting.setwise.recursion import FLOOR, OutOfTime
+from dptopk.accounting.setwise.strategies import last_ranges, steps_from_below, strategy, with_gaussians
+from dptopk.accounting.setwise.two_outcomes import two_outcomes_delta
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
-__all__ = ["Bracket", "SetwiseCurve", "optimal_setwise"]
+__all__ = ["Run", "SetwiseCurve", "optimal_setwise"]
 
-# Grid steps for the largest ε: on the first run and at most; seconds a state takes at first (a guess).
-FIRST_STEPS, MOST_STEPS = 8, 1024
-SECONDS_PER_STATE = 1.5e-4
+# ---- Heuristics: how much is tried. Soundness depends on none of them. ----------------------------------------------
+# Tolerances of the runs: the first, by how much each next one is finer, and the finest.
+FIRST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
+# A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
+# narrowed the bracket to no less than STUCK of what it was.
+COARSER, STUCK = 1.25, 0.9
+# Share of the time left that a run may be planned to take; of the first run; of a first run to the full tolerance.
+PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
+# Share of the tolerance left to the lattice of the product.
+LATTICE_SHARE = 0.05
+MOST_POINTS = 2**19
 SECONDS_PER_LATTICE_POINT = 5e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
-# With at least MANY costs the bracket is about WIDTH h² / ε² wide, and up to MOST_ALONE steps are tried at once.
-MANY, WIDTH, MOST_ALONE = 30, 0.95, 96
-# Above this many multisets of different ε's the smaller ones are rounded up to larger ones.
-MOST_STATES = 6_000
-# ... unless that raises Σ ε² by more than this factor: then the answer is left to the Rényi route.
-MOST_ROUNDING = 1.2
-# Atoms that the loss of D may have on a grid.
-MOST_ATOMS = 200_000
+# What lies beyond a group's window is worth this share of δ.
+BEYOND = 1e-7
+REACHES = 1.5  # the reach of windows is a multiple of this, so that groups can be used again
+# ---------------------------------------------------------------------------------------------------------------------
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
 TINY = 1e-200
 TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """δ_opt between two bounds, from one pair of runs of the recursion; both take any finite x."""
-
-    above: ValueFunction
-    below: ValueFunction
-    atoms_above: Atoms
-    atoms_below: Atoms
-
-    def upper(self, x: Floats) -> Floats:
-        """Upper bound on δ_opt at every x of a one-dimensional array."""
-        values = self.above.upper(np.subtract.outer(x, self.atoms_above.losses))
-        total = values @ self.atoms_above.masses * (1 + ROUNDOFF * (len(self.atoms_above.masses) + 8))
-        return np.minimum(total + self.atoms_above.error(x) + FLOOR, 1.0)
-
-    def lower(self, x: Floats) -> Floats:
-        """Lower bound on δ_opt at every x of a one-dimensional array."""
-        values = self.below.lower(np.subtract.outer(x, self.atoms_below.losses), self.above)
-        total = values @ self.atoms_below.masses * (1 - ROUNDOFF * (len(self.atoms_below.masses) + 8))
-        return np.maximum(total - self.atoms_below.error(x) - FLOOR, 0.0)
-
-    def answer(self, query: Query, low: float, high: float) -> tuple[float, float]:
-        """(upper, lower) bound on what is asked; for ε, searched for between ``low`` and ``high``."""
-        if query.epsilon is not None:
-            x = np.array([query.epsilon])
-            return float(self.upper(x)[0]), float(self.lower(x)[0])
-        return (
-            _crossing(self.upper, query.delta, low, high)[1],
-            _crossing(self.lower, query.delta, low, high)[0],
-        )
-
-
-def _crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> tuple[float, float]:
-    """Close points with function > level at the first and <= level at the second; (0, ...) or (..., high) at worst.
-
-    Finer and finer grids, then clusters around the root of the chord of ln function; what is returned was evaluated.
-    """
-    values = function(np.array([low, high]))
-    if values[0] <= level:
-        return 0.0, low
-    at = np.array([values[0], max(float(values[1]), level * 1e-9)])
-    for shares in (_GRID, _GRID, _CLUSTER, _CLUSTER, _CLUSTER):
-        rise = math.log(at[0] / level) if at[0] > level else 0.0
-        root = rise / math.log(at[0] / at[1]) if shares is _CLUSTER and at[0] > at[1] else 0.0
-        points = np.append(low + (high - low) * np.clip(root + shares, 0.0, 1.0), high)
-        values = np.append(function(points[:-1]), at[1])
-        above = np.flatnonzero(values > level)
-        if not above.size:
-            return low, float(points[0])
-        last = min(int(above[-1]), len(points) - 2)
-        low, high = float(points[last]), float(points[last + 1])
-        at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
-    return low, high
-
-
-_GRID = np.linspace(0, 1, 13)[:-1]
-_CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
+AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
 
 class SetwiseCurve(Curve):
-    """The optimum for bounded-range costs and costs with dominating pairs; see the module docstring.
+    """The optimum for bounded ranges, costs with dominating pairs, and concentrated costs; see the module docstring.
 
     Args:
-        ranges: the ε's of the BR costs with counts, at least one.
-        rest: the other costs, of the types ``DOMINATED``.
+        ranges: the ε's of the BR costs with counts.
+        rest: the costs of the types ``DOMINATED``.
+        concentrated: the ZCDP and CDP costs.
     """
 
-    def __init__(self, ranges: Mapping[float, int], rest: Charge) -> None:
-        self.ranges = dict(ranges)
-        self.rounded = _rounded_up(ranges, MOST_STATES)
-        self.rest = rest
+    def __init__(self, ranges: Mapping[float, int], rest: Charge, concentrated: Charge | None = None) -> None:
+        self.ranges = dict(sorted(ranges.items()))
+        self.rest, self.concentrated = rest, concentrated or Charge()
+        self.whole = Charge({**rest.costs, **self.concentrated.costs, **_costs(self.ranges)})
         self.parts = sources(rest)
-        whole = Charge({**rest.costs, **{BoundedRange(e): n for e, n in self.ranges.items()}})
-        self.top = pure_sum(whole)
-        self._log_mgf, self._rest_log_mgf = log_mgf(whole), log_mgf(rest)
+        self.top = pure_sum(self.whole)
+        self._log_mgf = log_mgf(self.whole)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """Upper bound on δ, each refined to a relative 1e-3 or for ten seconds."""
@@ -148,11 +103,13 @@ class SetwiseCurve(Curve):
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
         search = _Search(self, query)
-        return search.answer("") if search.value <= FLOOR else search.run()
+        if search.value <= FLOOR or not (self.ranges or self.rest.costs):
+            return search.by_conversion()
+        return search.run()
 
     def chernoff(self, query: Query) -> tuple[float, float]:
         """(upper bound on what is asked by the Rényi route, its order λ)."""
-        low, high = (end - math.log(self.sigma(1.0)) for end in (-14.0, 14.0))
+        low, high = (end - math.log(math.sqrt(self.variance(1.0))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(5):
             grid = np.exp(np.linspace(low, high, 60))
@@ -170,62 +127,170 @@ class SetwiseCurve(Curve):
             return min(1.0, max(float(outward(math.exp(min(best + 1e-12 * (1 + abs(best)), 0.0)))), FLOOR)), order
         return min(float(outward(max(best, 0.0), 1e-12)), self.top), order
 
-    def moments(self, order: float) -> tuple[float, float]:
-        """Mean and variance of the loss of D under the tilt, by differences (a heuristic)."""
-        if not self.parts:
-            return 0.0, 0.0
-        step = 1e-3 * order
-        down, here, up = self._rest_log_mgf(np.array([order - step, order, order + step])).tolist()
-        return (up - down) / (2 * step), max((up - 2 * here + down) / step**2, 0.0)
+    def log_chernoff(self, order: float) -> Callable[[Mapping[float, int]], float]:
+        """The ln C of V_B(x) <= C e^{-λx} for ranges B at one order λ."""
 
-    def saddle_point(self, delta: float) -> float | None:
-        """About the ε at a δ, from the tilt at which e^{K - λK'} / (λ (1 + λ) sqrt(2π K'')) = δ (a heuristic)."""
-        orders = np.exp(np.linspace(-8.0, 8.0, 400) - math.log(self.sigma(1.0)))
-        low, here, high = (self._log_mgf(orders * scale) for scale in (1 - 1e-3, 1.0, 1 + 1e-3))
-        mean, variance = (high - low) / (2e-3 * orders), (high - 2 * here + low) / (1e-3 * orders) ** 2
-        with np.errstate(invalid="ignore", divide="ignore"):
-            log_delta = here - orders * mean - np.log(orders * (1 + orders)) - np.log(2 * math.pi * variance) / 2
-        reached = np.flatnonzero(log_delta <= math.log(delta))
-        if not reached.size or reached[0] == 0 or not mean[reached[0]] > 0:
-            return None
-        return float(np.interp(-math.log(delta), -log_delta[reached[0] - 1 : reached[0] + 1],
-                               mean[reached[0] - 1 : reached[0] + 1]))  # fmt: skip
+        def of(ranges: Mapping[float, int]) -> float:
+            total = float(log_mgf(Charge(_costs(ranges)))(np.array([order]))[0]) if ranges else 0.0
+            constant = log_peak(order)
+            return total * (1 + 2 * LOG_MGF_ERROR) + constant + 1e-14 * (abs(total) + abs(constant))
 
-    def sigma(self, order: float) -> float:
-        """About the standard deviation of the whole loss (a heuristic)."""
-        return math.sqrt(math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + self.moments(order)[1])
+        return of
 
-    def bracket(self, order: float, around: tuple[float, float], steps: int, query: Query) -> Bracket:
-        """One run at a given fineness, sharp for x within a few times around[1] of around[0]; always sound."""
-        mean, variance = self.moments(order)
-        bands = []
-        for ranges in (self.rounded, self.ranges):
-            epsilons, counts = tuple(ranges), tuple(ranges.values())
-            bands.append(Band(epsilons, counts, order, around[0] - mean, variance + around[1] ** 2))
-        up, h_up = common_grid(bands[0].epsilons, bands[0].counts, steps, upper=True)
-        down, h_down = common_grid(bands[1].epsilons, bands[1].counts, steps, upper=False)
-        grids = self._grids(order, steps)
-        return Bracket(
-            solve(bands[0], up, h_up, upper=True, deadline=query.deadline),
-            solve_in_order(bands[1], down, h_down, deadline=query.deadline),
-            *(
-                Atoms.of(self.parts, grid, band.chernoff(band.counts), merge=grids[0].step)
-                for grid, band in zip(grids, bands, strict=True)
-            ),
+    def variance(self, order: float) -> float:
+        """About the variance of the whole loss under the tilt, by differences for what is not a bounded range."""
+        beside = self._beside
+        curvature = 0.0
+        if beside.costs:
+            step = 1e-3 * order
+            down, here, up = log_mgf(beside)(np.array([order - step, order, order + step])).tolist()
+            curvature = max((up - 2 * here + down) / step**2, 0.0)
+        return math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + curvature
+
+    @cached_property
+    def _beside(self) -> Charge:
+        return Charge({**self.rest.costs, **self.concentrated.costs})
+
+    def lattice_step(self, groups: Sequence[Group], pairs: Sequence[GroupPair], variance: float, query: Query,
+                     tolerance: float) -> float:  # fmt: skip
+        """The step of the product's lattice: that of the groups if all have the same, else one fine enough to split."""
+        own = {group.largest / group.steps for group in groups}
+        if len(own) == 1 and not self.parts and not self.concentrated.costs and all(g.single for g in groups):
+            return own.pop()
+        spread = variance + math.fsum(part.spread() for part in self.parts)
+        splits = sum(part.roundings()[0] for part in self.parts) + sum(pair.count for pair in pairs)
+        step = math.sqrt(5 * LATTICE_SHARE * tolerance * variance / max(splits, 1))
+        step = max(min(step, math.sqrt(variance) / 4), 30 * math.sqrt(spread) / MOST_POINTS)
+        if query.epsilon is not None and query.epsilon > step:  # a lattice point at ε, where the chord touches
+            step = query.epsilon / math.ceil(query.epsilon / step)
+        return step
+
+
+def _costs(ranges: Mapping[float, int]) -> dict[Cost, int]:
+    return {BoundedRange(epsilon): count for epsilon, count in ranges.items()}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluation from above and from below: at a tilt, to a tolerance, with windows that reach far enough."""
+
+    curve: SetwiseCurve
+    query: Query
+    order: float
+    tolerance: float
+    seconds: float
+    guess: float  # an upper bound on what is asked
+
+    @cached_property
+    def variance(self) -> float:
+        """About the variance of the whole loss under the tilt."""
+        return self.curve.variance(self.order)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups of ranges."""
+        curve = self.curve
+        return partition(curve.ranges, self.variance, self.tolerance, self.seconds) if curve.ranges else []
+
+    def planned_seconds(self) -> float:
+        """About how long this will take."""
+        wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
+        planned = math.fsum(group.seconds for group in self.groups) + SECONDS_PER_LATTICE_POINT * wide
+        if not self.curve.ranges:
+            return planned
+        last = last_ranges(self.curve.ranges)
+        steps = steps_from_below(last, self.variance, self.tolerance)
+        below = Group(((max(last), sum(last.values())),), steps=steps)
+        return planned + 2 * below.seconds
+
+    def reach(self, copies: int) -> float:
+        """How many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a small share of δ."""
+        delta = self.query.delta if self.query.epsilon is None else self.guess / 100
+        z = math.sqrt(2 * math.log(copies / (BEYOND * max(delta, FLOOR))))
+        return REACHES * math.ceil(z / REACHES)
+
+    def pairs(self) -> list[GroupPair]:
+        """The pairs of all groups of ranges."""
+        found = []
+        copies = sum(group.copies for group in self.groups)
+        deadline, reach = self.query.deadline, self.reach(max(copies, 1))
+        for group in self.groups:
+            if not group.single:
+                found.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach, deadline=deadline))
+                continue
+            epsilon = group.largest
+            for count, times in group.sizes:
+                pair = equal_ranges_pair(epsilon, count, group.steps, reach=reach, deadline=deadline)
+                found.append(replace(pair, count=times))
+        return found
+
+    def above(self) -> float:
+        """The upper bound."""
+        curve, pairs = self.curve, self.pairs()
+        step = curve.lattice_step(self.groups, pairs, self.variance, self.query, self.tolerance)
+        if not curve.concentrated.costs:
+            return self._of_product([*curve.parts, *pairs], step)
+        least = math.inf
+        # The ranges beside the concentrated costs, or all of them by one Rényi curve: whichever is better.
+        for inside in [Charge()] if not pairs or not curve.parts else [Charge(), Charge(_costs(curve.ranges))]:
+            together = Charge({**curve.concentrated.costs, **inside.costs})
+            reach = self.guess if self.query.epsilon is None else self.query.epsilon
+            reach += 8 * math.sqrt(self.variance)
+            pair = concentrated_pair(together, max(step, reach / 2**15), reach)
+            others = [] if inside.costs else pairs
+            least = min(least, self._of_product([*curve.parts, *others, pair], step))
+        return least
+
+    def _of_product(self, parts: Sequence[Source], step: float) -> float:
+        """What is asked, of the product of pairs on a lattice; infinite losses add their mass."""
+        law = product(
+            [pair for part in parts for pair in part.pairs(Grid(step, self.order, 1))],
+            step=step,
+            tilt=self.order,
+            side=1,
         )
+        infinite = math.fsum(part.infinite * part.count for part in parts if isinstance(part, GroupPair))
+        infinite *= 1 + 1e-14
+        if self.query.epsilon is not None:
+            return min(float(outward(law.delta(self.query.epsilon) + infinite)), 1.0)
+        left = (self.query.delta - infinite) * (1 - 1e-14)
+        return law.epsilon(left) if left > 0 else math.inf
 
-    def _grids(self, order: float, steps: int) -> tuple[Grid, Grid]:
-        """Grids for D whose errors are well below those of N = ``steps`` in B, which are about 1/N² of the variance."""
-        sharpness = 0.1 / steps**2
-        spread = math.fsum(part.spread() for part in self.parts)
-        roundings = np.sum([part.roundings() for part in self.parts], axis=0) if self.parts else (1, 1)
-        typical = self.sigma(order) * math.sqrt(2 * max(1.0, math.log1p(order)))
-        coarsest = spread**0.5 / 4
-        above = min(math.sqrt(2 * sharpness * (spread + self.sigma(order) ** 2) / roundings[0]), coarsest)
-        below = min(2 * sharpness * typical / roundings[1], coarsest)
-        finest = 30 * math.sqrt(spread) / MOST_ATOMS
-        width = math.sqrt(4 * sharpness * spread / max(self.rest.count, 1))
-        return Grid(max(above, finest), order, 1), Grid(max(below, finest), order, -1, width)
+    def below(self, value: float) -> float:
+        """The lower bound; ``value`` is the upper one."""
+        curve, query = self.curve, self.query
+        rest = Charge.join(curve.rest, with_gaussians(curve.concentrated)) if curve.concentrated.costs else curve.rest
+        if not curve.ranges:
+            return self._below_without_ranges(rest, value)
+        found = strategy(
+            curve.ranges,
+            rest,
+            order=self.order,
+            log_chernoff=curve.log_chernoff(self.order),
+            variance=self.variance,
+            tolerance=self.tolerance,
+            steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
+            deadline=query.deadline,
+        )
+        low = value - 5 * math.sqrt(self.variance) if query.epsilon is None else 0.0
+        return found.answer(query, max(low, 0.0), value)
+
+    def _below_without_ranges(self, rest: Charge, value: float) -> float:
+        query = self.query
+        product_below = certified_bracket(rest, replace(query, rtol=max(self.tolerance, 1e-3))).lower
+        if self.curve.rest.costs or self.curve.concentrated.of(CDP) or time.monotonic() > query.deadline:
+            return product_below
+        xi = math.fsum(cost.xi * times for cost, times in self.curve.concentrated.of(ZCDP).items()) * (1 - 1e-14)
+        rho = math.fsum(cost.rho * times for cost, times in self.curve.concentrated.of(ZCDP).items()) * (1 - 1e-14)
+        if query.epsilon is not None:
+            return max(product_below, two_outcomes_delta(rho, max(xi, 0.0), query.epsilon))
+        for retreat in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2):
+            x = value * (1 - retreat)
+            if x <= product_below or time.monotonic() > query.deadline:
+                break
+            if two_outcomes_delta(rho, max(xi, 0.0), x) > query.delta:
+                return x
+        return product_below
 
 
 class _Search:
@@ -235,92 +300,70 @@ class _Search:
         self.curve, self.query = curve, query
         self.value, self.order = curve.chernoff(query)
         self.lower = 0.0
-        self.sigma = curve.sigma(self.order)
-        if query.epsilon is not None:
-            self.around = query.epsilon, 0.0
-        else:
-            self.around = self.value - self.sigma / 2, self.sigma / 3
 
     def run(self) -> Answer:
-        before, after = (math.fsum(n * e * e for e, n in r.items()) for r in (self.curve.ranges, self.curve.rounded))
-        if after > MOST_ROUNDING * before:
-            return self.answer("too many multisets of different ranges for the recursion: by the Rényi route")
-        steps, seconds = self.start()
+        tolerance, last = self._first(), math.inf
         while True:
-            began = time.monotonic()
-            if seconds > self.query.deadline - began:
+            run = self._fitting(tolerance, last)
+            if run is None:
                 return self.answer(TIME_RAN_OUT)
+            before = self.gap
             try:
-                gap = self.refine(steps)
+                self.value = min(self.value, run.above())
+                self.lower = max(self.lower, min(run.below(self.value), self.value))
             except OutOfTime:
                 return self.answer(TIME_RAN_OUT)
-            if self.value - self.lower <= self.query.rtol * self.value:
+            if self.gap <= self.query.rtol:
                 return self.answer("")
-            if steps >= MOST_STEPS:
-                return self.answer("the bracket cannot be made as narrow as asked")
-            ratio = math.sqrt(gap / (0.6 * self.query.rtol * self.value))  # the gap falls as 1 / steps²
-            finer = min(2 * math.ceil(steps * min(max(ratio, 1.3), 4.0) / 2), MOST_STEPS)
-            seconds = (time.monotonic() - began) * (finer / steps) ** 1.3
-            steps = finer
+            if run.tolerance < FINEST or (run.tolerance <= self.query.rtol and self.gap > STUCK * before):
+                return self.answer(AS_FINE_AS_IT_GETS)
+            if self.query.epsilon is None and math.isfinite(self.value):
+                self.order = self.curve.chernoff(Query(epsilon=self.value))[1]
+            last = run.tolerance
+            tolerance = last * min(max(0.8 * self.query.rtol / self.gap, 0.05), 1 / FINER)
 
-    def start(self) -> tuple[int, float]:
-        """Grid steps of the first run and the seconds it may take; also places that run when there are many costs.
+    def _first(self) -> float:
+        """The tolerance of the first run: at once the one that is asked for where that is quick."""
+        # d ln δ for d ln ε
+        sharpness = max(1.0, self.order * self.query.epsilon) if self.query.epsilon is not None else 1.0
+        wanted = max(min(self.query.rtol / sharpness, FIRST), FINEST)
+        left = self.query.deadline - time.monotonic()
+        quick = self._planned(wanted, left).planned_seconds() <= min(QUICK * left, 1.0)
+        return 0.8 * wanted if quick else FIRST
 
-        For many costs the width of the bracket and the answer itself are known well enough in advance (as guesses) to
-        do with a single run.
-        """
-        epsilons, counts = tuple(self.curve.rounded), tuple(self.curve.rounded.values())
-        steps = first_steps(epsilons, counts, FIRST_STEPS, MOST_STEPS // 4)
-        wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in self.curve.rest.of(DiscreteGaussianDP).items())
-        seconds = SECONDS_PER_STATE * math.prod(n + 1 for n in counts) + SECONDS_PER_LATTICE_POINT * wide
-        if sum(counts) < MANY:
-            return steps, seconds
-        guess = self.query.epsilon if self.query.epsilon is not None else self.curve.saddle_point(self.query.delta)
-        if guess is None:
-            return steps, seconds
-        sharper = max(1.0, self.order * guess) if self.query.epsilon is not None else 1.0  # d ln δ for d ln ε
-        # A step adds about h² to the variance of the upper bound, σ² in all; the grids of D add theirs.
-        added = max(epsilons) ** 2 * sum(counts) / 4 / self.sigma**2
-        width = WIDTH * added * (0.5 if len(counts) > 1 else 1.0) + (0.3 if self.curve.parts else 0.0)
-        enough = min(2 * math.ceil(math.sqrt(width * sharper / self.query.rtol) / 2), MOST_ALONE)
-        longer = seconds * len(counts) * (1 + enough / 16)
-        if longer > (self.query.deadline - time.monotonic()) / 2:
-            return steps, seconds
-        if self.query.epsilon is None:
-            self.around = min(guess, self.value), 0.05 * self.sigma
-            self.order = self.curve.chernoff(Query(epsilon=self.around[0]))[1]
-        return max(steps, enough), longer
+    def _planned(self, tolerance: float, left: float) -> Run:
+        return Run(self.curve, self.query, self.order, tolerance, PATIENCE * left, self.value)
 
-    def refine(self, steps: int) -> float:
-        """One run; the width of its bracket."""
-        bracket = self.curve.bracket(self.order, self.around, steps, self.query)
-        low = max(self.around[0] - 5 * self.sigma, 0.0)
-        above, below = bracket.answer(self.query, low, self.value)
-        self.value, self.lower = min(self.value, above), max(self.lower, min(below, above))
-        if self.query.epsilon is None:
-            half = (self.value - self.lower) / 2
-            self.around = self.lower + half, max(half, 0.02 * self.sigma)
-            self.order = self.curve.chernoff(Query(epsilon=self.around[0]))[1]
-        return above - below
+    @property
+    def gap(self) -> float:
+        """The relative width of the bracket."""
+        return (self.value - self.lower) / self.value
+
+    def _fitting(self, tolerance: float, last: float) -> Run | None:
+        """A run for which there is time: to the tolerance if possible, in any case a good deal finer than the last."""
+        left = self.query.deadline - time.monotonic()
+        patience = PATIENCE if last < math.inf else PATIENCE_FIRST
+        while left > 0 and tolerance < min(last / COARSER, COARSEST):
+            run = self._planned(tolerance, left)
+            if run.planned_seconds() <= patience * left:
+                return run
+            tolerance *= COARSER
+        return None
+
+    def by_conversion(self) -> Answer:
+        """Concentrated costs only: the conversion itself, which is nearly attained."""
+        if self.value > FLOOR and self.query.deadline > time.monotonic():
+            below = self._planned(COARSEST, 1.0).below(self.value)
+            self.lower = max(min(below, self.value), 0.0)
+        return self.answer("")
 
     def answer(self, note: str) -> Answer:
-        if self.curve.rounded != self.curve.ranges and note == TIME_RAN_OUT:
-            note += "; different epsilons of bounded range were rounded up to " + str(sorted(self.curve.rounded))
+        """The bracket so far."""
         return Answer(self.value, self.lower if self.lower > 0 else None, note)
 
 
-def _rounded_up(ranges: Mapping[float, int], most: int) -> dict[float, int]:
-    """The ε's with neighbours joined at the larger one, cheapest first, until at most ``most`` multisets are left."""
-    rounded = dict(sorted(ranges.items()))
-    while math.prod(n + 1 for n in rounded.values()) > most and len(rounded) > 1:
-        epsilons = list(rounded)
-        low, high = min(pairwise(epsilons), key=lambda pair: rounded[pair[0]] * (pair[1] ** 2 - pair[0] ** 2))
-        rounded[high] += rounded.pop(low)
-    return rounded
-
-
 class _ProductCurve(SetwiseCurve):
-    """The same without bounded-range costs: the product of the dominating pairs."""
+    """The same with dominating pairs only."""
 
     def answer(self, query: Query) -> Answer:
         """The certified bracket of the product."""
@@ -332,20 +375,20 @@ class _ProductCurve(SetwiseCurve):
 
 @bound(
     "optimal_setwise",
-    source="docs/setwise.md, Theorems A and B; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
+    source="docs/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
 )
 def optimal_setwise(charge: Charge) -> Curve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
-    if charge.of(ZCDP, CDP):
-        raise NotApplicable("ZCDP and CDP costs have no dominating pair: combine them by renyi")
     ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
     if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
         raise NotApplicable(f"a range outside [{SMALLEST_RANGE}, {LARGEST_RANGE}]")
-    rest = Charge({cost: times for cost, times in charge if not isinstance(cost, BoundedRange)})
+    concentrated = Charge(charge.of(ZCDP, CDP))
+    rest = Charge({cost: times for cost, times in charge if not isinstance(cost, (BoundedRange, ZCDP, CDP))})
     if max(rest.of(PureDP).values(), default=0) > MOST_COPIES:
         raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
     if rest.costs and not min(part.spread() for part in sources(rest)) > TINY:
         raise NotApplicable("a cost so small that its square underflows")
-    return SetwiseCurve(ranges, rest) if ranges else _ProductCurve({}, rest)
+    curve = SetwiseCurve if ranges or concentrated.costs else _ProductCurve
+    return curve(ranges, rest, concentrated)

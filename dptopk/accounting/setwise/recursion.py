@@ -3,19 +3,21 @@
 With nothing left V = [1 - e^x]_+; with a multiset E left, V_E is the largest of step_ε(V_{E - ε}) over the distinct ε
 in E (``chords`` bounds one step from both sides). States are the counts of each distinct ε.
 
-Only x near the line from the question (all costs left, x = ε_g) to the origin (none left, x = 0) matter, a few
-standard deviations of the tilted walk wide. Outside this band V is replaced by cruder bounds: above, by the chord to
-H(0) = 1, by Chernoff's bound, or by the last node's value; below, by 1 - u, the first node's value, or 0. Proofs:
-docs/setwise.md.
+Given everything before, the loss of an ε-BR mechanism has a mean of at most maxkl(ε) and is ε/2-subgaussian around it
+(Hoeffding), so that V_E(x) <= e^{-z²/2} for x = Σ maxkl + z σ, σ² = Σ ε²/4. Nodes are computed in a window of a few σ
+around that mean; outside, V is replaced by cruder bounds: above, by the chord to H(0) = 1 or the last node's value;
+below, by 1 - u, the first node's value, or 0. The window does not depend on what is asked, so value functions can be
+kept and used again (``Ladder``). Proofs: docs/setwise.md.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -23,17 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
-from dptopk.accounting.pld.lattice import log_peak
-from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf
 from dptopk.accounting.setwise.chords import lower_step, upper_step
-from dptopk.accounting.setwise.steps import State
+from dptopk.accounting.setwise.steps import State, common_grid
 
-__all__ = ["FLOOR", "Band", "OutOfTime", "ValueFunction", "solve", "solve_in_order"]
+__all__ = ["FLOOR", "Layer", "OutOfTime", "Rules", "ladder", "solve", "solve_in_order"]
 
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
-SPREAD = 5.2  # half-width of the band in standard deviations
 Nodes = NDArray[Any]
+
+# Guesses: the windows' half-widths in standard deviations. To the left V is close to 1 - u, and to the chord that
+# replaces it; from any point of a window of ``reach`` the walk to the origin strays by less than STRAY.
+BELOW, STRAY = 6.0, 5.2
+# Layers of a ladder that are kept: the first ones, and every KEPT-th.
+KEPT_FIRST, KEPT = 64, 32
 
 
 class OutOfTime(Exception):
@@ -41,55 +46,62 @@ class OutOfTime(Exception):
 
 
 @dataclass(frozen=True)
-class Band:
-    """What part of the (state, x) plane matters for one question.
+class Rules:
+    """A game on a grid: its ranges, which bound on V is computed, and how much of it.
 
     Attributes:
-        epsilons, counts: the distinct ε's of the BR costs and how often each occurs.
-        order: λ of the tilt; any λ > 0 gives valid bounds, the best Chernoff exponent gives tight ones.
-        centre: the x around which V of the full multiset is wanted.
-        variance: how far around: the variance of what will be added to x (dominated part, uncertainty of the root).
+        epsilons: the distinct ε's.
+        steps: for each the number N of grid steps: N h >= ε for an upper bound, N h <= ε for a lower one.
+        h: the grid step.
+        upper: which bound.
+        reach: how many standard deviations beyond its mean V matters to the right.
     """
 
     epsilons: tuple[float, ...]
-    counts: State
-    order: float
-    centre: float
-    variance: float
-    spread: float = SPREAD
+    steps: tuple[int, ...]
+    h: float
+    upper: bool
+    reach: float = 9.0
 
-    @cached_property
-    def log_mgf(self) -> tuple[float, ...]:
-        """Upper bounds on h_ε(λ)."""
-        return tuple(float(bounded_range_log_mgf(e, self.order)) * (1 + 2 * LOG_MGF_ERROR) for e in self.epsilons)
+    @classmethod
+    def of(cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = 9.0) -> Rules:
+        """The grid with about ``steps`` for the largest ε, every ε rounded outward exactly."""
+        epsilons, counts = tuple(ranges), tuple(ranges.values())
+        each, h = common_grid(epsilons, counts, steps, upper=upper)
+        return cls(epsilons, each, h, upper, reach)
 
-    @cached_property
-    def _drift(self) -> tuple[float, ...]:
-        """Tilted mean losses, h_ε'(λ) (heuristic)."""
-        near = self.order * (1 + 1e-4), self.order * (1 - 1e-4)
-        return tuple(
-            float(bounded_range_log_mgf(e, near[0]) - bounded_range_log_mgf(e, near[1])) / (near[0] - near[1])
-            for e in self.epsilons
-        )
-
-    def chernoff(self, state: State) -> float:
-        """Ln of the factor C in V_state(x) <= C e^{-λx}."""
-        total = math.fsum(n * h for n, h in zip(state, self.log_mgf, strict=True))
-        constant = log_peak(self.order)
-        return total + constant + 1e-14 * (abs(total) + abs(constant))
-
-    def ranges(self, states: NDArray[Any], h: float) -> NDArray[Any]:
+    def windows(self, states: NDArray[Any]) -> NDArray[Any]:
         """First and last node worth computing, for states given as rows: shape (number of states, 2)."""
-        epsilons, spent = np.array(self.epsilons), np.array(self.counts) - states
-        middle = self.centre - spent @ np.array(self._drift)
-        top = states @ epsilons
-        origin = min(2.0 / self.order, 20.0) ** 2  # the walk ends near x = -1/λ
-        left = origin + states @ epsilons**2 / 4
-        done = spent @ epsilons**2 / 4 + self.variance
-        width = self.spread * np.sqrt(left * done / (left + done)) + max(self.epsilons) / 2
-        high = np.minimum(middle + width, top)
-        low = np.minimum(np.maximum(middle - width, -top - 40.0), high)
-        return np.column_stack([np.floor(low / h) - 1, np.ceil(high / h) + 1]).astype(np.int64)
+        epsilons, counts = np.array(self.epsilons), states.astype(float)
+        top = counts @ epsilons
+        mean = counts @ np.array([_mean(epsilon) for epsilon in self.epsilons])
+        sigma = np.sqrt(counts @ epsilons**2) / 2
+        low = np.maximum(mean - BELOW * sigma - max(self.epsilons), -top)
+        high = np.minimum(mean + math.hypot(self.reach, STRAY) * sigma, top)
+        low = np.minimum(low, high)
+        return np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1]).astype(np.int64)
+
+    def nothing_left(self) -> Layer:
+        """V of the empty multiset, [1 - e^x]_+, rounded outward."""
+        reach = max(*self.steps, 1) + 2
+        x = np.arange(-reach, reach + 1) * self.h
+        exact = np.maximum(-np.expm1(x), 0.0)
+        values = exact * (1 + 64 * ROUNDOFF) + FLOOR if self.upper else exact * (1 - 64 * ROUNDOFF)
+        return Layer(-reach, values, 0, self.h, self.upper)
+
+    def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
+        """The value of playing one cost of a part first, at the nodes of a window."""
+        N = self.steps[part]
+        values = before.extended(window[0] - N, window[1] + N)
+        if not N:  # an ε that was rounded down to 0 is not played
+            return values
+        return upper_step(values, N, self.h) if self.upper else lower_step(values, N, self.h)
+
+
+def _mean(epsilon: float) -> float:
+    """About maxkl(ε), the largest mean loss."""
+    y = epsilon / math.expm1(epsilon)
+    return y - 1 - math.log(y)
 
 
 @dataclass(frozen=True)
@@ -99,70 +111,51 @@ class Layer:
     first: int
     values: Floats
     top: int  # V = 0 from this node on
-    log_chernoff: float
-    order: float
+    h: float
     upper: bool
 
-    def extended(self, first: int, last: int, h: float) -> Floats:
+    def extended(self, first: int, last: int) -> Floats:
         """Node values from ``first`` to ``last``, by the cruder bounds outside of what is stored."""
         have = self.first, self.first + len(self.values) - 1
         inner = self.values[max(first - have[0], 0) : max(last - have[0] + 1, 0)]
         left = np.arange(first, min(have[0], last + 1), dtype=np.int64)
         right = np.arange(max(have[1] + 1, first), last + 1, dtype=np.int64)
-        return np.concatenate([self._left(left, h), inner, self._right(right, h)])
+        return np.concatenate([self._left(left), inner, self._right(right)])
 
-    def _left(self, nodes: Nodes, h: float) -> Floats:
+    def _left(self, nodes: Nodes) -> Floats:
         if not len(nodes):
             return np.empty(0)
         edge = self.values[0]
         if not self.upper:
-            bounds: Floats = np.maximum(edge, -np.expm1(nodes * h) * (1 - 4 * ROUNDOFF))
+            bounds: Floats = np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
             return bounds
         # The chord from H(0) = 1 to the first node.
-        chord = 1 - (1 - edge) * np.exp((nodes - self.first) * h) * (1 - 8 * ROUNDOFF)
-        highest: Floats = np.minimum(np.maximum(chord * (1 + 4 * ROUNDOFF), edge), self._chernoff(nodes, h))
+        chord = 1 - (1 - edge) * np.exp((nodes - self.first) * self.h) * (1 - 64 * ROUNDOFF)
+        highest: Floats = np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
         return highest
 
-    def _right(self, nodes: Nodes, h: float) -> Floats:
-        if not len(nodes) or not self.upper:
+    def _right(self, nodes: Nodes) -> Floats:
+        if not self.upper:
             return np.zeros(len(nodes))
-        return np.where(nodes >= self.top, FLOOR, np.minimum(self.values[-1], self._chernoff(nodes, h)))
+        return np.where(nodes >= self.top, FLOOR, self.values[-1])
 
-    def _chernoff(self, nodes: Nodes, h: float) -> Floats:
-        exponent = self.log_chernoff - self.order * h * nodes
-        exponent += 8 * ROUNDOFF * (abs(self.log_chernoff) + self.order * h * np.abs(nodes))
-        bounds: Floats = np.exp(np.minimum(exponent, 1.0)) * (1 + 4 * ROUNDOFF) + FLOOR
-        return bounds
-
-
-@dataclass(frozen=True)
-class ValueFunction:
-    """An upper or a lower bound on V of the full multiset, as node values."""
-
-    layer: Layer
-    h: float
-
-    def nodes(self, first: int, last: int) -> Floats:
-        """Bounds at the nodes ``first``..``last``."""
-        return self.layer.extended(first, last, self.h)
-
-    def upper(self, x: NDArray[Any]) -> Floats:
+    def above(self, x: NDArray[Any]) -> Floats:
         """Upper bound at any x: the chord between the nodes around it (of an upper value function)."""
         node = np.floor(x / self.h)
         first, last = int(node.min()) - 1, int(node.max()) + 2
-        values = self.nodes(first, last)
+        values = self.extended(first, last)
         at = node.astype(int) - first
         share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         chord = values[at] - (values[at] - values[at + 1]) * share
-        bounds: Floats = chord * (1 + 4 * ROUNDOFF) + (values[at - 1] - values[at + 1]) * self._moved(x)
+        bounds: Floats = chord * (1 + 4 * ROUNDOFF) + np.maximum(values[at - 1] - values[at + 1], 0) * self._moved(x)
         return bounds
 
     def _moved(self, x: NDArray[Any]) -> Floats:
         """How far rounding can move x within a cell, as a share of the cell."""
-        moved: Floats = 8 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
+        moved: Floats = 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
         return moved
 
-    def lower(self, x: Floats, above: ValueFunction) -> Floats:
+    def below(self, x: Floats, above: Layer) -> Floats:
         """Lower bound at any x (of a lower value function, given an upper one).
 
         H is convex: left of a node it lies above the line through the node and any point further right, so a lower
@@ -171,106 +164,102 @@ class ValueFunction:
         """
         node = np.ceil(x / self.h)
         first, last = int(node.min()), int(node.max())
-        values = self.nodes(first, last)
-        upper = above.upper(np.arange(first - 1, last + 2) * self.h)
+        values = self.extended(first, last)
+        upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         share = np.clip(-np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - self._moved(x), 0.0)
-        fall = (upper[at] - values[at]) * self._moved(x)
-        bounds: Floats = np.maximum((values[at] + rise) * (1 - 8 * ROUNDOFF) - fall, 0.0)
+        fall = np.maximum(upper[at] - values[at], 0.0) * self._moved(x)
+        bounds: Floats = np.maximum((values[at] + rise) * (1 - 64 * ROUNDOFF) - fall, 0.0)
         return bounds
 
 
-def solve(band: Band, steps: tuple[int, ...], h: float, *, upper: bool, deadline: float) -> ValueFunction:
-    """Bounds on V of the full multiset around ``band.centre``.
+def solve(rules: Rules, counts: State, deadline: float) -> Layer:
+    """Bounds on V of a multiset: every multiset that may be left is a state.
 
     Args:
-        band: the costs and the region that matters.
-        steps: for each distinct ε the number N of grid steps: N h >= ε for an upper bound, N h <= ε for a lower one.
-        h: the grid step.
-        upper: which bound.
+        rules: the game and its grid.
+        counts: how often each ε occurs.
         deadline: a reading of time.monotonic().
 
     Raises:
         OutOfTime: when the deadline passes.
     """
-    step = upper_step if upper else lower_step
     layers: dict[State, Layer] = {}
-    states = list(product(*(range(k + 1) for k in band.counts)))
-    for state, (first, last) in zip(states, band.ranges(np.array(states), h).tolist(), strict=True):
+    states = list(product(*(range(k + 1) for k in counts)))
+    for state, window in zip(states, rules.windows(np.array(states)).tolist(), strict=True):
         if time.monotonic() > deadline:
             raise OutOfTime
         best: Floats | None = None
-        for part, N in enumerate(steps):
+        for part in range(len(counts)):
             if state[part] == 0:
                 continue
             before = layers[(*state[:part], state[part] - 1, *state[part + 1 :])]
-            values = step(before.extended(first - N, last + N, h), N, h)
+            values = rules.step(before, part, window)
             best = values if best is None else np.maximum(best, values, out=best)
         if best is None:
-            layers[state] = _nothing_left(first, last, h, band, upper=upper, reach=max(steps))
+            layers[state] = rules.nothing_left()
             continue
-        top = sum(n * N for n, N in zip(state, steps, strict=True))
-        layers[state] = Layer(first, best, top, band.chernoff(state), band.order, upper)
+        top = sum(n * N for n, N in zip(state, rules.steps, strict=True))
+        layers[state] = Layer(window[0], best, top, rules.h, rules.upper)
         layers.pop((state[0] - 2, *state[1:]), None)
-    return ValueFunction(layers[band.counts], h)
+    return layers[tuple(counts)]
 
 
-def solve_in_order(
-    band: Band,
-    steps: tuple[int, ...],
-    h: float,
-    *,
-    deadline: float,
-    upper: bool = False,
-    order: Sequence[int] | None = None,
-) -> ValueFunction:
-    """Bounds on the value of playing all costs in one order, equal ε's together; a lower bound on V in any case.
+def solve_in_order(rules: Rules, played: Sequence[int], deadline: float) -> Layer:
+    """Bounds on the value of playing costs in one order; a lower bound on V in any case.
 
     Args:
-        band: as for ``solve``.
-        steps: as for ``solve``.
-        h: the grid step.
+        rules: the game and its grid.
+        played: places in ``rules.epsilons``, first played first.
         deadline: a reading of time.monotonic().
-        upper: which bound on the value of this order.
-        order: places of the ε's in ``band.epsilons``, first played first; None: by rising ε, which is the best order,
-            or close to it.
 
     Raises:
         OutOfTime: when the deadline passes.
     """
-    if order is None:
-        order = sorted(range(len(band.epsilons)), key=lambda part: band.epsilons[part])
-    step = upper_step if upper else lower_step
-    parts = [part for part in reversed(order) for _ in range(band.counts[part])]
-    states = _growing(parts, len(band.counts))
-    ranges = band.ranges(np.array(states), h).tolist()
-    layer = _nothing_left(ranges[0][0], ranges[0][1], h, band, upper=upper, reach=max(steps))
-    tops = np.array(states) @ np.array(steps)
-    for part, state, top, (first, last) in zip(parts, states[1:], tops[1:].tolist(), ranges[1:], strict=True):
+    parts = list(reversed(played))
+    left = np.cumsum(np.array(parts)[:, None] == np.arange(len(rules.epsilons)), axis=0)
+    layer = rules.nothing_left()
+    tops = (left @ np.array(rules.steps)).tolist()
+    for part, top, window in zip(parts, tops, rules.windows(left).tolist(), strict=True):
         if time.monotonic() > deadline:
             raise OutOfTime
-        N = steps[part]
-        values = layer.extended(first - N, last + N, h)
-        # An ε that is rounded down to 0 is not played.
-        values = step(values, N, h) if N else values
-        layer = Layer(first, values, top, band.chernoff(state), band.order, upper)
-    return ValueFunction(layer, h)
+        layer = Layer(window[0], rules.step(layer, part, window), top, rules.h, rules.upper)
+    return layer
 
 
-def _growing(parts: Sequence[int], kinds: int) -> list[State]:
-    """States from none left on, one more of each part in turn."""
-    state = [0] * kinds
-    states = [tuple(state)]
-    for part in parts:
-        state[part] += 1
-        states.append(tuple(state))
-    return states
+class Ladder:
+    """V of n equal ranges, n = 0, 1, 2, ..., each from the one before; climbed as far as was ever asked."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._layers = {0: rules.nothing_left()}
+        self._lock = threading.Lock()
+
+    def value(self, count: int, deadline: float) -> Layer:
+        """Bounds on V of ``count`` costs.
+
+        Raises:
+            OutOfTime: when the deadline passes.
+        """
+        with self._lock:
+            n = max(place for place in self._layers if place <= count)
+            layer = self._layers[n]
+            windows = self._rules.windows(np.arange(n + 1, count + 1)[:, None]).tolist()
+            for window in windows:
+                if time.monotonic() > deadline:
+                    self._layers[n] = layer
+                    raise OutOfTime
+                n += 1
+                top = n * self._rules.steps[0]
+                layer = Layer(window[0], self._rules.step(layer, 0, window), top, self._rules.h, self._rules.upper)
+                if n <= KEPT_FIRST or n % KEPT == 0:
+                    self._layers[n] = layer
+            self._layers[n] = layer
+            return layer
 
 
-def _nothing_left(first: int, last: int, h: float, band: Band, *, upper: bool, reach: int) -> Layer:
-    """V of the empty multiset, [1 - e^x]_+, rounded outward."""
-    x = np.arange(first - reach, last + reach + 1) * h
-    exact = np.maximum(-np.expm1(x), 0.0)
-    values = exact * (1 + 8 * ROUNDOFF) + FLOOR if upper else exact * (1 - 8 * ROUNDOFF)
-    return Layer(first - reach, values, 0, band.chernoff((0,) * len(band.counts)), band.order, upper)
+@lru_cache(maxsize=12)
+def ladder(epsilon: float, steps: int, *, upper: bool, reach: float) -> Ladder:
+    """The ladder of one range; kept for the next question."""
+    return Ladder(Rules.of({epsilon: 1}, steps, upper=upper, reach=reach))

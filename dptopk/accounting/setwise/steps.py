@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-__all__ = ["State", "common_grid", "first_steps"]
+__all__ = ["State", "common_grid", "rounding_noise"]
 
 State = tuple[int, ...]
 
@@ -23,26 +23,23 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
     return each, _exact_step(epsilons, each, largest / best, upper=upper)
 
 
-def first_steps(epsilons: tuple[float, ...], counts: State, steps: int, most: int) -> int:
-    """``steps``, doubled until h <= 1/2 and rounding the ε's to the grid changes Σ ε² by at most a fiftieth."""
-    allowed = math.fsum(k * e * e for e, k in zip(epsilons, counts, strict=True)) / 50
-    steps = max(steps, math.ceil(2 * max(epsilons)))
-    while steps < most:
-        if min(_change(epsilons, counts, n, upper=True) for n in range(steps, 2 * steps + 1)) <= allowed:
-            return steps
-        steps *= 2
-    return most
+def rounding_noise(epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool = True) -> float:
+    """What ``common_grid`` adds to the variance of the loss, about: ε's rounded outward, and ``cell`` h² a step."""
+    candidates = (steps,) if len(epsilons) == 1 else range(steps, 2 * steps + 1)
+    return min(_change(epsilons, counts, n, cell, upper=upper) for n in candidates)
 
 
 def _rounded(multiple: float, *, upper: bool) -> int:
     return math.ceil(multiple - 1e-9) if upper else math.floor(multiple + 1e-9)
 
 
-def _change(epsilons: tuple[float, ...], counts: State, n: int, *, upper: bool) -> float:
-    """By how much a grid with n steps for the largest ε changes the variance Σ ε², interpolation included, about."""
+def _change(epsilons: tuple[float, ...], counts: State, n: int, cell: float = 0.25, *, upper: bool) -> float:
+    """By how much a grid with n steps for the largest ε changes the variance Σ ε²/4, interpolation included, about."""
     step = max(epsilons) / n
     moved = (step * _rounded(epsilon / step, upper=upper) for epsilon in epsilons)
-    return math.fsum(k * (abs(m * m - e * e) + step**2 / 4) for m, e, k in zip(moved, epsilons, counts, strict=True))
+    return math.fsum(
+        k * (abs(m * m - e * e) / 4 + cell * step**2) for m, e, k in zip(moved, epsilons, counts, strict=True)
+    )
 
 
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.setwise import chords, recursion
 from dptopk.accounting.setwise.chords import lower_step, upper_step
-from dptopk.accounting.setwise.recursion import Band, OutOfTime, solve, solve_in_order
+from dptopk.accounting.setwise.recursion import Ladder, OutOfTime, Rules, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid
 
 
@@ -122,23 +122,32 @@ def test_bounds_of_a_step_bracket_a_fine_search(
     assert (np.diff(above) <= 1e-12).all()
 
 
-def test_the_band_hardly_matters_and_only_widens() -> None:
-    """A narrow band makes the bounds worse, never wrong; the usual one costs less than 1e-6 of δ."""
+def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrow window makes the bounds worse, never wrong; the usual one costs less than 1e-6 of δ."""
     values = []
-    for spread in (1.5, 3.0, recursion.SPREAD, 9.0):
-        band = Band((0.2,), (30,), 6.0, 1.5, 0.01, spread)
-        (N,), h = common_grid((0.2,), (30,), 12, upper=True)
-        above = solve(band, (N,), h, upper=True, deadline=math.inf).upper(np.array([1.5]))[0]
-        (N,), h = common_grid((0.2,), (30,), 12, upper=False)
-        below = solve_in_order(band, (N,), h, deadline=math.inf)
-        node = math.ceil(1.5 / h)
-        values.append((above, float(below.nodes(node, node)[0])))
+    for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (recursion.BELOW, recursion.STRAY, 7.5), (9, 9, 12)):
+        monkeypatch.setattr(recursion, "BELOW", below)
+        monkeypatch.setattr(recursion, "STRAY", stray)
+        above, lower = (solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,), math.inf) for side in (1, 0))
+        node = math.ceil(1.5 / lower.h)
+        values.append((above.above(np.array([1.5]))[0], float(lower.extended(node, node)[0])))
     assert all(low <= values[-1][0] and values[-1][1] <= high for high, low in values)
-    above, below = np.array(values).T
-    assert above[2] == pytest.approx(above[3], rel=1e-6)
-    assert below[2] == pytest.approx(below[3], rel=1e-6)
-    assert above[0] > above[3]
-    assert below[0] < below[3]
+    highs, lows = np.array(values).T
+    assert highs[2] == pytest.approx(highs[3], rel=1e-6)
+    assert lows[2] == pytest.approx(lows[3], rel=1e-6)
+    assert highs[0] > highs[3]
+    assert lows[0] < lows[3]
+
+
+def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
+    rules = Rules.of({0.1: 1}, 10, upper=True)
+    at_once, in_steps = Ladder(rules), Ladder(rules)
+    for n in (3, 70, 66, 100, 97):
+        here, there = at_once.value(n, math.inf), in_steps.value(n, math.inf)
+        assert here.first == there.first
+        assert (here.values == there.values).all()
+        assert (here.values == solve(rules, (n,), math.inf).values).all()
+        at_once = Ladder(rules)
 
 
 @pytest.mark.parametrize("epsilons", [(0.1,), (0.1, 0.25), (0.1, 0.0999), (0.3, 0.7, 0.71)])
@@ -153,6 +162,12 @@ def test_grids_round_outward_exactly(epsilons: tuple[float, ...], upper: bool) -
 
 
 def test_the_deadline_is_kept() -> None:
-    band = Band((0.1,), (50,), 5.0, 1.0, 0.01)
+    rules = Rules.of({0.1: 1}, 8, upper=True)
     with pytest.raises(OutOfTime):
-        solve(band, (8,), 0.1 / 8 + 1e-15, upper=True, deadline=-math.inf)
+        solve(rules, (50,), -math.inf)
+    with pytest.raises(OutOfTime):
+        solve_in_order(rules, [0] * 5, -math.inf)
+    started = Ladder(rules)
+    with pytest.raises(OutOfTime):
+        started.value(50, -math.inf)
+    assert (started.value(50, math.inf).values == solve(rules, (50,), math.inf).values).all()

@@ -1,0 +1,170 @@
+"""Groups: every part of a charge as one certified pair, so that one product bounds the whole (Theorem C).
+
+Split the registered multiset into groups E_1, ..., E_r. Then V_E <= V_{E_1} ⊗ ... ⊗ V_{E_r} (docs/setwise.md), and any
+larger profile may take the place of V_{E_i}. A profile is a convex function D(u) = p_inf + Σ q_j (u_j - u)_+ of
+u = e^x: the slope changes of the chords between upper bounds at the points u_j are masses under Q at the losses ln u_j,
+times u_j those under P. ``pair_above`` reads them off and then checks, with positive terms only, that their profile is
+nowhere below the bounds it came from.
+
+| group | its profile |
+|---|---|
+| n equal ranges | the value function of their recursion, from a ladder that is kept |
+| a few different ranges | the value function over all multisets that may be left |
+| all ZCDP and CDP costs | the convex minorant of the Rényi conversion; for x < 0 by symmetry |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.pld.lattice import Pairs, discrete_pair
+from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
+from dptopk.costs import Charge
+
+__all__ = ["GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
+
+# Atoms this far (in logarithms) below the largest, under the tilt, are cut off; their mass is charged as an error.
+NEGLIGIBLE = 60.0
+# Passes in which points above the convex minorant are dropped; any points left after that only cost tightness.
+PASSES = 100
+
+
+@dataclass(frozen=True)
+class GroupPair(Source):
+    """A pair whose profile is at least that of a group, taken ``count`` times.
+
+    Attributes:
+        losses, log_masses: shape (n,), rising; what is finite.
+        infinite: the mass at an infinite loss, of one copy.
+        count: how many such groups there are.
+    """
+
+    losses: Floats
+    log_masses: Floats
+    infinite: float
+    count: int = 1
+
+    def pairs(self, grid: Grid) -> list[Pairs]:
+        """The finite part, without what is negligible under the tilt; valid from above only."""
+        exponents = self.log_masses + grid.tilt * self.losses
+        weights = np.exp(exponents - exponents.max())
+        kept = weights > math.exp(-NEGLIGIBLE)
+        lost = float(weights[~kept].sum() / weights.sum()) * 1.01
+        losses, log_masses = self.losses[kept], self.log_masses[kept]
+        errors = 64 * ROUNDOFF * (1 + np.abs(log_masses))
+        pair = discrete_pair(losses, log_masses, self.count, log_error=errors)
+        return [replace(pair, loss_error=4 * ROUNDOFF * float(np.abs(losses).max()), error=lost)]
+
+
+def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
+    """A pair whose profile is at least V wherever V is a profile with V(x_j) <= ``values`` at x_j = nodes · h.
+
+    V is convex in u with V(u = 0) = 1 and falls, so it lies below the chords from (0, 1) through any of the points, and
+    below the last value beyond. Points above their neighbours' chord are dropped. What is left is a guess as far as
+    soundness goes: the profile of the masses found is computed from its positive terms and all masses are raised by the
+    largest ratio in which it falls short.
+    """
+    for _ in range(PASSES):
+        masses = _slope_changes(nodes, values, h)
+        kept = masses >= 0
+        kept[-1] = True
+        if kept.all():
+            break
+        nodes, values = nodes[kept], values[kept]
+    masses = np.maximum(_slope_changes(nodes, values, h), 0.0)
+    losses, infinite = nodes * h, float(values[-1])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        centred = losses - losses[-1] / 2 - losses[0] / 2
+        below = np.cumsum((masses * np.exp(-centred))[::-1])[::-1] * np.exp(centred)
+        falls = -np.expm1(-np.diff(nodes) * h) * below[1:]
+        profile = np.append(np.cumsum(falls[::-1])[::-1], 0.0) + infinite
+        short = max(1.0, float(np.max(values / profile)), 1 / float(profile[0] + below[0]))
+    if not math.isfinite(short):
+        raise FloatingPointError
+    rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * float(np.abs(centred).max()))
+    short *= 1 + rounding
+    found = masses > 0
+    log_masses: Floats = np.log(masses[found]) + math.log(short)
+    return GroupPair(np.asarray(losses[found]), log_masses, infinite * short * (1 + 4 * ROUNDOFF))
+
+
+def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats:
+    """Masses under P at the points: u_j times the change of slope there of the chords from (0, 1) and on."""
+    gaps = np.diff(nodes) * h
+    falls = (values[:-1] - values[1:]) / np.expm1(gaps)  # -slope · u_j, to the right of point j
+    to_the_left = np.concatenate([[1 - values[0]], falls * np.exp(gaps)])
+    changes: Floats = to_the_left - np.append(falls, 0.0)
+    return changes
+
+
+def _of_layer(layer: Layer) -> GroupPair:
+    return pair_above(layer.first + np.arange(len(layer.values)), layer.values, layer.h)
+
+
+@lru_cache(maxsize=64)
+def _equal(epsilon: float, count: int, steps: int, reach: float, deadline: _Deadline) -> GroupPair:
+    return _of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count, deadline.reading))
+
+
+def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float, deadline: float) -> GroupPair:
+    """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps to ε; kept.
+
+    Raises:
+        OutOfTime: when the deadline, a reading of time.monotonic(), passes.
+    """
+    return _equal(epsilon, count, steps, reach, _Deadline(deadline))
+
+
+@lru_cache(maxsize=32)
+def _mixed(ranges: tuple[tuple[float, int], ...], steps: int, reach: float, deadline: _Deadline) -> GroupPair:
+    rules = Rules.of(dict(ranges), steps, upper=True, reach=reach)
+    return _of_layer(solve(rules, tuple(count for _, count in ranges), deadline.reading))
+
+
+def mixed_ranges_pair(ranges: tuple[tuple[float, int], ...], steps: int, *, reach: float, deadline: float) -> GroupPair:
+    """The pair of (ε, count), ... together, ``steps`` or more to the largest ε; kept.
+
+    Raises:
+        OutOfTime: when the deadline, a reading of time.monotonic(), passes.
+    """
+    return _mixed(ranges, steps, reach, _Deadline(deadline))
+
+
+class _Deadline:
+    """A deadline that is no part of a cache's key."""
+
+    def __init__(self, reading: float) -> None:
+        self.reading = reading
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Deadline)
+
+
+def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
+    """The pair of everything in a charge whose classes are closed under swapping the neighbours, by its Rényi curve.
+
+    b(x) <= Σ-conversion (CKS20) bounds δ(x) for x >= 0 in either direction, and so 1 - e^x (1 - b(-x)) does for x < 0:
+    P(S) - e^x Q(S) = 1 - e^x + e^x (Q(S^c) - e^{-x} P(S^c)).
+
+    Args:
+        charge: the costs, of any type with a Rényi curve.
+        h: the step of the grid on which the curve is read.
+        reach: the largest x that matters.
+    """
+    last = max(math.ceil(reach / h), 2)
+    nodes = np.arange(-last, last + 1)
+    right = np.minimum(renyi_curve(log_mgf(charge)).delta(np.arange(last + 1) * h), 1.0)
+    left = 1 - np.exp(-np.arange(1, last + 1) * h) * (1 - right[1:]) * (1 - 64 * ROUNDOFF)
+    values = np.concatenate([np.minimum(left * (1 + 8 * ROUNDOFF), 1.0)[::-1], right])
+    return pair_above(nodes, np.maximum(values, FLOOR), h)

@@ -1,0 +1,155 @@
+"""Which groups a registration is split into, and on which grids: a guess at the cheapest split that is sharp enough.
+
+Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the price of a split is
+measured (docs/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the
+loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from dptopk.accounting.setwise.steps import rounding_noise
+
+__all__ = ["MOST_STEPS", "Group", "partition"]
+
+# ---- All heuristics of the split. -------------------------------------------------------------------------------
+GROUP, CELL = 0.19, 0.2
+# How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
+SENSITIVITY = 0.7
+# Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
+GROUP_SHARE, GRID_SHARE = 0.35, 0.4
+# Seconds of a step from above: for the call, and for each node.
+PER_STEP, PER_NODE = 2.0e-4, 1.0e-7
+# Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
+NODES = 10.0
+FEWEST_STEPS, MOST_STEPS = 6, 1024
+LARGEST_GROUP = 4096
+MOST_STATES = 40_000
+# -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranges (ε, count) that share one recursion.
+
+    A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to the largest ε.
+    """
+
+    ranges: tuple[tuple[float, int], ...]
+    copies: int = 1
+    steps: int = FEWEST_STEPS
+
+    @property
+    def largest(self) -> float:
+        """The largest ε."""
+        return max(epsilon for epsilon, _ in self.ranges)
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one ε only."""
+        return len(self.ranges) == 1
+
+    @cached_property
+    def spread(self) -> float:
+        """Σ n ε²."""
+        return math.fsum(count * epsilon**2 for epsilon, count in self.ranges)
+
+    @property
+    def states(self) -> int:
+        """How many layers the recursion has."""
+        if self.single:
+            return math.ceil(self.ranges[0][1] / self.copies)
+        return math.prod(count + 1 for _, count in self.ranges)
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """The parts of a single range: (count, how many such parts)."""
+        small, larger = divmod(self.ranges[0][1], self.copies)
+        return [(n, times) for n, times in ((small, self.copies - larger), (small + 1, larger)) if times]
+
+    @property
+    def seconds(self) -> float:
+        """About how long the recursion takes."""
+        nodes = NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / self.steps) + 2 * self.steps
+        work = PER_STEP + PER_NODE * nodes * (1 + self.steps / 60)
+        return self.states * len(self.ranges) * work
+
+    def noise(self) -> float:
+        """About what grid steps add to the variance of the loss."""
+        epsilons = tuple(epsilon for epsilon, _ in self.ranges)
+        counts = tuple(count for _, count in self.ranges)
+        return rounding_noise(epsilons, counts, self.steps, CELL)
+
+
+def partition(ranges: Mapping[float, int], variance: float, tolerance: float, seconds: float) -> list[Group]:
+    """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
+
+    Args:
+        ranges: the distinct ε's with counts.
+        variance: about the variance of the whole loss.
+        tolerance: relative; a wish, given up where it would take too long.
+        seconds: about how long all recursions may take.
+    """
+    allowed = tolerance / SENSITIVITY * variance
+    groups = _large_enough(ranges, GROUP_SHARE * allowed)
+    groups = _merged(groups, GROUP_SHARE * allowed, seconds / 2)
+    return _fine_enough(groups, GRID_SHARE * allowed)
+
+
+def _excess(groups: list[Group]) -> float:
+    squares = [group.largest**2 for group in groups]
+    total = math.fsum(group.copies * square for group, square in zip(groups, squares, strict=True))
+    return GROUP * (total - max(squares))
+
+
+def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
+    """A group for each range, the larger ones cut into equal parts of at most the smallest size that will do."""
+    size, groups = 16, []
+    while size <= LARGEST_GROUP:
+        groups = [Group(((epsilon, n),), math.ceil(n / size)) for epsilon, n in sorted(ranges.items())]
+        if _excess(groups) <= allowed:
+            break
+        size = math.ceil(size * 1.25)
+    return groups
+
+
+def _merged(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
+    """Groups of neighbouring ranges joined, cheapest first, while that makes sense and there is time."""
+    groups = list(groups)
+    while len(groups) > 1 and _excess(groups) > allowed:
+        best, gain = None, 0.0
+        for i in range(len(groups) - 1):
+            one, other = groups[i], groups[i + 1]
+            if one.copies > 1 or other.copies > 1:
+                continue
+            joined = Group(one.ranges + other.ranges, steps=16)
+            cost = joined.seconds - replace(one, steps=16).seconds - replace(other, steps=16).seconds
+            if joined.states > MOST_STATES or cost > seconds:
+                continue
+            if one.largest**2 / max(cost, 1e-4) > gain:
+                best, gain = (i, joined, cost), one.largest**2 / max(cost, 1e-4)
+        if best is None:
+            break
+        i, joined, cost = best
+        groups[i : i + 2] = [joined]
+        seconds -= max(cost, 0.0)
+    return groups
+
+
+def _fine_enough(groups: list[Group], allowed: float) -> list[Group]:
+    """Grid steps for each group: Σ noise is small enough, at about the least cost."""
+    wishes = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
+    total = math.fsum(CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
+    scale = math.sqrt(total / allowed)
+    found = []
+    for group, wish in zip(groups, wishes, strict=True):
+        steps = min(max(2 * math.ceil(scale * wish / 2), FEWEST_STEPS, math.ceil(2 * group.largest)), MOST_STEPS)
+        share = CELL * group.spread / (scale * wish) ** 2
+        while not group.single and steps < MOST_STEPS / 2 and replace(group, steps=steps).noise() > 1.5 * share:
+            steps = math.ceil(steps * 1.4)
+        found.append(replace(group, steps=steps))
+    return found

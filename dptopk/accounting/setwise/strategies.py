@@ -1,0 +1,209 @@
+"""Lower bounds for any mix: strategies that an analyst could really follow, valued from below.
+
+First all costs with dominating pairs; then most of the ranges, each with the t that is best for the tilt of the whole
+loss, as if they were independent; then the last few ranges by the recursion from below, t chosen from all answers
+before, the smaller ranges first. ZCDP and CDP costs are played by a Gaussian that satisfies them; a single such
+statement with nothing beside it by a law with two outcomes (``two_outcomes``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dptopk.accounting.curves import ROUNDOFF, Floats, Query
+from dptopk.accounting.pld.dominating_pairs import sources
+from dptopk.accounting.pld.lattice import Pairs, discrete_pair
+from dptopk.accounting.pld.saddle_point import log_binomial_pmf
+from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.accounting.setwise.atoms import Atoms
+from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order
+from dptopk.accounting.setwise.steps import rounding_noise
+from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP
+
+__all__ = ["Strategy", "last_ranges", "steps_from_below", "strategy", "with_gaussians"]
+
+# ---- Heuristics: which strategies are tried. ------------------------------------------------------------------------
+# How many of the ranges are played with t chosen from all answers (a multiple of ``recursion.KEPT``).
+LAST = 192
+# How many different ones among them, and grid steps to the largest where they are different.
+LAST_KINDS, STEPS_OF_KINDS = 6, 240
+# Variance that a step from below loses, in units of h²; shares of the tolerance for the recursion and for the lattice.
+CELL, GRID_SHARE, LATTICE_SHARE = 0.2, 0.15, 0.05
+MOST_STEPS, MOST_ATOMS = 1024, 150_000
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FixedRanges(Source):
+    """n mechanisms of ε-bounded range, all with one t: loss t with mass q_t, else t - ε; n is summed up exactly."""
+
+    epsilon: float
+    count: int
+    t: float
+
+    def pairs(self, grid: Grid) -> list[Pairs]:
+        """The sum of the losses within 6.5 sqrt(n) of its tilted mean: beyond, Hoeffding leaves 2 e^-84."""
+        n, t, epsilon = self.count, self.t, self.epsilon
+        often = math.expm1(t - epsilon) / math.expm1(-epsilon)
+        rarely = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
+        tilted = often / (often + rarely * math.exp(max(-grid.tilt * epsilon, -700.0)))
+        reach = 6.5 * math.sqrt(n) + 1
+        first, last = max(math.floor(n * tilted - reach), 0), min(math.ceil(n * tilted + reach), n)
+        hits = np.arange(first, last + 1, dtype=float)
+        log_masses = np.asarray(log_binomial_pmf(hits, n, often, rarely))
+        possible = log_masses > -np.inf
+        hits, log_masses = hits[possible], log_masses[possible]
+        distance = np.abs(hits - n * often)
+        # The two probabilities are known to 64 roundoffs; their error enters through the deviance, times the distance.
+        errors = ROUNDOFF * (64 * (1 + np.abs(log_masses)) + 128 * (distance + 16))
+        losses = n * t - (n - hits) * epsilon
+        pair = discrete_pair(losses, log_masses, log_error=errors)
+        return [replace(pair, loss_error=8 * ROUNDOFF * n * max(t, epsilon), error=1e-30)]
+
+
+def best_t(epsilon: float, order: float) -> float:
+    """The t that makes ln E[e^{λL}] of RR_{ε,t} largest (DDR Theorem 5), kept off the ends; a guess."""
+    b = epsilon / 2
+    s = math.log(order / (1 + order)) + b
+    s += math.log(-math.expm1(-2 * (order + 1) * b)) - math.log(-math.expm1(-2 * order * b))
+    return min(max(b + s, 1e-6 * epsilon), (1 - 1e-6) * epsilon)
+
+
+def with_gaussians(charge: Charge) -> Charge:
+    """Every ZCDP and CDP cost replaced by a Gaussian that satisfies it: μ²/2 <= ρ, or μ²/2 <= mean and μ <= τ."""
+    costs: dict[Cost, int] = {}
+    for cost, times in charge:
+        played: Cost = cost
+        if isinstance(cost, ZCDP):
+            played = GaussianDP(math.sqrt(2 * cost.rho) * (1 - 1e-15))
+        elif isinstance(cost, CDP):
+            mu = min(math.sqrt(2 * cost.mu), cost.tau) * (1 - 1e-15)
+            if mu <= 0:
+                continue
+            played = GaussianDP(mu)
+        costs[played] = costs.get(played, 0) + times
+    return Charge(costs, neighbours=charge.neighbours)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The value of one strategy: costs that are played first as atoms, then the last ranges by a recursion."""
+
+    atoms: Atoms
+    last: Layer
+    last_above: Layer
+
+    def value(self, x: Floats) -> Floats:
+        """Lower bound on δ_opt at every x of a one-dimensional array."""
+        values = self.last.below(np.subtract.outer(x, self.atoms.losses), self.last_above)
+        total = values @ self.atoms.masses * (1 - ROUNDOFF * (len(self.atoms.masses) + 8))
+        return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
+
+    def answer(self, query: Query, low: float, high: float) -> float:
+        """A lower bound on what is asked; for ε, searched for between ``low`` and ``high``."""
+        if query.epsilon is not None:
+            return float(self.value(np.array([query.epsilon]))[0])
+        return crossing(self.value, query.delta, low, high)
+
+
+def strategy(
+    ranges: Mapping[float, int],
+    rest: Charge,
+    *,
+    order: float,
+    log_chernoff: Callable[[Mapping[float, int]], float],
+    variance: float,
+    tolerance: float,
+    steps: Mapping[float, int],
+    deadline: float,
+) -> Strategy:
+    """A strategy whose ε should be within about ``tolerance``, relative, of the best one's.
+
+    Args:
+        ranges: the distinct ε's of the BR costs with counts, at least one.
+        rest: the other costs, with dominating pairs.
+        order: λ of the tilt.
+        log_chernoff: the ln C of V_B(x) <= C e^{-λx}, for any ranges B.
+        variance: about the variance of the whole loss.
+        tolerance: relative.
+        steps: grid steps to an ε of ladders that have been climbed from above already.
+        deadline: a reading of time.monotonic().
+    """
+    last = last_ranges(ranges)
+    first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
+    parts: list[Source] = sources(rest)
+    parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
+    fine = steps_from_below(last, variance, tolerance)
+    fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
+    sigma = math.sqrt(variance)
+    below = sum(part.roundings()[1] if not isinstance(part, FixedRanges) else 1 for part in parts)
+    step = max(LATTICE_SHARE * tolerance * 4 * sigma / max(below, 1), 30 * sigma / MOST_ATOMS)
+    width = math.sqrt(4 * LATTICE_SHARE * tolerance * variance / max(rest.count, 1))
+    merge = sigma * math.sqrt(LATTICE_SHARE * tolerance)
+    grid = Grid(min(step, sigma / 4), order, -1, width)
+    atoms = Atoms.of(parts, grid, log_chernoff(last), merge=merge)
+    return Strategy(atoms, *_endgame(last, fine, deadline))
+
+
+def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
+    """The ranges that are played last: the larger ones."""
+    left, last = LAST, {}
+    for epsilon, count in sorted(ranges.items(), reverse=True)[:LAST_KINDS]:
+        if left:
+            last[epsilon] = min(count, left)
+            left -= last[epsilon]
+    return last
+
+
+def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
+    """Grid steps to the largest ε; different ε's are also rounded down."""
+    epsilons, counts = tuple(last), tuple(last.values())
+    steps, most = max(8, math.ceil(2 * max(epsilons))), MOST_STEPS if len(last) == 1 else STEPS_OF_KINDS
+    while (
+        steps < most and rounding_noise(epsilons, counts, steps, CELL, upper=False) > GRID_SHARE * tolerance * variance
+    ):
+        steps = math.ceil(steps * 1.25)
+    return min(2 * math.ceil(steps / 2), MOST_STEPS)
+
+
+def _endgame(last: dict[float, int], steps: int, deadline: float) -> tuple[Layer, Layer]:
+    """Bounds from below and above on the value of playing the last ranges by rising ε, t adaptive."""
+    if len(last) == 1:
+        ((epsilon, count),) = last.items()
+        below, above = (ladder(epsilon, steps, upper=side, reach=7.5) for side in (False, True))
+        return below.value(count, deadline), above.value(count, deadline)
+    rising = dict(sorted(last.items()))
+    played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
+    lower, upper = (Rules.of(rising, steps, upper=side, reach=7.5) for side in (False, True))
+    return solve_in_order(lower, played, deadline), solve_in_order(upper, played, deadline)
+
+
+def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:
+    """A point with function > level, close to the last one; 0 at worst.
+
+    Finer and finer grids, then clusters around the root of the chord of ln function; what is returned was evaluated.
+    """
+    values = function(np.array([low, high]))
+    if values[0] <= level:
+        return 0.0
+    at = np.array([values[0], max(float(values[1]), level * 1e-9)])
+    for shares in (_GRID, _GRID, _CLUSTER, _CLUSTER, _CLUSTER):
+        rise = math.log(at[0] / level) if at[0] > level else 0.0
+        root = rise / math.log(at[0] / at[1]) if shares is _CLUSTER and at[0] > at[1] else 0.0
+        points = np.append(low + (high - low) * np.clip(root + shares, 0.0, 1.0), high)
+        values = np.append(function(points[:-1]), at[1])
+        above = np.flatnonzero(values > level)
+        if not above.size:
+            return low
+        last = min(int(above[-1]), len(points) - 2)
+        low, high = float(points[last]), float(points[last + 1])
+        at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
+    return low
+
+
+_GRID = np.linspace(0, 1, 13)[:-1]
+_CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])

@@ -1,0 +1,92 @@
+"""How nearly the conversion of zCDP is attained: laws with two outcomes that satisfy a (ξ, ρ) statement.
+
+P = (p, 1-p) and Q = (p e^{-l}, 1 - p e^{-l}) have D_α(P‖Q), D_α(Q‖P) <= ξ + ρα for every α > 1 if that holds on a grid
+of orders with room to spare: D_α rises in α and never exceeds the largest loss, so between orders α < β it is enough
+that D_β <= ξ + ρα, and from the order on at which ξ + ρα reaches the largest loss nothing is left to check. At a given
+x such a law reaches δ = p (1 - e^{x-l}).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import logsumexp
+
+from dptopk.accounting.curves import Floats
+
+__all__ = ["two_outcomes_delta"]
+
+NEAR, FAR = 4e-4, 1e-2  # ratio, less one, of neighbouring orders near the one that decides, and elsewhere
+ROUNDING = 1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas
+PLACES = 16  # losses that are tried
+
+
+def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
+    """A lower bound on the largest δ at ε = x of a mechanism that is (ξ, ρ)-zCDP, in both directions.
+
+    Args:
+        rho: ρ > 0.
+        xi: ξ >= 0.
+        x: ε >= 0.
+
+    >>> 9.9e-7 < two_outcomes_delta(0.125, 0.0, 2.419) < 1e-6  # CKS20: 1.0e-6
+    True
+    """
+    extra = np.geomspace(0.03, 6.0, PLACES) * math.sqrt(rho)
+    loss = x + extra
+    log_p = -np.maximum(np.maximum(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3)  # at most about this much
+    worth = np.log(-np.expm1(-extra))
+    best = -math.inf
+    for at in np.argsort(-(log_p + worth)):
+        if log_p[at] + worth[at] <= best:
+            break
+        best = max(best, _largest_mass(rho, xi, float(loss[at]), float(log_p[at])) + float(worth[at]))
+    return math.exp(best) * (1 - 1e-12)
+
+
+def _largest_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
+    """A ln p, not above the one given, with which the law satisfies the statement; -inf if none is found."""
+    orders = _orders(rho, xi, loss)
+    high, low = log_p, log_p - 2.0
+    if _satisfies(rho, xi, loss, high, orders):
+        return high
+    while not _satisfies(rho, xi, loss, low, orders):
+        high, low = low, low - 4.0
+        if low < log_p - 60:
+            return -math.inf
+    for _ in range(14):
+        middle = (low + high) / 2
+        if _satisfies(rho, xi, loss, middle, orders):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _orders(rho: float, xi: float, loss: float) -> Floats:
+    """α - 1 from almost 0 to where ξ + ρα reaches the largest loss; dense where the statement is tightest."""
+    last = max(loss / rho, 4.0) * 1.001
+    tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
+    low, high = min(tightest / 1.7, last / 2), min(tightest * 1.7, last)
+    far_below = np.geomspace(1e-6, low, math.ceil(max(math.log(low / 1e-6), 1.0) / FAR))
+    near = np.geomspace(low, high, math.ceil(math.log(high / low) / NEAR) + 2)
+    far_above = np.geomspace(high, last, math.ceil(math.log(last / high) / FAR) + 2)
+    return np.unique(np.concatenate([far_below, near, far_above]))
+
+
+def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
+    """Whether both divergences stay below ξ + ρα at every order."""
+    log_q = log_p - loss
+    rest_p, rest_q = math.log(-math.expm1(log_p)), math.log(-math.expm1(log_q))
+    allowed = xi + rho * (1 + np.append(0.0, orders[:-1]))
+    largest = max(loss, abs(rest_p - rest_q)) * (1 + ROUNDING)
+    if xi + rho * (1 + orders[-1]) < largest:
+        return False
+    alpha = 1 + orders
+    for a, b, rest_a, rest_b in ((log_p, log_q, rest_p, rest_q), (log_q, log_p, rest_q, rest_p)):
+        moments = logsumexp([alpha * a - orders * b, alpha * rest_a - orders * rest_b], axis=0)
+        divergence = (moments + ROUNDING * (1 + np.abs(alpha * a) + np.abs(orders * b)) * 1e-3) / orders
+        if (np.minimum(divergence, largest) > allowed).any():
+            return False
+    return True
