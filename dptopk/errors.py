@@ -48,13 +48,15 @@ class BudgetExceeded(DptopkError):
     Attributes:
         requested: the charge that was asked for.
         remaining: what is left: the charge still registered, or a text for a filter's remaining budget.
+        reason: what is missing, in words.
     """
 
     def __init__(self, requested: Charge, remaining: Charge | str, reason: str = "") -> None:
         self.requested = requested
         self.remaining = remaining
+        self.reason = reason
         why = f" ({reason})" if reason else ""
         super().__init__(f"budget exceeded{why}: requested {requested}; remaining {remaining}")
 
-    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[Charge, Charge | str]]:
-        return type(self), (self.requested, self.remaining)
+    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[Charge, Charge | str, str]]:
+        return type(self), (self.requested, self.remaining, self.reason)

@@ -1,39 +1,37 @@
 """A privacy filter: costs chosen freely, one after the other, until a budget is used up (interaction model M4).
 
-Fix one order λ > 0 and let h_c(λ) bound ln E[e^{λL}] of any mechanism with cost c, whatever came before. While the
-sum of h_c over what was run stays at most B, exp(λ Σ L - Σ h) is a supermartingale also when each next cost depends on
-all answers, so E[e^{λ Σ L}] <= e^B, and by CKS20 (Proposition 12) the whole is (ε, δ)-DP when
+A filter sums up prices (``meters``) and accepts a cost while the sum stays within a capacity that was fixed before the
+first answer. With δ = 0 the prices are the ε's. Otherwise a charge is accepted while the Rényi sum is within its
+capacity *or* the sum of pure ε's is within ε: plays of the second kind never have a loss above ε, so they add nothing to
+δ(ε), and the union costs nothing (docs/filters.md, with the proof).
 
-    B = λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ).
-
-The order must be fixed beforehand. The default is the best one for a budget of zCDP costs; there the filter is the
-cap on Σ ρ. (Feldman-Zrnic 2021 and Lécuyer 2021 prove such filters; with masses of failure, which add up, see
-Cesar-Rogers 2022, Lemma 3.4, and Whitehouse et al. 2023.)
+Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP costs) add up in a part of δ of their own.
+(Feldman-Zrnic 2021, Lécuyer 2021; with failures Cesar-Rogers 2022, Lemma 3.4, and Whitehouse et al. 2023.)
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from fractions import Fraction
-
-import numpy as np
+from typing import Any
 
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
+from dptopk.accounting import bounds
+from dptopk.accounting.account import Account, Record, Summary, cost_of
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
-from dptopk.accounting.renyi.composition import log_mgf
-from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
-from dptopk.costs import Charge, Cost
-from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, NotApplicable
+from dptopk.accounting.meters import Meter, Pure, Renyi, meter_of
+from dptopk.costs import ApproxDP, Charge, Cost
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 __all__ = ["Filter"]
 
+PRICE_TOLERANCE = 1e-9  # relative difference of a recorded price from today's that is rounding
 
-class Filter:
-    """A fully adaptive filter for a budget: a Rényi budget at one order, or the sum of the ε's where δ is 0.
+
+class Filter(Account):
+    """A fully adaptive filter for a budget.
 
     Args:
         budget: the total (ε, δ).
@@ -61,6 +59,7 @@ class Filter:
         failure_delta: float | None = None,
         neighbours: Neighbours = "add_remove",
     ) -> None:
+        super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
         self.neighbours: Neighbours = validate.member(NEIGHBOURS, neighbours=neighbours)
         self.failure_delta = validate.probability(
@@ -71,97 +70,230 @@ class Filter:
                 f"failure_delta must be below the budget's delta {budget.delta}, got {failure_delta}"
             )
         self.order: float | None = None
-        capacity = budget.epsilon
+        meters: list[Meter] = [Pure(budget.epsilon)]
         if budget.delta > 0:
-            log_inverse = -math.log((budget.delta - self.failure_delta) * (1 - 2**-52))
-            best = _best_order(budget.epsilon, log_inverse)
-            self.order = best if order is None else validate.positive(order=order)
-            capacity = _capacity(budget.epsilon, log_inverse, self.order)
-        if capacity <= 0:
-            raise InvalidParameter(f"budget {budget} leaves nothing at order {self.order}")
-        self._capacity = self._left = Fraction(capacity)
-        self._failures_left = Fraction(self.failure_delta)
-        self._prices: dict[Cost, tuple[Fraction, Fraction]] = {}
-        self._spent: Counter[Cost] = Counter()
+            order = None if order is None else validate.positive(order=order)
+            renyi = Renyi.at(budget.epsilon, budget.delta - self.failure_delta, order)
+            self.order = renyi.order
+            if renyi.capacity <= 0:
+                raise InvalidParameter(f"budget {budget} leaves nothing at order {self.order}")
+            meters.insert(0, renyi)
+        self._begin(meters)
 
-    def price(self, cost: Cost) -> tuple[Fraction, Fraction]:
-        """What one cost takes: its ln E[e^{λL}] (or its ε, where δ is 0) and its failure mass; both rounded up.
+    def _begin(self, meters: list[Meter]) -> None:
+        """Nothing spent on these meters."""
+        self._meters = meters
+        self._sums = dict.fromkeys((meter.name for meter in meters), Fraction(0))
+        # Costs that ran and have no price on a meter: while there are any, that meter covers nothing more.
+        self._unpriced = dict.fromkeys(self._sums, 0)
+        self._failures = Fraction(0)
+        self._prices: dict[Cost, list[float | None]] = {}
+        self._spent: Counter[Cost] = Counter()
+        self._spent_delta = Fraction(0)
+        self._adaptive = False
+
+    def terms(self) -> Record:
+        """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing anything anew."""
+        return {
+            "budget": [self.budget.epsilon, self.budget.delta],
+            "failure_delta": self.failure_delta,
+            "neighbours": self.neighbours,
+            "meters": [meter.terms() for meter in self._meters],
+        }
+
+    @classmethod
+    def of_terms(cls, terms: Record) -> Filter:
+        """The filter that ``terms`` described, nothing spent."""
+        made = cls.__new__(cls)
+        Account.__init__(made)
+        made.budget, made.failure_delta = Budget(*terms["budget"]), terms["failure_delta"]
+        made.neighbours = validate.member(NEIGHBOURS, neighbours=terms["neighbours"])
+        meters = [meter_of(meter) for meter in terms["meters"]]
+        made.order = next((meter.order for meter in meters if isinstance(meter, Renyi)), None)
+        made._begin(meters)
+        return made
+
+    def price(self, cost: Cost) -> tuple[float | None, ...]:
+        """What one cost takes: its price on each meter (None: it has none there) and its failure mass, rounded up.
 
         Raises:
-            IncompatibleCosts: when the cost has no such price: no pure DP where the budget's δ is 0.
+            IncompatibleCosts: when it has no price on any meter.
         """
         if cost not in self._prices:
             rest, failure = split_failure(Charge({cost: 1}))
-            self._prices[cost] = Fraction(self._exponent(rest)), Fraction(failure)
-        return self._prices[cost]
+            refusal: IncompatibleCosts | None = None
+            prices: list[float | None] = []
+            for meter in self._meters:
+                try:
+                    prices.append(meter.price(rest) if rest.costs else 0.0)
+                except IncompatibleCosts as reason:
+                    refusal = refusal or reason
+                    prices.append(None)
+            if refusal is not None and not any(price is not None for price in prices):
+                raise refusal
+            self._prices[cost] = [*prices, float(failure)]
+        return tuple(self._prices[cost])
 
-    def _exponent(self, rest: Charge) -> float:
-        if not rest.costs:
-            return 0.0
-        if self.order is None:
-            try:
-                return math.fsum(pure_epsilons(rest))
-            except NotApplicable as reason:
-                raise IncompatibleCosts(f"a budget with delta 0 takes pure DP only: {reason}") from None
-        value = float(log_mgf(rest)(np.array([self.order]))[0]) * (1 + 4 * LOG_MGF_ERROR)
-        if not math.isfinite(value):
-            raise IncompatibleCosts(f"no Rényi bound for {rest}")
-        return value
+    def quote(self, charge: Charge) -> Record:
+        """The prices of the charge's costs.
 
-    def _total(self, charge: Charge) -> tuple[Fraction, Fraction]:
+        Raises:
+            BudgetExceeded: when no meter covers it.
+            IncompatibleCosts: when the charge has no price here, or is for other neighbours.
+        """
         validate.instance(Charge, charge=charge)
         if charge.neighbours != self.neighbours:
             raise IncompatibleCosts(f"the budget is for {self.neighbours}, the charge for {charge.neighbours}")
-        exponent, failure = Fraction(0), Fraction(charge.delta)
+        with self._here():
+            record = {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
+            reason = self._refusal(charge, record)
+            if reason:
+                raise BudgetExceeded(charge, self.remaining(), reason)
+        return record
+
+    def _refusal(self, charge: Charge, record: Record) -> str:
+        """Why a charge does not fit at these prices; '' when it does."""
+        sums, unpriced, failures = self._priced(charge, record)
+        if self._failures + failures + Fraction(charge.delta) > Fraction(self.failure_delta):
+            left = float(Fraction(self.failure_delta) - self._failures)
+            return f"the failure delta is used up: {float(failures) + charge.delta:.6g} asked for, {left:.6g} left"
+        for meter in self._meters:
+            free = not (self._unpriced[meter.name] + unpriced[meter.name])
+            if free and self._sums[meter.name] + sums[meter.name] <= meter.capacity:
+                return ""
+        meter = self._meters[0]
+        asked = float(sums[meter.name] / meter.capacity)
+        return f"the epsilon is used up: it takes {asked:.2%} of {meter.what}, {self.share_left:.2%} is left"
+
+    def _priced(self, charge: Charge, record: Record) -> tuple[dict[str, Fraction], dict[str, int], Fraction]:
+        """What a charge adds to each meter, how many of its costs have no price there, and its failure masses."""
+        sums, unpriced = dict.fromkeys(self._sums, Fraction(0)), dict.fromkeys(self._sums, 0)
+        failures = Fraction(0)
+        try:
+            for cost, times in charge:
+                *prices, failure = record["prices"][str(cost)]
+                failures += times * _amount(failure)
+                for name, price in zip(self._sums, prices, strict=True):
+                    if price is None:
+                        unpriced[name] += times
+                    else:
+                        sums[name] += times * _amount(price)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise InvalidParameter("the record of a charge is not one of prices") from None
+        return sums, unpriced, failures
+
+    def take(self, charge: Charge, record: Record) -> None:
+        """Add the prices of a record to the sums; see ``Account.take``."""
+        with self._here():
+            reason = self._refusal(charge, record)
+            if reason:
+                raise BudgetExceeded(charge, self.remaining(), reason)
+            self._add(charge, record, 1)
+            self._failures += Fraction(charge.delta)
+            self._spent_delta += Fraction(charge.delta)
+            self._adaptive |= charge.adaptive
+
+    def _add(self, charge: Charge, record: Record, sign: int) -> None:
+        sums, unpriced, failures = self._priced(charge, record)
+        for name in self._sums:
+            self._sums[name] += sign * sums[name]
+            self._unpriced[name] += sign * unpriced[name]
+        self._failures += failures if sign > 0 else 0  # failure masses stay spent
         for cost, times in charge:
-            each = self.price(cost)
-            exponent += times * each[0]
-            failure += times * each[1]
-        return exponent, failure
+            self._spent[cost] += sign * times
 
-    def can_spend(self, charge: Charge) -> bool:
-        """Whether ``spend`` would accept the charge."""
-        exponent, failure = self._total(charge)
-        return exponent <= self._left and failure <= self._failures_left
-
-    def spend(self, charge: Charge) -> None:
-        """Take a charge off the budget; call it before the mechanism runs.
-
-        Raises:
-            BudgetExceeded: when the budget does not cover it; then nothing is spent.
-            IncompatibleCosts: when the charge has no price here, or is for other neighbours.
-        """
-        exponent, failure = self._total(charge)
-        if exponent > self._left or failure > self._failures_left:
-            what = "epsilon" if exponent > self._left else "failure delta"
-            raise BudgetExceeded(charge, self.remaining(), f"the {what} is used up")
-        self._left -= exponent
-        self._failures_left -= failure
-        self._spent.update(dict(charge.costs))
-
-    def refund(self, charge: Charge) -> None:
-        """Give back costs that were spent but never ran; failure masses and deltas stay spent.
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """The prices at which costs that never ran come back; failure masses and deltas stay spent.
 
         Sound because the filter's argument counts what ran: a cost that never ran is a round that never was.
 
         Raises:
-            InvalidParameter: when this was not spent, or delta is not 0; then nothing is given back.
+            InvalidParameter: when this was not spent, or delta is not 0.
         """
         if not isinstance(charge, Charge) or charge.delta:
             raise InvalidParameter("charge to refund must be a Charge with delta 0: a delta is never refunded")
-        if any(self._spent[cost] < times for cost, times in charge):
-            raise InvalidParameter(f"charge to refund was not spent: {charge}")
-        self._left += self._total(charge)[0]
-        self._spent.subtract(dict(charge.costs))
+        with self._here():
+            if any(self._spent[cost] < times for cost, times in charge):
+                raise InvalidParameter(f"charge to refund was not spent: {charge}")
+            known = {} if record is None else record["prices"]
+            return {"prices": {str(cost): known.get(str(cost)) or list(self.price(cost)) for cost, _ in charge}}
+
+    def give_back(self, charge: Charge, record: Record) -> None:
+        """Take prices off the sums again."""
+        with self._here():
+            sums, unpriced, _ = self._priced(charge, record)
+            for cost, times in charge:
+                if self._spent[cost] < times:
+                    raise InvalidParameter(f"charge to refund was not spent: {charge}")
+            if any(sums[name] > self._sums[name] or unpriced[name] > self._unpriced[name] for name in sums):
+                raise InvalidParameter(f"charge to refund was not spent: {charge}")
+            self._add(charge, record, -1)
+
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Which recorded prices differ from today's by more than rounding."""
+        different = []
+        for cost, _ in charge:
+            then = record["prices"][str(cost)]
+            try:
+                now: tuple[float | None, ...] = self.price(cost)
+            except IncompatibleCosts:
+                now = (None,) * len(then)
+            if any(not _close(a, b) for a, b in zip(then, now, strict=True)):
+                different.append(f"{cost}: {then} then, {list(now)} now")
+        return f"charge {charge} was priced " + "; ".join(different) if different else ""
+
+    def state(self) -> Record:
+        """Sums, failures and what was spent, exactly."""
+        with self._here():
+            return {
+                "sums": {name: str(total) for name, total in self._sums.items()},
+                "unpriced": dict(self._unpriced),
+                "failures": str(self._failures),
+                "spent": {str(cost): times for cost, times in self._spent.items() if times},
+                "delta": str(self._spent_delta),
+                "adaptive": self._adaptive,
+            }
+
+    def restore(self, state: Record) -> None:
+        """Take over a state of a filter of the same terms."""
+        with self._here():
+            self._sums = {name: Fraction(state["sums"][name]) for name in self._sums}
+            self._unpriced = {name: state["unpriced"][name] for name in self._sums}
+            self._failures = Fraction(state["failures"])
+            self._spent = Counter({cost_of(cost): times for cost, times in state["spent"].items()})
+            self._spent_delta = Fraction(state["delta"])
+            self._adaptive = state["adaptive"]
 
     def epsilon(self) -> float:
         """The budget's ε: the guarantee at every moment, at the budget's δ."""
         return self.budget.epsilon
 
+    def spent(self) -> Charge:
+        """What has been spent, as it was charged, refunds taken off."""
+        delta = float(self._spent_delta)
+        return Charge(+self._spent, delta=delta, adaptive=self._adaptive, neighbours=self.neighbours)
+
+    def odometer(self) -> bounds.Bound:
+        """A reading of what was spent so far, at the budget's δ. NOT a guarantee: only ``epsilon()`` is."""
+        return bounds.compose(self.spent(), delta=self.budget.delta)
+
+    def summary(self) -> Summary:
+        """The account in numbers."""
+        reading = self.odometer().epsilon if self._spent else 0.0
+        used = {"budget": 1 - self.share_left}
+        if self.failure_delta:
+            used["failure delta"] = float(self._failures / Fraction(self.failure_delta))
+        total = self.budget.epsilon
+        return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self)
+
     @property
     def share_left(self) -> float:
-        """What is left of the budget, as a share in [0, 1] of the sum that the filter bounds."""
-        return float(self._left / self._capacity)
+        """What is left of the budget, as a share in [0, 1] of the capacity of the meter with the most left."""
+        left = [
+            1 - self._sums[meter.name] / meter.capacity if not self._unpriced[meter.name] else Fraction(0)
+            for meter in self._meters
+        ]
+        return float(max(Fraction(0), *left))
 
     def shares(self) -> dict[str, float]:
         """What is used of the budget, as a share in [0, 1] under the name "budget"."""
@@ -169,25 +301,30 @@ class Filter:
 
     def remaining(self) -> str:
         """What is left, in words."""
-        what = "the sum of epsilons" if self.order is None else f"the Rényi budget at order {1 + self.order:.4g}"
-        return f"{self.share_left:.2%} of {what} and {float(self._failures_left):.3g} of delta for failures"
+        left = float(Fraction(self.failure_delta) - self._failures)
+        return f"{self.share_left:.2%} of {self._meters[0].what} and {left:.3g} of delta for failures"
+
+    def group(self) -> Charge:
+        """One (ε, δ) cost: all that a filter lets through is one interaction with that guarantee."""
+        budget = self.budget
+        return Charge({ApproxDP(budget.epsilon, budget.delta): 1}, neighbours=self.neighbours)
 
     def __repr__(self) -> str:
         return f"Filter({self.budget}, remaining={self.remaining()})"
 
 
-def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
-    """B, rounded down."""
-    terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
-    return math.fsum(terms) - 1e-15 * math.fsum(abs(term) for term in terms)
+def _amount(price: float) -> Fraction:
+    """A recorded price, exactly.
+
+    Raises:
+        ValueError: when it is no finite number of at least 0.
+    """
+    if type(price) not in {int, float} or not price >= 0:
+        raise ValueError("a price is a number of at least 0")
+    return Fraction(price)
 
 
-def _best_order(epsilon: float, log_inverse_delta: float) -> float:
-    """The order with the largest B for its price of zCDP, λ(1 + λ) (any order is sound)."""
-    low, high = -20.0, 40.0
-    for _ in range(6):
-        grid = np.linspace(low, high, 60)
-        worth = [_capacity(epsilon, log_inverse_delta, o) / (o * (1 + o)) for o in np.exp(grid)]
-        at = int(np.argmax(worth))
-        low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, 59)])
-    return math.exp((low + high) / 2)
+def _close(then: float | None, now: float | None) -> bool:
+    if then is None or now is None:
+        return then is now
+    return abs(then - now) <= PRICE_TOLERANCE * max(then, now)

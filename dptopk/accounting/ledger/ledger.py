@@ -1,31 +1,39 @@
 """The ledger: no answer without a durable charge.
 
-Everything that happens to a budget is an entry of one append-only, hash-chained log (``ledger_store``). What is spent
-and what remains is never stored: it is the fold of the log through the same Accountant that works without a ledger.
+Everything that happens to a budget is an entry of one append-only, hash-chained log (``store``). What is spent and what
+remains is the fold of the log (``state``) into the same accounts that work without a ledger; a snapshot of it, whose
+hash is an entry of the log, saves reading all of it again.
 
 Order of a spend: inside one transaction that holds the write lock, read what others appended, check the budgets, append
-the charge, commit durably; only then may noise be drawn. After the answer a ``release`` entry marks it as given and
-returns unused costs (never δ). A process killed at any instant therefore leaves charged >= released.
+the charge, read it back, commit durably; only then may noise be drawn. After the answer a ``release`` entry marks it as
+given and returns unused costs (never δ). A process killed at any instant therefore leaves charged >= released.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from dptopk import _validate as validate
+from dptopk.accounting.account import Account, Summary
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger.state import FORMAT, DatasetState, LedgerState, account_of, fits, terms_of
-from dptopk.accounting.ledger.store import Entry, Store, Transaction
+from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
+from dptopk.accounting.ledger.heads import Head
+from dptopk.accounting.ledger.journal import Journal, answer_pointer, release_pointer, seen_pointer
+from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
+from dptopk.accounting.ledger.state import DatasetState, LedgerState
+from dptopk.accounting.ledger.store import Store, Transaction
+from dptopk.accounting.ledger.terms import account_of, terms_of
+from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
-__all__ = ["Ledger", "Receipt"]
+__all__ = ["Ledger", "Receipt", "Spend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +46,69 @@ class Receipt:
     charge: Charge
 
 
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """One charge and what became of it.
+
+    Attributes:
+        charge: net of what came back.
+        mechanism: name and parameters, as they were recorded.
+        released: whether an answer was given; otherwise it may or may not have been.
+        answer: the entry that holds the answer, if it was stored.
+        current: whether it was charged to the budget that now holds (not before a renewal).
+    """
+
+    seq: int
+    at: str
+    analyst: str
+    charge: Charge
+    mechanism: dict[str, Any]
+    query: str
+    released: bool
+    answer: int | None
+    current: bool
+
+
 class Ledger:
     """Budgets of datasets, and every charge against them, in a durable database.
 
     Args:
-        url: path of a SQLite file (created when it does not exist), or any SQLAlchemy URL.
+        url: path of a SQLite file, or the URL of a PostgreSQL database.
         key: secret text or bytes; then the chain is an HMAC that only holders of the key can extend or forge.
         test: marks a *new* ledger as one for tests; only such a ledger takes releases made with a fixed seed.
-        read_only: open for ``show``, ``verify`` and ``export`` alone.
+        read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, not even beside the file.
+        create: make a ledger where there is none; False: refuse, so that a mistyped path is no new budget.
+        head: an exported head that the log must still hold.
+        head_file: a file, best on another disk, that the head is written to after each commit, and that the log is
+            checked against when it is opened.
+        network: open a SQLite file also on a network file system, whose locks may not hold.
 
     Raises:
-        LedgerError: when the database cannot be opened, is not a ledger, or was written with another key.
+        LedgerError: when the database cannot be opened, is not a ledger, was written with another key, or lacks what a
+            head says it held.
     """
 
     def __init__(
-        self, url: str | Path, *, key: str | bytes | None = None, test: bool = False, read_only: bool = False
+        self,
+        url: str | Path,
+        *,
+        key: str | bytes | None = None,
+        test: bool = False,
+        read_only: bool = False,
+        create: bool = True,
+        head: Mapping[str, Any] | None = None,
+        head_file: str | Path | None = None,
+        network: bool = False,
     ) -> None:
-        secret = key.encode() if isinstance(key, str) else key
-        if secret is not None and not secret:
-            raise InvalidParameter("key must not be empty")
-        self._store = Store(url, key=secret, read_only=read_only)
-        self._state = LedgerState(secret)
+        heads = [] if head is None else [Head.of(head)]
+        self._store = Store(url, key=_secret(key), read_only=read_only, create=create, network=network)
+        self._journal = Journal(self._store, None if head_file is None else Path(head_file))
+        first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": self._store.key is not None, "test": test}
         try:
-            self._initialise(test)
+            self._journal.open(first if create and not read_only else None, heads)
         except BaseException:
             self.close()
             raise
-
-    def _initialise(self, test: bool) -> None:
-        """Read the log; write its first entry when it is new."""
-        if not self._store.read_only:
-            self._store.create()
-        with self._write() as log:
-            if self._state.last[0] == 0:
-                if self._store.read_only:
-                    raise LedgerError("the ledger is empty: it was never initialised")
-                keyed = self._store.key is not None
-                body = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": keyed, "test": test}
-                self._append(log, "ledger", "", "", body)
 
     def __enter__(self) -> Self:
         return self
@@ -111,14 +144,13 @@ class Ledger:
             InvalidParameter: on bad arguments or a name that exists.
         """
         terms = terms_of(registered, budget, delta)
-        for label, text in (("name", name), ("unit", unit), ("version", version)):
-            validate.text(**{label: text})
+        plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
-        body = {"terms": terms, "unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
-        with self._write() as log:
-            if name in self._state.datasets:
+        body = normal(dataset={"terms": terms, "unit": unit, "version": version, "sensitivity": asdict(sensitivity)})
+        with self._journal.write() as log:
+            if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} exists already")
-            self._append(log, "dataset", name, "", body)
+            self._journal.append(log, "dataset", name, "", body)
 
     def set_limit(
         self,
@@ -129,19 +161,26 @@ class Ledger:
         budget: Budget | None = None,
         delta: float | None = None,
     ) -> None:
-        """Limit one analyst inside a dataset's budget; what the analyst has spent before counts."""
-        body = {"terms": terms_of(registered, budget, delta)}
-        with self._write() as log:
-            if not fits(account_of(body["terms"]), self._state.dataset(dataset).current(analyst=analyst)):
-                raise InvalidParameter(f"the analyst {analyst!r} has already spent more than this limit")
-            self._append(log, "limit", dataset, validate.text(analyst=analyst), body)
+        """Limit one analyst inside a dataset's budget.
+
+        What the analyst has spent before counts, and what the analyst was shown of others' answers.
+        """
+        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta)
+        with self._journal.write() as log:
+            shown = self._now.dataset(dataset).shown(analyst)
+            try:
+                record = account_of(terms).quote(shown)
+            except BudgetExceeded:
+                raise InvalidParameter(f"the analyst {analyst!r} has already spent more than this limit") from None
+            body = {"terms": terms, "charge": str(shown), "record": record}
+            self._journal.append(log, "limit", dataset, analyst, normal(limit=body))
 
     def set_version(self, dataset: str, version: str) -> None:
         """Record that the data changed; budgets and spending go on, since the same users may be in the new data."""
-        validate.text(version=version)
-        with self._write() as log:
-            self._state.dataset(dataset)
-            self._append(log, "version", dataset, "", {"version": version})
+        plain_text(version=version)
+        with self._journal.write() as log:
+            self._now.dataset(dataset)
+            self._journal.append(log, "version", dataset, "", {"version": version})
 
     def renew(
         self,
@@ -155,10 +194,10 @@ class Ledger:
         """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on."""
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        body = {"terms": terms_of(registered, budget, delta), "reason": reason}
-        with self._write() as log:
-            self._state.dataset(dataset)
-            self._append(log, "renewal", dataset, "", body)
+        body = normal(renewal={"terms": terms_of(registered, budget, delta), "reason": reason})
+        with self._journal.write() as log:
+            self._now.dataset(dataset)
+            self._journal.append(log, "renewal", dataset, "", body)
 
     def charge(
         self,
@@ -189,19 +228,21 @@ class Ledger:
         Raises:
             BudgetExceeded: nothing was written.
             InvalidParameter: when the charge does not fit the dataset; nothing was written.
-            LedgerError: when the database refuses; nothing was written, nothing may be released.
+            LedgerError: when the database refuses; nothing may be released. Where it failed while it committed, the
+                charge may have been written all the same, and then stays.
         """
         validate.instance(Charge, charge=charge)
+        analyst, described = analyst_name(analyst), normal(mechanism=mechanism)
+        if not isinstance(query, str):
+            raise InvalidParameter(f"query must be text, got {type(query).__name__}")
         if seeded and not self.test:
             raise LedgerError("a release with a fixed seed may be written only to a ledger marked as a test one")
-        body = {"charge": str(charge), "mechanism": dict(mechanism or {}), "query": query, "seeded": seeded}
-        with self._write() as log:
-            state = self._state.dataset(dataset)
+        body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
+        with self._journal.write() as log:
+            state = self._now.dataset(dataset)
             _check_fit(state, charge, sensitivity, version, unit)
-            for owner, account in state.accounts(validate.text(analyst=analyst)).items():
-                if not account.can_spend(charge):
-                    raise BudgetExceeded(charge, account.remaining(), owner)
-            entry = self._append(log, "charge", dataset, analyst, body)
+            body["records"] = _records(state, state.accounts(analyst), charge)
+            entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
         return Receipt(entry.seq, dataset, analyst, charge)
 
     def settle(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
@@ -211,128 +252,208 @@ class Ledger:
             receipt: of the charge.
             used: what the release says it has cost: a part of what was charged.
             answer: the release as a JSON-safe dictionary, to be given again free of charge if asked for.
+
+        Raises:
+            InvalidParameter: when the charge was settled before or is not here, when ``used`` is not a part of it, or
+                when JSON cannot hold the answer. The charge then stays in full.
         """
-        body = {"charge": receipt.seq, "used": str(used), "answer": None if answer is None else dict(answer)}
-        with self._write() as log:
-            state = self._state.dataset(receipt.dataset)
-            spend = state.spends.get(receipt.seq)
-            if spend is None or spend.released:
+        validate.instance(Charge, used=used)
+        stored = None if answer is None else normal(answer=answer)
+        with self._journal.write() as log:
+            state = self._now.dataset(receipt.dataset)
+            charged = log.entry(receipt.seq)
+            mine = charged is not None and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
+            if charged is None or not mine or log.pointed(release_pointer(receipt.seq)) is not None:
                 raise InvalidParameter("receipt: this charge was settled before, or is not in this ledger")
-            self._append(log, "release", receipt.dataset, receipt.analyst, body)
+            charge = Charge.parse(charged.body["charge"])
+            if not is_part(used, charge):
+                raise InvalidParameter(f"used: {used} is not a part of the charge {charge}")
+            unused = charge.minus(used)
+            body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
+            if unused and receipt.seq > state.renewed:
+                body["returned"] = _returns(state, charged, unused)
+            entry = self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
+            log.point(release_pointer(receipt.seq), entry.seq)
+            if stored is not None and charged.body["query"]:
+                log.point(answer_pointer(receipt.dataset, charged.body["query"]), entry.seq)
+
+    def reuse(self, dataset: str, analyst: str, query: str) -> dict[str, Any] | None:
+        """Show an analyst the stored answer to a question, if there is one on the same data version.
+
+        The data set is charged nothing. The analyst's limit is charged what the answer has cost, once, unless the
+        analyst has paid for it: a limit bounds what the analyst learns, whoever asked first.
+
+        Raises:
+            BudgetExceeded: when the analyst's limit does not cover the answer; nothing was shown.
+        """
+        analyst = analyst_name(analyst)
+        with self._journal.write() as log:
+            state = self._now.dataset(dataset)
+            found = self._answer(log, state, query)
+            if found is None:
+                return None
+            charged, release = found
+            seen = seen_pointer(dataset, analyst, release.seq)
+            if canonical(charged.analyst) != analyst and log.pointed(seen) is None:
+                cost = Charge.parse(release.body["used"])
+                records = _records(state, state.limits_of(analyst), cost)
+                body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records})
+                log.point(seen, self._journal.append(log, "reuse", dataset, analyst, body).seq)
+        return dict(release.body["answer"])
 
     # Reading
 
     @property
+    def _now(self) -> LedgerState:
+        return self._journal.state
+
+    @property
     def test(self) -> bool:
         """Whether this ledger was marked as one for tests when it was made."""
-        return bool(self._state.about.get("test"))
+        return bool(self._now.about.get("test"))
 
     def datasets(self) -> tuple[str, ...]:
         """Names of the datasets."""
-        self._refresh()
-        return tuple(self._state.datasets)
+        self._journal.refresh()
+        return tuple(self._now.datasets)
 
     def state(self, dataset: str) -> DatasetState:
-        """All that the log says about a dataset, now; for reading only."""
-        self._refresh()
-        return self._state.dataset(dataset)
+        """All that the log says about a dataset, now: a copy, whose accounts spend nothing."""
+        with self._store.lock:
+            self._journal.refresh()
+            return self._now.dataset(dataset).copy()
 
     def spent(self, name: str, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
         """What a dataset has been charged since its last renewal (or ever), net of refunds."""
-        return Charge.join(*self.state(name).current(analyst=analyst, lifetime=lifetime))
+        with self._store.lock:
+            self._journal.refresh()
+            return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
 
     def remaining(self, name: str) -> Charge | str:
         """What remains of a dataset's budget, as its accountant says it."""
         return self.state(name).account.remaining()
 
-    def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
-        """The stored release of an identical query on the same data version, if there is one."""
-        seq = self.state(dataset).answers.get(query)
-        if seq is None:
-            return None
-        with self._store.transaction() as log:
-            entry = next(log.after(seq - 1))
-        return dict(entry.body["answer"])
+    def summary(self, name: str, *, analyst: str | None = None) -> Summary:
+        """A dataset's budget in numbers, or that of an analyst's limit (InvalidParameter when there is none)."""
+        state = self.state(name)
+        if analyst is None:
+            return state.account.summary()
+        limits = state.limits_of(analyst_name(analyst))
+        if not limits:
+            raise InvalidParameter(f"analyst: {analyst!r} has no limit in {name!r}")
+        return next(iter(limits.values())).summary()
 
-    def entries(self) -> Iterator[Entry]:
-        """All entries, in order."""
-        with self._store.transaction() as log:
-            yield from log.after(0)
+    def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
+        """The stored release of an identical query on the same data version, if there is one; nobody is charged."""
+        with self._store.lock:
+            self._journal.refresh()
+            with self._store.transaction() as log:
+                found = self._answer(log, self._now.dataset(dataset), query)
+        return None if found is None else dict(found[1].body["answer"])
+
+    def _answer(self, log: Transaction, state: DatasetState, query: str) -> tuple[Entry, Entry] | None:
+        """The charge and the release of a stored answer, both as the chain holds them."""
+        seq = log.pointed(answer_pointer(state.name, query)) if query and log.has_tables() else None
+        release = None if seq is None else log.entry(seq)
+        if release is None or release.kind != "release" or release.body.get("answer") is None:
+            return None
+        charged = log.entry(int(release.body["charge"]))
+        if charged is None or charged.dataset != state.name or charged.body.get("query") != query:
+            return None
+        if charged.seq < state.versioned or not (self._journal.genuine(charged) and self._journal.genuine(release)):
+            return None
+        return charged, release
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """All entries after a number, in order; no lock is held between them."""
+        return self._store.entries(after)
+
+    def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
+        """The charges of a dataset after an entry, in order, and what became of each."""
+        self._journal.refresh()
+        renewed, spends = self._now.dataset(dataset).renewed, dict[int, Spend]()
+        for entry in self._store.entries(after):
+            if entry.dataset != dataset:
+                continue
+            if entry.kind == "charge":
+                charge, body = Charge.parse(entry.body["charge"]), entry.body
+                spends[entry.seq] = Spend(
+                    entry.seq, entry.at, entry.analyst, charge, body["mechanism"], body["query"],
+                    released=False, answer=None, current=entry.seq > renewed,
+                )  # fmt: skip
+            elif entry.kind == "release" and entry.body["charge"] in spends:
+                spend = spends[entry.body["charge"]]
+                net = Charge.parse(entry.body["used"]) if entry.body.get("returned", True) else spend.charge
+                answer = None if entry.body["answer"] is None else entry.seq
+                spends[spend.seq] = replace(spend, charge=net, released=True, answer=answer)
+        return list(spends.values())
 
     def head(self) -> dict[str, Any]:
         """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is found out."""
-        self._refresh()
-        return {"ledger": self._state.about.get("id"), "seq": self._state.last[0], "hash": self._state.last[1]}
+        self._journal.refresh()
+        return self._journal.head()
+
+    def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
+        """Fold the whole log from its first entry and ask for every decision again: problems and warnings."""
+        return inspect(self._store.entries(), self._store.key, None if head is None else Head.of(head))[0]
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
         """Everything that is wrong with the log: broken chain, gaps, an impossible history, a missing tail."""
-        return _inspect(self._store, head)[0]
-
-    @staticmethod
-    def inspect(
-        url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
-    ) -> tuple[list[str], int]:
-        """What ``check`` finds in a ledger that may be too damaged to be opened, and how many entries are good."""
-        return _inspect(Store(url, key=key.encode() if isinstance(key, str) else key, read_only=True), head)
+        return list(self.inspect(head=head).problems)
 
     def verify(self, *, head: Mapping[str, Any] | None = None) -> bool:
         """Whether ``check`` finds nothing."""
         return not self.check(head=head)
 
+    @staticmethod
+    def inspect_file(
+        url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
+    ) -> Inspection:
+        """What ``inspect`` finds in a ledger that may be too damaged to be opened."""
+        known = None if head is None else Head.of(head)
+        store = Store(url, key=_secret(key), read_only=True, create=False)
+        try:
+            return inspect(store.entries(), store.key, known)[0]
+        finally:
+            store.close()
+
+    def backup(self, path: str | Path) -> None:
+        """Copy a SQLite ledger, whole and as of one moment, while it is in use, into a file that is not there yet."""
+        self._store.backup(Path(path))
+
     def close(self) -> None:
         """Close the connections."""
         self._store.close()
 
-    # State
 
-    def _refresh(self) -> None:
-        with self._store.lock, self._store.transaction() as log:
-            self._catch_up(log)
-
-    def _catch_up(self, log: Transaction) -> None:
-        """Fold in what others have appended since the last look."""
-        for entry in log.after(self._state.last[0]):
-            self._state.apply(entry)
-
-    @contextmanager
-    def _write(self) -> Iterator[Transaction]:
-        """A transaction on the newest state; when it fails after an append, the state is read anew next time."""
-        with self._store.lock:
-            written = self._state.last
-            try:
-                with self._store.transaction() as log:
-                    self._catch_up(log)
-                    written = self._state.last
-                    yield log
-            except BaseException:
-                if self._state.last != written:
-                    self._state = LedgerState(self._store.key)
-                raise
-
-    def _append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
-        entry = log.append(self._state.last, kind, dataset, analyst, body)
-        self._state.apply(entry)
-        return entry
+def _secret(key: str | bytes | None) -> bytes | None:
+    secret = key.encode() if isinstance(key, str) else key
+    if secret is not None and not secret:
+        raise InvalidParameter("key must not be empty")
+    return secret
 
 
-def _inspect(store: Store, head: Mapping[str, Any] | None) -> tuple[list[str], int]:
-    """Replay a whole log; problems found, and the number of good entries before the first."""
-    fresh = LedgerState(store.key)
-    kept: str | None = None
-    try:
-        with store.transaction() as log:
-            for entry in log.after(0):
-                fresh.apply(entry)
-                if head is not None and entry.seq == head["seq"]:
-                    kept = entry.hash
-    except LedgerError as error:
-        return [str(error)], fresh.last[0]
-    if head is None or kept == head["hash"]:
-        return [], fresh.last[0]
-    if kept is None:
-        missing = f"the tail is missing: the log ends at entry {fresh.last[0]}, the head is entry {head['seq']}"
-        return [missing], fresh.last[0]
-    return [f"entry {head['seq']} is not the one whose hash was exported: the log was rewritten"], fresh.last[0]
+def _records(state: DatasetState, accounts: Mapping[str, Account], charge: Charge) -> dict[str, Any]:
+    """What each account takes for a charge, or BudgetExceeded by the first that does not cover it."""
+    records = {}
+    for owner, account in accounts.items():
+        if owner in state.closed:
+            raise BudgetExceeded(charge, account.remaining(), f"{owner}: spent beyond what is accepted today")
+        try:
+            records[owner] = account.quote(charge)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(charge, error.remaining, f"{owner}: {error.reason}") from None
+    return records
+
+
+def _returns(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Any]:
+    """What comes back to each account; where it cannot come back soundly it stays charged."""
+    returned = {}
+    records = charged.body.get("records", {})
+    for owner, account in state.accounts(charged.analyst).items():
+        with suppress(InvalidParameter):
+            returned[owner] = account.quote_refund(unused, records.get(owner))
+    return returned
 
 
 def _check_fit(

@@ -1,77 +1,89 @@
-"""What the log of a ledger says: a pure fold of its entries into datasets, accounts and analysts."""
+"""What the log of a ledger says: a fold of its entries into datasets, accounts and totals.
+
+The state holds nothing that grows with the number of entries: accounts, and for each analyst the sum of what was
+charged. A charge is entered with the record of what it took from each account (``Account.quote``), a release with the
+record of what came back: folding adds up recorded numbers, exactly, and decides nothing anew. So every processor and
+every version reads the same state. Whether each record was right is asked by ``verify`` alone.
+
+Entries of format 1 hold no records: what they took is computed again. Where the account would refuse today what it
+accepted then, the entry stands, a warning is kept, and the account is closed: nothing more fits into it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.accountant import Account, Accountant
-from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger.store import GENESIS, Entry, chain_hash
-from dptopk.costs import Charge
+from dptopk.accounting.account import Account, cost_of
+from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.accounting.ledger.names import canonical
+from dptopk.accounting.ledger.terms import account_of
+from dptopk.costs import Charge, Cost, sum_up
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
-__all__ = ["FORMAT", "DatasetState", "LedgerState", "Spend", "account_of", "fits", "terms_of"]
+__all__ = ["FORMAT", "LAYOUT", "DatasetState", "LedgerState", "Total", "owner_of"]
 
-FORMAT = 1  # of the log; an entry of another one may mean something else
-
-
-def terms_of(registered: Charge | None, budget: Budget | None, delta: float | None) -> dict[str, Any]:
-    """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's total (ε, δ).
-
-    Raises:
-        InvalidParameter: unless exactly one of registered (with delta) and budget is given.
-    """
-    if (registered is None) == (budget is None):
-        raise InvalidParameter("give exactly one of registered and budget")
-    if budget is not None:
-        if not isinstance(budget, Budget) or delta is not None:
-            raise InvalidParameter("budget must be a Budget, which has its own delta")
-        return {"budget": [budget.epsilon, budget.delta]}
-    if not isinstance(registered, Charge) or delta is None:
-        raise InvalidParameter("registered must be a Charge, with the delta at which its guarantee is stated")
-    terms = {"registered": str(registered), "delta": float(delta)}
-    account_of(terms)  # refuses what the accountant refuses
-    return terms
+LAYOUT = 1  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
 
 
-def account_of(terms: dict[str, Any]) -> Account:
-    """The accountant of a budget, nothing spent."""
-    if "budget" in terms:
-        return Accountant.filter(Budget(*terms["budget"]))
-    return Accountant(Charge.parse(terms["registered"]), terms["delta"])
-
-
-def fits(account: Account, charges: list[Charge]) -> bool:
-    """Spend charges on a new account; False when they do not fit."""
-    try:
-        for charge in charges:
-            account.spend(charge)
-    except BudgetExceeded:
-        return False
-    return True
+def owner_of(analyst: str) -> str:
+    """The name of the account that holds an analyst's limit."""
+    return f"limit of {analyst!r}"
 
 
 @dataclass
-class Spend:
-    """One charge and what became of it."""
+class Total:
+    """What was charged in sum, net of what came back."""
 
-    seq: int
-    at: str
-    analyst: str
-    charge: Charge  # net of what was returned
-    mechanism: dict[str, Any]
-    query: str
-    version: str
-    renewals: int  # how often the budget had been renewed
-    released: bool = False
+    costs: Counter[Cost] = field(default_factory=Counter)
+    delta: Fraction = Fraction(0)
+    adaptive: bool = False
+    queries: int = 0
+
+    def add(self, charge: Charge) -> None:
+        """Add the charge of one query."""
+        self.costs.update(dict(charge.costs))
+        self.delta += Fraction(charge.delta)
+        self.adaptive |= charge.adaptive
+        self.queries += 1
+
+    def subtract(self, unused: Charge) -> None:
+        """Take costs off that never ran."""
+        self.costs.subtract(dict(unused.costs))
+
+    def charge(self, neighbours: Any) -> Charge:
+        """The sum as a charge; its delta rounded up."""
+        delta = float(self.delta)
+        delta = delta if Fraction(delta) >= self.delta else sum_up([delta, 5e-324])
+        return Charge(+self.costs, delta=min(delta, 1 - 2**-53), adaptive=self.adaptive, neighbours=neighbours)
+
+    def state(self) -> dict[str, Any]:
+        """As JSON; ``restored`` reads it."""
+        costs = {str(cost): times for cost, times in self.costs.items() if times}
+        return {"costs": costs, "delta": str(self.delta), "adaptive": self.adaptive, "queries": self.queries}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Total:
+        """The total that ``state`` gave."""
+        costs = Counter({cost_of(cost): times for cost, times in state["costs"].items()})
+        return cls(costs, Fraction(state["delta"]), state["adaptive"], state["queries"])
 
 
 @dataclass
 class DatasetState:
-    """What the log says about one dataset."""
+    """What the log says about one dataset.
+
+    Attributes:
+        terms, account: of the dataset's budget.
+        limits: analyst -> terms and account of a limit.
+        now, ever: analyst -> what was charged since the last renewal, and since the beginning.
+        seen: analyst -> what stored answers paid for by others have shown, since the last renewal.
+        versioned, renewed: the entries of the last change of version and the last renewal.
+    """
 
     name: str
     unit: str
@@ -79,25 +91,99 @@ class DatasetState:
     sensitivity: Sensitivity
     terms: dict[str, Any]
     account: Account
-    limits: dict[str, tuple[dict[str, Any], Account]] = field(default_factory=dict)  # analyst -> terms, account
-    spends: dict[int, Spend] = field(default_factory=dict)
-    answers: dict[str, int] = field(default_factory=dict)  # query -> seq of a stored release on this version
+    limits: dict[str, tuple[dict[str, Any], Account]] = field(default_factory=dict)
+    now: dict[str, Total] = field(default_factory=dict)
+    ever: dict[str, Total] = field(default_factory=dict)
+    seen: dict[str, Total] = field(default_factory=dict)
     renewals: int = 0
+    versioned: int = 0
+    renewed: int = 0
+    closed: set[str] = field(default_factory=set)
 
-    def current(self, *, analyst: str | None = None, lifetime: bool = False) -> list[Charge]:
-        """Charges since the last renewal (or ever), of one analyst or of all, net of what was returned."""
-        return [
-            spend.charge
-            for spend in self.spends.values()
-            if (lifetime or spend.renewals == self.renewals) and analyst in {None, spend.analyst}
-        ]
+    def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
+        """Charges since the last renewal (or ever), of one analyst or of all, net of what came back."""
+        totals = self.ever if lifetime else self.now
+        return self._joined(totals.values() if analyst is None else _of(totals, analyst))
+
+    def charged(self, name: str) -> Charge:
+        """What was charged under exactly this spelling of a name, since the last renewal."""
+        return self._joined([self.now[name]] if name in self.now else [])
+
+    def shown(self, analyst: str) -> Charge:
+        """What an analyst was charged and was shown of others' answers, since the last renewal."""
+        return self._joined([*_of(self.now, analyst), *_of(self.seen, analyst)])
+
+    def _joined(self, totals: Iterable[Total]) -> Charge:
+        joined = Total()
+        for total in totals:
+            joined.costs.update(total.costs)
+            joined.delta += total.delta
+            joined.adaptive |= total.adaptive
+        return joined.charge(self.sensitivity.neighbours)
+
+    def limits_of(self, analyst: str) -> dict[str, Account]:
+        """The accounts of the limits that bind an analyst: names written before they were unified may be several."""
+        one = canonical(analyst)
+        return {owner_of(name): account for name, (_, account) in self.limits.items() if canonical(name) == one}
 
     def accounts(self, analyst: str) -> dict[str, Account]:
-        """The accounts that a spend of an analyst must fit: the dataset's, and the analyst's limit if there is one."""
-        accounts = {"dataset": self.account}
-        if analyst in self.limits:
-            accounts[f"limit of {analyst!r}"] = self.limits[analyst][1]
-        return accounts
+        """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits."""
+        return {"dataset": self.account, **self.limits_of(analyst)}
+
+    def copy(self) -> DatasetState:
+        """An equal state that shares nothing with this one."""
+        return DatasetState.restored(self.name, self.state())
+
+    def state(self) -> dict[str, Any]:
+        """As JSON; ``restored`` reads it."""
+        return {
+            "unit": self.unit,
+            "version": self.version,
+            "sensitivity": asdict(self.sensitivity),
+            "terms": self.terms,
+            "account": self.account.state(),
+            "limits": {name: [terms, account.state()] for name, (terms, account) in self.limits.items()},
+            **{
+                name: {who: total.state() for who, total in totals.items()}
+                for name, totals in (("now", self.now), ("ever", self.ever), ("seen", self.seen))
+            },
+            "renewals": self.renewals,
+            "versioned": self.versioned,
+            "renewed": self.renewed,
+            "closed": sorted(self.closed),
+        }
+
+    @classmethod
+    def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
+        """The state of a dataset that ``state`` gave."""
+        made = cls(
+            name=name,
+            unit=state["unit"],
+            version=state["version"],
+            sensitivity=Sensitivity(**state["sensitivity"]),
+            terms=state["terms"],
+            account=_restored(state["terms"], state["account"]),
+            limits={who: (terms, _restored(terms, held)) for who, (terms, held) in state["limits"].items()},
+            renewals=state["renewals"],
+            versioned=state["versioned"],
+            renewed=state["renewed"],
+            closed=set(state["closed"]),
+        )
+        for totals, held in ((made.now, "now"), (made.ever, "ever"), (made.seen, "seen")):
+            totals.update({who: Total.restored(total) for who, total in state[held].items()})
+        return made
+
+
+def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
+    """The totals of an analyst: several, where names were written before they were unified."""
+    one = canonical(analyst)
+    return [total for name, total in totals.items() if canonical(name) == one]
+
+
+def _restored(terms: dict[str, Any], state: dict[str, Any]) -> Account:
+    account = account_of(terms)
+    account.restore(state)
+    return account
 
 
 class LedgerState:
@@ -105,13 +191,19 @@ class LedgerState:
 
     Args:
         key: of the chain.
+        audit: called, when folding all of a log, with each entry before it is folded; None in daily use.
     """
 
-    def __init__(self, key: bytes | None) -> None:
+    def __init__(self, key: bytes | None, audit: Callable[[LedgerState, Entry], None] | None = None) -> None:
         self.key = key
         self.last: tuple[int, str] = (0, GENESIS)
         self.about: dict[str, Any] = {}
+        self.format = FORMAT
         self.datasets: dict[str, DatasetState] = {}
+        self.checkpoint = 0
+        self.warnings: list[str] = []
+        self.open_charges: dict[int, tuple[str, Charge]] = {}  # of format 1: seq -> analyst, charge
+        self._audit = audit
 
     def apply(self, entry: Entry) -> None:
         """Check that an entry follows the last one and is genuine, and fold it in.
@@ -119,19 +211,21 @@ class LedgerState:
         Raises:
             LedgerError: when the chain is broken or the entry could never have been written.
         """
-        fields = (entry.seq, entry.at, entry.kind, entry.dataset, entry.analyst, entry.body)
         if entry.seq != self.last[0] + 1 or entry.previous != self.last[1]:
             raise LedgerError(f"entry {entry.seq} does not follow entry {self.last[0]}: the log was changed")
-        if entry.hash != chain_hash(self.key, entry.previous, *fields):
-            raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
         fold = _FOLDS.get(entry.kind)
         if fold is None:
             raise LedgerError(f"entry {entry.seq} is of the unknown kind {entry.kind!r}")
         try:
+            format_ = _format_of(self, entry)
+            if entry.hash != entry.chained(self.key, format_):
+                raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
+            if self._audit is not None:
+                self._audit(self, entry)
             fold(self, entry)
         except LedgerError:
             raise
-        except (DptopkError, KeyError, TypeError, ValueError) as error:
+        except (DptopkError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LedgerError(f"entry {entry.seq} could never have been written: {error}") from None
         self.last = (entry.seq, entry.hash)
 
@@ -143,19 +237,56 @@ class LedgerState:
         """
         state = self.datasets.get(name)
         if state is None:
-            known = ", ".join(self.datasets) or "none yet"
+            known = ", ".join(map(repr, self.datasets)) or "none yet"
             raise InvalidParameter(f"dataset: {name!r} is not in the ledger; known: {known}")
         return state
 
+    def state(self) -> dict[str, Any]:
+        """As JSON; ``restore`` reads it."""
+        return {
+            "layout": LAYOUT,
+            "about": self.about,
+            "format": self.format,
+            "datasets": {name: state.state() for name, state in self.datasets.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what ``state`` gave, apart from where in the log it held."""
+        self.about, self.format = state["about"], state["format"]
+        self.datasets = {name: DatasetState.restored(name, held) for name, held in state["datasets"].items()}
+
+
+def _format_of(ledger: LedgerState, entry: Entry) -> int:
+    """The format whose rules an entry follows.
+
+    Raises:
+        LedgerError: on one that this version does not know.
+    """
+    format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else ledger.format
+    if format_ not in range(1, FORMAT + 1):
+        raise LedgerError(f"the ledger is of format {format_!r}; this version reads format {FORMAT} and older")
+    return int(format_)
+
 
 def _ledger_made(ledger: LedgerState, entry: Entry) -> None:
-    if entry.body["format"] != FORMAT:
-        raise LedgerError(f"the ledger is of format {entry.body['format']!r}; this version reads format {FORMAT}")
-    ledger.about = entry.body
+    ledger.about, ledger.format = entry.body, entry.body["format"]
+
+
+def _format(ledger: LedgerState, entry: Entry) -> None:
+    """From here on newer rules hold; the state is the one that was written down when they began to."""
+    ledger.restore(entry.body["state"])
+    ledger.format = entry.body["format"]
+    ledger.open_charges.clear()
+
+
+def _checkpoint(ledger: LedgerState, entry: Entry) -> None:
+    ledger.checkpoint = entry.seq
 
 
 def _dataset_made(ledger: LedgerState, entry: Entry) -> None:
     body = entry.body
+    if entry.dataset in ledger.datasets:
+        raise LedgerError(f"entry {entry.seq} makes a dataset that exists")
     ledger.datasets[entry.dataset] = DatasetState(
         name=entry.dataset,
         unit=body["unit"],
@@ -167,63 +298,96 @@ def _dataset_made(ledger: LedgerState, entry: Entry) -> None:
 
 
 def _limit(ledger: LedgerState, entry: Entry) -> None:
-    state = ledger.dataset(entry.dataset)
-    account = account_of(entry.body["terms"])
-    if not fits(account, state.current(analyst=entry.analyst)):
-        raise LedgerError("a limit below what was spent")
-    state.limits[entry.analyst] = (entry.body["terms"], account)
+    state, terms = ledger.dataset(entry.dataset), entry.body["terms"]
+    account = account_of(terms)
+    before = state.shown(entry.analyst) if ledger.format > 1 else state.charged(entry.analyst)
+    state.closed.discard(owner_of(entry.analyst))
+    if ledger.format > 1:
+        account.take(before, entry.body["record"])
+    else:
+        _spend_again(ledger, entry, owner_of(entry.analyst), account, before)
+    state.limits[entry.analyst] = (terms, account)
 
 
 def _version(ledger: LedgerState, entry: Entry) -> None:
     state = ledger.dataset(entry.dataset)
-    state.version = entry.body["version"]
-    state.answers.clear()
+    state.version, state.versioned = entry.body["version"], entry.seq
 
 
 def _renewal(ledger: LedgerState, entry: Entry) -> None:
     state = ledger.dataset(entry.dataset)
     state.terms, state.account = entry.body["terms"], account_of(entry.body["terms"])
     state.limits = {analyst: (terms, account_of(terms)) for analyst, (terms, _) in state.limits.items()}
+    state.now, state.seen, state.closed = {}, {}, set()
     state.renewals += 1
+    state.renewed = entry.seq
 
 
 def _charge(ledger: LedgerState, entry: Entry) -> None:
     state, body = ledger.dataset(entry.dataset), entry.body
     charge = Charge.parse(body["charge"])
-    for account in state.accounts(entry.analyst).values():
+    if ledger.format > 1:
+        _take(state.accounts(entry.analyst), charge, body["records"])
+    else:
+        accounts = {"dataset": state.account}
+        if entry.analyst in state.limits:
+            accounts[owner_of(entry.analyst)] = state.limits[entry.analyst][1]
+        for owner, account in accounts.items():
+            _spend_again(ledger, entry, owner, account, charge)
+        ledger.open_charges[entry.seq] = (entry.analyst, charge)
+    for totals in (state.now, state.ever):
+        totals.setdefault(entry.analyst, Total()).add(charge)
+
+
+def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any]) -> None:
+    """Take a charge from all accounts at recorded terms."""
+    if accounts.keys() != records.keys():
+        raise LedgerError("a charge without the record of an account that it must fit")
+    for owner, account in accounts.items():
+        account.take(charge, records[owner])
+
+
+def _spend_again(ledger: LedgerState, entry: Entry, owner: str, account: Account, charge: Charge) -> None:
+    """Decide on an entry of format 1 again; it stands also where the decision is another."""
+    try:
         account.spend(charge)
-    state.spends[entry.seq] = Spend(
-        seq=entry.seq,
-        at=entry.at,
-        analyst=entry.analyst,
-        charge=charge,
-        mechanism=body["mechanism"],
-        query=body["query"],
-        version=state.version,
-        renewals=state.renewals,
-    )
+    except (BudgetExceeded, DptopkError) as error:
+        ledger.warnings.append(f"entry {entry.seq} was accepted when it was written and would be refused now: {error}")
+        ledger.dataset(entry.dataset).closed.add(owner)
 
 
 def _release(ledger: LedgerState, entry: Entry) -> None:
-    state = ledger.dataset(entry.dataset)
-    spend = state.spends[entry.body["charge"]]
-    if spend.released:
-        raise LedgerError(f"entry {spend.seq} was released before")
-    spend.released = True
-    unused = spend.charge.minus(Charge.parse(entry.body["used"]))
-    if unused and spend.renewals == state.renewals:
-        returned = {owner: _refund(account, unused) for owner, account in state.accounts(spend.analyst).items()}
-        if returned["dataset"]:
-            left = spend.charge.minus(unused)
-            spend.charge = Charge(
-                left.costs, delta=spend.charge.delta, adaptive=spend.charge.adaptive, neighbours=left.neighbours
-            )
-    if entry.body["answer"] is not None and spend.query and spend.version == state.version:
-        state.answers[spend.query] = entry.seq
+    state, body = ledger.dataset(entry.dataset), entry.body
+    if ledger.format == 1:
+        _release_1(ledger, state, entry)
+        return
+    returned = body["returned"]
+    unused = Charge.parse(body["unused"])
+    accounts = state.accounts(entry.analyst)
+    for owner, record in returned.items():
+        accounts[owner].give_back(unused, record)
+    if "dataset" in returned:
+        for totals in (state.now, state.ever):
+            totals[entry.analyst].subtract(unused)
+
+
+def _release_1(ledger: LedgerState, state: DatasetState, entry: Entry) -> None:
+    seq = entry.body["charge"]
+    if seq not in ledger.open_charges:
+        raise LedgerError(f"entry {seq} was released before")
+    analyst, charge = ledger.open_charges.pop(seq)
+    unused = charge.minus(Charge.parse(entry.body["used"]))
+    if not unused or seq < state.renewed:
+        return
+    if analyst in state.limits:
+        _refund(state.limits[analyst][1], unused)
+    if _refund(state.account, unused):
+        for totals in (state.now, state.ever):
+            totals[analyst].subtract(unused)
 
 
 def _refund(account: Account, unused: Charge) -> bool:
-    """Return costs that never ran; where the account cannot take them back soundly they stay charged."""
+    """Give back costs that never ran; where the account cannot take them back soundly they stay charged."""
     try:
         account.refund(unused)
     except InvalidParameter:
@@ -231,12 +395,22 @@ def _refund(account: Account, unused: Charge) -> bool:
     return True
 
 
+def _reuse(ledger: LedgerState, entry: Entry) -> None:
+    """An analyst is shown a stored answer that another has paid for: it counts against the analyst's limit."""
+    state, charge = ledger.dataset(entry.dataset), Charge.parse(entry.body["charge"])
+    _take(state.limits_of(entry.analyst), charge, entry.body["records"])
+    state.seen.setdefault(entry.analyst, Total()).add(charge)
+
+
 _FOLDS: dict[str, Callable[[LedgerState, Entry], None]] = {
     "ledger": _ledger_made,
+    "format": _format,
+    "checkpoint": _checkpoint,
     "dataset": _dataset_made,
     "limit": _limit,
     "version": _version,
     "renewal": _renewal,
     "charge": _charge,
     "release": _release,
+    "reuse": _reuse,
 }

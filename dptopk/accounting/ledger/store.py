@@ -1,62 +1,53 @@
-"""A durable, append-only, hash-chained log in a SQL database: what the ledger is written on.
+"""A durable, append-only log in a SQL database: what the ledger is written on.
 
-Durability: on SQLite every connection runs with a write-ahead log and ``synchronous=FULL`` (read back and checked), so
-a committed entry survives a crash of the process and of the machine. Mutual exclusion: an append runs inside one
-transaction that takes the write lock first (``BEGIN IMMEDIATE``; an exclusive table lock on PostgreSQL), reads what
-others appended meanwhile, decides, and writes.
+Durability: SQLite runs with a rollback journal that is kept (``journal_mode=PERSIST``) and ``synchronous=FULL``, both
+read back on every connection, so a committed entry is in the one file of the ledger and survives a crash of the process
+and of the machine. PostgreSQL must run with ``fsync`` and ``full_page_writes``, and commits synchronously.
 
-The chain: hash_n = H(hash_(n-1) ‖ entry_n) with H = SHA-256, or HMAC-SHA-256 when a key is given.
+Mutual exclusion: an append runs inside one transaction that takes the write lock first (``BEGIN IMMEDIATE``; an
+exclusive table lock on PostgreSQL), reads what others appended meanwhile, decides, writes, and reads the row back.
+Reading takes no lock that outlives a page of rows.
+
+Beside the log stand two tables that it could be without: ``pointers``, where to find an entry, and ``snapshots``, the
+state after some entry. Both are derived from the log, and what they say is checked against it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dptopk.accounting.ledger.entries import FORMAT, Entry, text_of
+from dptopk.accounting.ledger.files import LedgerFile
 from dptopk.errors import LedgerError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
-__all__ = ["GENESIS", "Entry", "Store", "chain_hash"]
+__all__ = ["Store", "Transaction"]
 
-GENESIS = "0" * 64
-BUSY_TIMEOUT_MS = 60_000
+LOCK_TIMEOUT_MS = 60_000
+PAGE = 500  # rows read in one transaction
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, "
+    + ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
+    + ")",
+    "CREATE TABLE IF NOT EXISTS pointers (name TEXT NOT NULL PRIMARY KEY, seq INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
+)
 _APPEND_ONLY = tuple(
     f"CREATE TRIGGER IF NOT EXISTS entries_no_{action.lower()} BEFORE {action} ON entries "
     "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
     for action in ("UPDATE", "DELETE")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the log; ``body`` is a JSON object, ``at`` a UTC time that informs but decides nothing."""
-
-    seq: int
-    at: str
-    kind: str
-    dataset: str
-    analyst: str
-    body: dict[str, Any]
-    previous: str
-    hash: str
-
-
-def chain_hash(key: bytes | None, previous: str, *fields: Any) -> str:
-    """The hash of an entry: over the previous hash and a canonical text of all its fields."""
-    text = json.dumps([previous, *fields], sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    return hmac.new(key, text, hashlib.sha256).hexdigest() if key else hashlib.sha256(text).hexdigest()
+_leaked: list[Any] = []  # connections of a parent process: a child must neither use nor close them
 
 
 class Store:
@@ -65,139 +56,294 @@ class Store:
     Args:
         url: a path to a SQLite file, or any SQLAlchemy URL.
         key: secret for the chain's HMAC; None = plain SHA-256.
-        read_only: refuse to write; a file on read-only media can then still be read.
+        read_only: refuse to write; nothing is written to the file or beside it.
+        create: make the file, or the tables, when there are none.
+        network: open a SQLite file also on a network file system.
 
     Raises:
-        LedgerError: when the database cannot be opened, or will not promise durability.
+        LedgerError: when the database cannot be opened, or will not promise durability and mutual exclusion.
     """
 
-    def __init__(self, url: str | Path, *, key: bytes | None = None, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        key: bytes | None = None,
+        read_only: bool = False,
+        create: bool = True,
+        network: bool = False,
+    ) -> None:
         self.key = key
         self.read_only = read_only
-        self.lock = threading.RLock()
-        self._pid = os.getpid()
-        self._engine = self._open(str(url))
+        self.file = _sqlite_file(str(url), network)
+        self._identity: tuple[int, int] | None = None
+        if self.file is not None:
+            if create and not read_only:
+                self.file.make()
+            self.file.check()
+            self._identity = self.file.identity()
+        self._url = str(url)
+        self._start()
+        if create and not read_only:
+            self._create()
 
-    def _open(self, url: str) -> Engine:
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._engine = self._open()
+
+    def _open(self) -> Engine:
         import sqlalchemy as sa
 
-        if "://" not in url:
-            path = Path(url).absolute()
-            if self.read_only and not path.exists():
-                raise LedgerError(f"cannot open the ledger {path.name!r}: no such file")
-            query = "?mode=ro&uri=true" if self.read_only else ""
-            url = f"sqlite:///file:{path}{query}" if self.read_only else f"sqlite:///{path}"
         try:
-            engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-        except (sa.exc.ArgumentError, ModuleNotFoundError) as error:
+            if self.file is None:
+                engine = sa.create_engine(self._url, pool_pre_ping=True)
+            else:
+                engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.QueuePool)
+        except (sa.exc.ArgumentError, ValueError) as error:
             raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
-        if engine.dialect.name == "sqlite":
-            sa.event.listen(engine, "connect", self._durable)
-            sa.event.listen(engine, "begin", self._begin)
+        except ModuleNotFoundError as error:
+            raise LedgerError(f"cannot open the ledger: install {error.name}") from None
+        if engine.dialect.name == "postgresql":
+            sa.event.listen(engine, "connect", self._postgresql)
+        elif self.file is None:
+            raise LedgerError("a ledger is a SQLite file or a PostgreSQL database")
         return engine
 
-    def _durable(self, connection: Any, _record: Any) -> None:
-        """Make a new SQLite connection durable, and check that it is."""
-        connection.isolation_level = None  # transactions are begun by _begin alone
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-        if not self.read_only:
-            cursor.execute("PRAGMA journal_mode=WAL")
-            cursor.execute("PRAGMA synchronous=FULL")
-            cursor.execute("PRAGMA fullfsync=ON")  # where fsync alone does not reach the disk
-            journal = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-            synchronous = cursor.execute("PRAGMA synchronous").fetchone()[0]
-            if (journal, synchronous) != ("wal", 2):
-                raise LedgerError(f"SQLite refuses durability: journal_mode={journal}, synchronous={synchronous}")
-        cursor.close()
+    def _connect(self) -> sqlite3.Connection:
+        """A new SQLite connection: durable, and checked to be."""
+        assert_file = self.file
+        if assert_file is None:
+            raise LedgerError("the ledger is no file")
+        connection = sqlite3.connect(
+            assert_file.address(read_only=self.read_only),
+            uri=True,
+            isolation_level=None,  # transactions are begun by ``transaction`` alone
+            check_same_thread=False,
+            timeout=LOCK_TIMEOUT_MS / 1000,
+        )
+        try:
+            self._unmoved()
+            if not self.read_only:
+                for pragma in ("journal_mode=PERSIST", "synchronous=FULL", "fullfsync=ON"):
+                    connection.execute(f"PRAGMA {pragma}").close()
+                journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
+                synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+                if (journal, synchronous) != ("persist", 2):
+                    raise LedgerError(f"SQLite refuses durability: journal_mode={journal}, synchronous={synchronous}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def _begin(self, connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
+    def _postgresql(self, connection: Any, _record: Any) -> None:
+        """Refuse a server that loses commits when it crashes."""
+        with connection.cursor() as cursor:
+            for setting in ("fsync", "full_page_writes"):
+                cursor.execute(f"SHOW {setting}")
+                if cursor.fetchone()[0] != "on":
+                    raise LedgerError(f"PostgreSQL refuses durability: {setting} is off")
+        connection.rollback()
+
+    def _unmoved(self) -> None:
+        """Refuse to go on when the file was moved, replaced or deleted, or got a second name."""
+        if self.file is not None and self.file.identity() != self._identity:
+            raise LedgerError(f"the ledger {self.file.path.name!r} was moved or replaced while it was open")
 
     @property
-    def engine(self) -> Engine:
-        """The engine; a child process gets connections of its own."""
+    def lock(self) -> threading.RLock:  # type: ignore[valid-type]
+        """The lock of this process; a child process gets a lock and connections of its own."""
         if os.getpid() != self._pid:
-            self._engine.dispose(close=False)
-            self._pid = os.getpid()
-        return self._engine
+            _leaked.append(self._engine)
+            self._start()
+        return self._lock
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """One transaction that holds the write lock; commits durably at the end, rolls back on any error.
+    def transaction(self, *, write: bool = False) -> Iterator[Transaction]:
+        """One transaction; it commits durably at the end and rolls back on any error.
+
+        Args:
+            write: take the write lock first.
 
         Raises:
-            LedgerError: on any error of the database, which then holds nothing of this transaction.
+            LedgerError: on any error of the database. An error while it commits leaves open whether it did.
         """
         import sqlalchemy as sa
 
-        try:
-            with self.lock, self.engine.begin() as connection:
-                if connection.dialect.name == "postgresql" and not self.read_only:
-                    connection.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
-                yield Transaction(self, connection)
-        except sa.exc.SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or type(error).__name__).splitlines()[0]
-            raise LedgerError(f"the ledger's database refused: {reason}") from None
+        if write and self.read_only:
+            raise LedgerError("the ledger was opened for reading only")
+        with self.lock:
+            errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.dbapi.Error)  # type: ignore[union-attr]
+            try:
+                connection = self._engine.raw_connection()
+                log = Transaction(self, connection, postgresql=self.file is None)
+                try:
+                    self._unmoved()
+                    log.begin(write=write)
+                    yield log
+                    log.close()
+                    connection.commit() if self.file is None else log.run("COMMIT")
+                    self._unmoved()
+                except BaseException:
+                    # The cursors first: a statement that is still open would keep its lock.
+                    log.close()
+                    with suppress(*errors):
+                        connection.rollback()
+                    connection.invalidate()
+                    raise
+                connection.close()
+            except errors as error:
+                reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+                raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
 
-    def create(self) -> None:
-        """Create the table and, on SQLite, the triggers that refuse changes to written rows."""
-        import sqlalchemy as sa
+    def _create(self) -> None:
+        """Create the tables and, on SQLite, the triggers that refuse changes to written rows."""
+        with self.transaction(write=False) as log:
+            if log.has_tables():
+                return
+        with self.lock, self._creation() as log:
+            for statement in (*_TABLES, *(_APPEND_ONLY if self.file is not None else ())):
+                log.run(statement)
 
-        metadata = sa.MetaData()
-        sa.Table(
-            "entries",
-            metadata,
-            sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-            *(sa.Column(name, sa.Text, nullable=False) for name in _COLUMNS[1:]),
-        )
+    @contextmanager
+    def _creation(self) -> Iterator[Transaction]:
+        if self.file is not None:
+            with self.transaction(write=True) as log:
+                yield log
+        else:
+            with self.transaction() as log:  # there is no table to lock yet
+                log.run("SELECT pg_advisory_xact_lock(7032817)")
+                yield log
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """Entries after a sequence number, in order; between pages no transaction is open."""
+        while True:
+            with self.transaction() as log:
+                page = log.entries(after, PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    def backup(self, path: Path) -> None:
+        """Copy a SQLite ledger as of one moment into a new file."""
+        if self.file is None:
+            raise LedgerError("back up a PostgreSQL ledger with the server's own tools")
+        if path.exists() or path.is_symlink():
+            raise LedgerError(f"{path.name!r} exists already")
+        copy = LedgerFile.at(path)
+        copy.make()
+        source = self._connect()
+        target = sqlite3.connect(copy.path)
         try:
-            with self.engine.begin() as connection:
-                metadata.create_all(connection)
-                if connection.dialect.name == "sqlite":
-                    for trigger in _APPEND_ONLY:
-                        connection.exec_driver_sql(trigger)
-        except sa.exc.SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or type(error).__name__).splitlines()[0]
-            raise LedgerError(f"cannot create the ledger: {reason}") from None
+            source.backup(target)
+        except sqlite3.Error as error:
+            raise LedgerError(f"the backup failed: {error}") from None
+        finally:
+            target.close()
+            source.close()
 
     def close(self) -> None:
         """Close all connections."""
-        self.engine.dispose()
+        with self.lock:
+            self._engine.dispose()
+
+
+def _sqlite_file(url: str, network: bool) -> LedgerFile | None:
+    """The file of a SQLite ledger; None for another database."""
+    if not url.startswith("sqlite:") and "://" in url:
+        return None
+    path = url
+    if url.startswith("sqlite:"):
+        path = url.removeprefix("sqlite:///")
+        if path == url or not path or path == ":memory:" or path.startswith("file:") or "?" in path:
+            raise LedgerError("a SQLite ledger is a file: give its path, without options")
+    return LedgerFile.at(path, network=network)
 
 
 class Transaction:
-    """Reads and appends under the store's write lock."""
+    """Reads and appends inside one transaction."""
 
-    def __init__(self, store: Store, connection: Connection) -> None:
+    def __init__(self, store: Store, connection: Any, *, postgresql: bool) -> None:
         self._store = store
         self._connection = connection
+        self._postgresql = postgresql
+        self._cursors: list[Any] = []
 
-    def after(self, seq: int) -> Iterator[Entry]:
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement, with ? for values, and read all its rows."""
+        cursor = self._connection.cursor()
+        self._cursors.append(cursor)
+        cursor.execute(statement.replace("?", "%s") if self._postgresql else statement, values)
+        rows = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+        cursor.close()
+        self._cursors.remove(cursor)
+        return rows
+
+    def close(self) -> None:
+        """Close the cursors that an interrupt left open."""
+        for cursor in self._cursors:
+            cursor.close()
+
+    def begin(self, *, write: bool) -> None:
+        """Begin; to write, take the lock that excludes other writers."""
+        if not self._postgresql:
+            self.run("BEGIN IMMEDIATE" if write else "BEGIN")
+            return
+        self.run(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+        if write:
+            if self.run("SHOW synchronous_commit")[0][0] == "off":
+                self.run("SET LOCAL synchronous_commit = on")
+            self.run("LOCK TABLE entries IN EXCLUSIVE MODE")
+
+    def has_tables(self, names: tuple[str, ...] = ("entries", "pointers", "snapshots")) -> bool:
+        """Whether these tables are there."""
+        if self._postgresql:
+            return all(self.run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
+        found = self.run("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {(name,) for name in names} <= set(found)
+
+    def entries(self, after: int, at_most: int) -> list[Entry]:
         """Entries with a larger sequence number, in order, as stored (the chain is not checked here)."""
-        import sqlalchemy as sa
+        query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+        return [Entry.read(row) for row in self.run(query, after, at_most)]
 
-        columns = ", ".join(_COLUMNS)
-        query = sa.text(f"SELECT {columns} FROM entries WHERE seq > :seq ORDER BY seq")  # noqa: S608 - constant names
-        for row in self._connection.execute(query, {"seq": seq}):
-            try:
-                body = json.loads(row.body)
-            except ValueError:
-                raise LedgerError(f"entry {row.seq} is not readable: the ledger was damaged") from None
-            yield Entry(row.seq, row.at, row.kind, row.dataset, row.analyst, body, row.previous, row.hash)
+    def entry(self, seq: int) -> Entry | None:
+        """The entry with a sequence number."""
+        found = self.entries(seq - 1, 1)
+        return found[0] if found and found[0].seq == seq else None
 
     def append(self, last: tuple[int, str], kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
-        """Append one entry after the one with sequence number and hash ``last``."""
-        import sqlalchemy as sa
+        """Append one entry, whose body is in normal form, after the one with sequence number and hash ``last``.
 
-        seq, previous = last[0] + 1, last[1]
+        Raises:
+            LedgerError: when what can be read is not what was written.
+        """
         at = datetime.now(UTC).isoformat(timespec="microseconds")
-        digest = chain_hash(self._store.key, previous, seq, at, kind, dataset, analyst, body)
-        text = json.dumps(body, sort_keys=True, ensure_ascii=False)
-        values = (seq, at, kind, dataset, analyst, text, previous, digest)
-        names = ", ".join(f":{name}" for name in _COLUMNS)
-        self._connection.execute(
-            sa.text(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({names})"),  # noqa: S608 - constant names
-            dict(zip(_COLUMNS, values, strict=True)),
-        )
-        return Entry(seq, at, kind, dataset, analyst, body, previous, digest)
+        bare = Entry(last[0] + 1, at, kind, dataset, analyst, body, last[1], "")
+        row = (bare.seq, at, kind, dataset, analyst, text_of(body), last[1], bare.chained(self._store.key, FORMAT))
+        marks = ", ".join("?" for _ in row)
+        self.run(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({marks})", *row)  # noqa: S608
+        read = self.entry(bare.seq)
+        if read is None or read.hash != row[-1] or read.chained(self._store.key, FORMAT) != row[-1]:
+            raise LedgerError("the ledger's database did not keep what was written")
+        return read
+
+    def point(self, name: str, seq: int) -> None:
+        """Let a name lead to an entry."""
+        self.run("INSERT INTO pointers VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq", name, seq)
+
+    def pointed(self, name: str) -> int | None:
+        """The entry that a name leads to."""
+        found = self.run("SELECT seq FROM pointers WHERE name = ?", name)
+        return found[0][0] if found else None
+
+    def keep_snapshot(self, seq: int, state: str) -> None:
+        """Keep the text of the state after an entry, in place of older ones."""
+        self.run("DELETE FROM snapshots")
+        self.run("INSERT INTO snapshots VALUES (?, ?)", seq, state)
+
+    def snapshot(self) -> tuple[int, str] | None:
+        """The kept state and the entry after which it held."""
+        found = self.run("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1")
+        return (found[0][0], found[0][1]) if found else None

@@ -1,0 +1,132 @@
+"""What a filter sums up: for each method a capacity, and the price of a cost. Proofs: docs/filters.md.
+
+A meter is sound when any adaptive play, in which each cost is chosen freely after all answers so far, satisfies
+δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices are rounded up, capacities down.
+
+| meter       | prices                                    | capacity                                       |
+|-------------|-------------------------------------------|------------------------------------------------|
+| ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds ε)          |
+| ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
+from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
+from dptopk.costs import Charge
+from dptopk.errors import IncompatibleCosts, NotApplicable
+
+__all__ = ["Meter", "Pure", "Renyi", "best_order", "meter_of"]
+
+
+class Meter(ABC):
+    """One method: its capacity, and what it takes for a cost.
+
+    Attributes:
+        name: of the method.
+        capacity: what the prices may add up to.
+        what: what is summed up, in words.
+    """
+
+    name: str
+    what: str
+    capacity: Fraction
+
+    @abstractmethod
+    def price(self, rest: Charge) -> float:
+        """The price of one cost, without its failure mass; rounded up, a finite float.
+
+        Raises:
+            IncompatibleCosts: when the method has no price for it.
+        """
+
+    @abstractmethod
+    def terms(self) -> dict[str, Any]:
+        """All that defines the meter, as JSON; ``meter_of`` reads it."""
+
+
+class Pure(Meter):
+    """The sum of ε's: on a play that stays within it no loss exceeds ε, so that it adds nothing to δ(ε)."""
+
+    name = "pure"
+    what = "the sum of epsilons"
+
+    def __init__(self, epsilon: float) -> None:
+        self.capacity = Fraction(epsilon)
+
+    def price(self, rest: Charge) -> float:
+        """The cost's ε."""
+        try:
+            return math.fsum(pure_epsilons(rest))
+        except NotApplicable as reason:
+            raise IncompatibleCosts(f"a budget with delta 0 takes pure DP only: {reason}") from None
+
+    def terms(self) -> dict[str, Any]:
+        """Name and capacity."""
+        return {"name": self.name, "epsilon": float(self.capacity)}
+
+
+class Renyi(Meter):
+    """The Rényi sum at one order (Feldman-Zrnic 2021, Lécuyer 2021; conversion: CKS20, Proposition 12).
+
+    Args:
+        order: λ > 0, Rényi order minus 1.
+        capacity: as ``capacity_at`` gives it.
+    """
+
+    name = "renyi"
+
+    def __init__(self, order: float, capacity: float) -> None:
+        self.order = order
+        self.capacity = Fraction(capacity)
+        self.what = f"the Rényi budget at order {1 + order:.4g}"
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float, order: float | None) -> Renyi:
+        """The meter for a total (ε, δ); order None: the best one for zCDP costs."""
+        log_inverse = -math.log(delta * (1 - 2**-52))
+        order = best_order(epsilon, log_inverse) if order is None else order
+        return cls(order, _capacity(epsilon, log_inverse, order))
+
+    def price(self, rest: Charge) -> float:
+        """The cost's ln E[e^{λL}]."""
+        value = float(log_mgf(rest)(np.array([self.order]))[0]) * (1 + 4 * LOG_MGF_ERROR)
+        if not math.isfinite(value):
+            raise IncompatibleCosts(f"no Rényi bound for {rest}")
+        return value
+
+    def terms(self) -> dict[str, Any]:
+        """Name, order and capacity."""
+        return {"name": self.name, "order": self.order, "capacity": float(self.capacity)}
+
+
+def meter_of(terms: dict[str, Any]) -> Meter:
+    """The meter that ``Meter.terms`` described, computed nothing anew."""
+    if terms["name"] == Pure.name:
+        return Pure(terms["epsilon"])
+    return Renyi(terms["order"], terms["capacity"])
+
+
+def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
+    """B, rounded down."""
+    terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
+    return math.fsum(terms) - 1e-15 * math.fsum(abs(term) for term in terms)
+
+
+def best_order(epsilon: float, log_inverse_delta: float) -> float:
+    """The order with the largest B for its price of zCDP, λ(1 + λ) (any order is sound)."""
+    low, high = -20.0, 40.0
+    for _ in range(6):
+        grid = np.linspace(low, high, 60)
+        worth = [_capacity(epsilon, log_inverse_delta, o) / (o * (1 + o)) for o in np.exp(grid)]
+        at = int(np.argmax(worth))
+        low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, 59)])
+    return math.exp((low + high) / 2)
