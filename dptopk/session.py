@@ -15,7 +15,7 @@ from dptopk._choices import Counts
 from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.histogram import Histogram
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
@@ -127,7 +127,7 @@ class Session:
             return stored
         receipt: Any = self._book.charge(charge, query, what)
         release: Release = mechanism.release(histogram, self._rng, **options)
-        self._book.settle(receipt, release)
+        release = self._book.settle(receipt, release)
         self._answered.append({"mechanism": what, "charge": release.charge, "rows": len(release)})
         return release
 
@@ -181,11 +181,12 @@ class _Memory:
             self._account.spend(charge)
         return charge
 
-    def settle(self, receipt: Charge, release: Release) -> None:
+    def settle(self, receipt: Charge, release: Release) -> Release:
         unused = receipt.minus(release.charge)
         if unused:
             with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
                 self._account.refund(unused)
+        return release
 
     def remaining(self) -> Charge | str:
         return self._account.remaining()
@@ -207,11 +208,13 @@ class _Durable:
         self._ledger = ledger
         self._dataset = dataset
         self._analyst = analyst
-        self._record = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit, "seeded": seeded}
+        self._made_for = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
+        self._seeded = seeded
 
     def stored(self, query: str) -> Release | None:
-        """The stored answer to an identical question on the same data version, free of charge."""
-        answer = self._ledger.stored_answer(self._dataset, query)
+        """The stored answer to an identical question on the same data version, free of charge to the data set."""
+        made_for: dict[str, Any] = self._made_for
+        answer = self._ledger.reuse(self._dataset, self._analyst, query, **made_for)
         if answer is None:
             return None
         release = Release.from_dict(answer)
@@ -219,13 +222,20 @@ class _Durable:
         return replace(release, charge=free, phases={}, note="given again from the ledger: no further charge")
 
     def charge(self, charge: Charge, query: str, mechanism: str) -> Receipt:
-        record: dict[str, Any] = self._record
+        made_for: dict[str, Any] = self._made_for
+        described = {"text": mechanism}
         return self._ledger.charge(
-            self._dataset, self._analyst, charge, query=query, mechanism={"text": mechanism}, **record
+            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded, **made_for
         )
 
-    def settle(self, receipt: Receipt, release: Release) -> None:
-        self._ledger.settle(receipt, release.charge, answer=release.to_dict())
+    def settle(self, receipt: Receipt, release: Release) -> Release:
+        """Record the answer. It is paid for: should the database fail now, it is given all the same, with a note."""
+        try:
+            self._ledger.settle(receipt, release.charge, answer=release.to_dict())
+        except LedgerError as error:
+            lost = f"not stored in the ledger ({error}): entry {receipt.seq} stays charged in full"
+            return replace(release, note=f"{release.note}; {lost}" if release.note else lost)
+        return release
 
     def remaining(self) -> Charge | str:
         return self._ledger.remaining(self._dataset)

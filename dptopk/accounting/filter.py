@@ -2,8 +2,8 @@
 
 A filter sums up prices (``meters``) and accepts a cost while the sum stays within a capacity that was fixed before the
 first answer. With δ = 0 the prices are the ε's. Otherwise a charge is accepted while the Rényi sum is within its
-capacity *or* the sum of pure ε's is within ε: plays of the second kind never have a loss above ε, so they add nothing to
-δ(ε), and the union costs nothing (docs/filters.md, with the proof).
+capacity *or* the sum of pure ε's is within ε: plays of the second kind never have a loss above ε, so they add nothing
+to δ(ε), and the union costs nothing.
 
 Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP costs) add up in a part of δ of their own.
 (Feldman-Zrnic 2021, Lécuyer 2021; with failures Cesar-Rogers 2022, Lemma 3.4, and Whitehouse et al. 2023.)
@@ -12,8 +12,8 @@ Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP cos
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
@@ -39,6 +39,7 @@ class Filter(Account):
         failure_delta: the part of δ set aside for the deltas of charges and of ApproxDP and MultiDP costs, in
             [0, budget.delta); None: half of it.
         neighbours: the neighbour relation of all charges.
+        meters: what is summed up, made for this budget and failure_delta; None: chosen here.
 
     Raises:
         InvalidParameter: on arguments out of range, or a budget too small for the order.
@@ -58,6 +59,7 @@ class Filter(Account):
         order: float | None = None,
         failure_delta: float | None = None,
         neighbours: Neighbours = "add_remove",
+        meters: Sequence[Meter] | None = None,
     ) -> None:
         super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
@@ -69,21 +71,9 @@ class Filter(Account):
             raise InvalidParameter(
                 f"failure_delta must be below the budget's delta {budget.delta}, got {failure_delta}"
             )
-        self.order: float | None = None
-        meters: list[Meter] = [Pure(budget.epsilon)]
-        if budget.delta > 0:
-            order = None if order is None else validate.positive(order=order)
-            renyi = Renyi.at(budget.epsilon, budget.delta - self.failure_delta, order)
-            self.order = renyi.order
-            if renyi.capacity <= 0:
-                raise InvalidParameter(f"budget {budget} leaves nothing at order {self.order}")
-            meters.insert(0, renyi)
-        self._begin(meters)
-
-    def _begin(self, meters: list[Meter]) -> None:
-        """Nothing spent on these meters."""
-        self._meters = meters
-        self._sums = dict.fromkeys((meter.name for meter in meters), Fraction(0))
+        self._meters = self._chosen(order) if meters is None else list(meters)
+        self.order = next((meter.order for meter in self._meters if isinstance(meter, Renyi)), None)
+        self._sums = dict.fromkeys((meter.name for meter in self._meters), Fraction(0))
         # Costs that ran and have no price on a meter: while there are any, that meter covers nothing more.
         self._unpriced = dict.fromkeys(self._sums, 0)
         self._failures = Fraction(0)
@@ -91,6 +81,17 @@ class Filter(Account):
         self._spent: Counter[Cost] = Counter()
         self._spent_delta = Fraction(0)
         self._adaptive = False
+
+    def _chosen(self, order: float | None) -> list[Meter]:
+        """The meters for the budget: the first is the one that the budget is meant for."""
+        budget, meters = self.budget, list[Meter]()
+        if budget.delta > 0:
+            order = None if order is None else validate.positive(order=order)
+            renyi = Renyi.at(budget.epsilon, budget.delta - self.failure_delta, order)
+            if renyi.capacity <= 0:
+                raise InvalidParameter(f"budget {budget} leaves nothing at order {renyi.order}")
+            meters.append(renyi)
+        return [*meters, Pure(budget.epsilon)]
 
     def terms(self) -> Record:
         """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing anything anew."""
@@ -104,14 +105,12 @@ class Filter(Account):
     @classmethod
     def of_terms(cls, terms: Record) -> Filter:
         """The filter that ``terms`` described, nothing spent."""
-        made = cls.__new__(cls)
-        Account.__init__(made)
-        made.budget, made.failure_delta = Budget(*terms["budget"]), terms["failure_delta"]
-        made.neighbours = validate.member(NEIGHBOURS, neighbours=terms["neighbours"])
-        meters = [meter_of(meter) for meter in terms["meters"]]
-        made.order = next((meter.order for meter in meters if isinstance(meter, Renyi)), None)
-        made._begin(meters)
-        return made
+        return cls(
+            Budget(*terms["budget"]),
+            failure_delta=terms["failure_delta"],
+            neighbours=terms["neighbours"],
+            meters=[meter_of(meter) for meter in terms["meters"]],
+        )
 
     def price(self, cost: Cost) -> tuple[float | None, ...]:
         """What one cost takes: its price on each meter (None: it has none there) and its failure mass, rounded up.

@@ -1,4 +1,4 @@
-"""What a filter sums up: for each method a capacity, and the price of a cost. Proofs: docs/filters.md.
+"""What a filter sums up: for each method a capacity, and the price of a cost.
 
 A meter is sound when any adaptive play, in which each cost is chosen freely after all answers so far, satisfies
 δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices are rounded up, capacities down.

@@ -1,27 +1,34 @@
-"""``dptopk ledger``: init, show, renew, limit, verify, export."""
+"""``dptopk ledger``: init, show, renew, limit, set-version, verify, export, backup."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dptopk._display import visible
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dptopk.accounting.ledger.ledger import Ledger
+    from dptopk.histogram import Sensitivity
 
 __all__ = ["app", "open_ledger"]
 
+LATELY = 2000  # entries in which ``show`` looks for recent charges
+
 app = typer.Typer(no_args_is_help=True, help="The ledger: budgets, and every charge against them.")
 
-Url = Annotated[str, typer.Argument(help="Path of a SQLite file, or a SQLAlchemy URL.")]
+Url = Annotated[str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="File with the secret that keys the hash chain (HMAC).")
+]
+HeadFile = Annotated[
+    Path | None,
+    typer.Option("--head-file", help="File, best on another disk, that keeps the head: an old copy is then found out."),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
 Registered = Annotated[
@@ -44,11 +51,18 @@ the key.""",
 }
 
 
-def open_ledger(url: str, key_file: Path | None, **options: Any) -> Ledger:
-    """Open a ledger with the key in a file, if there is one."""
+def open_ledger(
+    url: str, key_file: Path | None, head_file: Path | None = None, *, create: bool = False, **options: Any
+) -> Ledger:
+    """Open a ledger with the key in a file, if there is one; only ``ledger init`` makes one that is not there."""
     from dptopk.accounting.ledger.ledger import Ledger
 
-    return Ledger(url, key=_key(key_file), **options)
+    return Ledger(url, key=_key(key_file), head_file=head_file, create=create, **options)
+
+
+def _files(url: str) -> tuple[str, str]:
+    """A SQLite ledger and its journal: no command may write an answer over them."""
+    return url, f"{url}-journal"
 
 
 def _key(key_file: Path | None) -> bytes | None:
@@ -72,6 +86,22 @@ def _terms(registered: str | None, epsilon: float | None, delta: float) -> dict[
     return {"budget": Budget(epsilon or 0.0, delta)}
 
 
+def _planned(query: str, times: int, sensitivity: Sensitivity) -> str:
+    """What so many answers to a planned question cost, for a registration."""
+    from dptopk.accounting.budget import Budget
+    from dptopk.planning import plan_topk
+
+    given = dict(part.partition("=")[::2] for part in query.split())
+    try:
+        k, budget = int(given.pop("k")), Budget(float(given.pop("epsilon")), float(given.pop("delta", 0.0)))
+    except (KeyError, ValueError):
+        raise InvalidParameter(f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}") from None
+    if given.keys() - {"counts", "domain"}:
+        raise InvalidParameter(f"query: k, epsilon, delta, counts and domain may be given, got {', '.join(given)}")
+    options: dict[str, Any] = {name: None if value == "none" else value for name, value in given.items()}
+    return str(plan_topk(k, budget, sensitivity=sensitivity, **options).charge.times(times))
+
+
 @app.command()
 def init(
     url: Url,
@@ -79,21 +109,35 @@ def init(
     delta: TotalDelta,
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    query: Annotated[
+        str | None,
+        typer.Option("--query", help="Instead of --registered: register a question, 'k=25 epsilon=0.5 delta=1e-7'."),
+    ] = None,
+    times: Annotated[int, typer.Option("--times", help="How many answers to --query to register.")] = 1,
     per_label_cap: Annotated[int, typer.Option("--per-label-cap", metavar="τ")] = 1,
     labels_per_user: Annotated[int | None, typer.Option("--labels-per-user", metavar="Δ")] = None,
     unit: Annotated[str, typer.Option("--unit", help="The privacy unit.")] = "user",
     version: Annotated[str, typer.Option("--version", help="Version of the data.")] = "1",
     key_file: KeyFile = None,
+    head_file: HeadFile = None,
     test: Annotated[bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
     from dptopk.histogram import Sensitivity
 
-    ledger = open_ledger(url, key_file, test=test)
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
+    if query is not None and registered is None and epsilon is None:
+        registered = _planned(query, times, sensitivity)
+    elif query is not None:
+        raise InvalidParameter("give exactly one of --registered, --epsilon and --query")
     terms = _terms(registered, epsilon, delta)
-    ledger.create_dataset(dataset, sensitivity=sensitivity, unit=unit, version=version, **terms)
-    typer.echo(f"Dataset {dataset!r}: one {unit} {sensitivity}. Guarantee: {_guarantee(ledger.state(dataset))}")
+    with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:
+        if test and not ledger.test:
+            raise InvalidParameter("test: this ledger exists, and was not made for tests")
+        ledger.create_dataset(dataset, sensitivity=sensitivity, unit=unit, version=version, **terms)
+        typer.echo(f"Dataset {dataset!r}: one {unit} {sensitivity}. Guarantee: {_guarantee(ledger.state(dataset))}")
+    if registered is not None:
+        typer.echo(f"Registered: {terms['registered']}")
 
 
 @app.command()
@@ -105,11 +149,13 @@ def renew(
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
     key_file: KeyFile = None,
+    head_file: HeadFile = None,
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
-    ledger = open_ledger(url, key_file)
-    ledger.renew(dataset, reason=reason, **_terms(registered, epsilon, delta))
-    typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")
+    terms = _terms(registered, epsilon, delta)
+    with open_ledger(url, key_file, head_file) as ledger:
+        ledger.renew(dataset, reason=reason, **terms)
+        typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")
 
 
 @app.command()
@@ -121,10 +167,27 @@ def limit(
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
     key_file: KeyFile = None,
+    head_file: HeadFile = None,
 ) -> None:
     """Limit one analyst inside a dataset's budget."""
-    open_ledger(url, key_file).set_limit(dataset, analyst, **_terms(registered, epsilon, delta))
+    terms = _terms(registered, epsilon, delta)
+    with open_ledger(url, key_file, head_file) as ledger:
+        ledger.set_limit(dataset, analyst, **terms)
     typer.echo(f"{analyst!r} may spend {registered or f'({epsilon:g}, {delta:g})'} of {dataset!r}.")
+
+
+@app.command("set-version")
+def set_version(
+    url: Url,
+    dataset: Dataset,
+    version: Annotated[str, typer.Option("--version", help="The new version of the data.")],
+    key_file: KeyFile = None,
+    head_file: HeadFile = None,
+) -> None:
+    """Record that the data changed: stored answers end, budgets go on."""
+    with open_ledger(url, key_file, head_file) as ledger:
+        ledger.set_version(dataset, version)
+    typer.echo(f"Dataset {dataset!r} is at version {version!r}.")
 
 
 @app.command()
@@ -133,18 +196,26 @@ def show(
     dataset: Annotated[str | None, typer.Option("--dataset", help="Only this dataset.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw spending over time into this PNG or SVG.")] = None,
     key_file: KeyFile = None,
+    head_file: HeadFile = None,
 ) -> None:
     """What is spent and what remains, over time and by analyst, and how many more queries are affordable."""
     from dptopk.cli import ledger_view as view
+    from dptopk.cli.target import check_target, replacing
 
-    ledger = open_ledger(url, key_file, read_only=True)
-    names = ledger.datasets() if dataset is None else (dataset,)
-    for name in names:
-        view.show(ledger.state(name), _guarantee(ledger.state(name)))
     if plot is not None:
-        if len(names) != 1:
+        check_target(plot, name="plot", inputs=(*_files(url), key_file, head_file))
+        if plot.suffix.lower() not in {".png", ".svg"}:
+            raise InvalidParameter("plot: name a .png or an .svg file")
+    with open_ledger(url, key_file, head_file, read_only=True) as ledger:
+        names = ledger.datasets() if dataset is None else (dataset,)
+        if plot is not None and len(names) != 1:
             raise InvalidParameter("plot: name one --dataset")
-        view.plot(ledger.state(names[0]), plot)
+        recent = max(0, ledger.head()["seq"] - LATELY)
+        for name in names:
+            view.show(ledger.state(name), ledger.history(name, after=recent))
+        if plot is not None:
+            with replacing(plot) as file:
+                view.plot(ledger.state(names[0]), ledger.history(names[0]), file, plot.suffix[1:].lower())
 
 
 def _guarantee(state: Any) -> str:
@@ -160,20 +231,19 @@ def verify(
     key_file: KeyFile = None,
 ) -> None:
     """Check the hash chain and replay the history; says what that can and cannot detect."""
+    from dptopk.accounting.ledger.heads import read_head
     from dptopk.accounting.ledger.ledger import Ledger
 
-    known = None
-    if head is not None:
-        try:
-            known = json.loads(head.read_text(encoding="utf-8"))
-            known = {"seq": int(known["seq"]), "hash": str(known["hash"])}
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InvalidParameter(f"head: {head.name!r} is not an exported head") from None
-    key = _key(key_file)
-    problems, entries = Ledger.inspect(url, key=key, head=known)
-    typer.echo("\n".join(problems) if problems else f"{entries} entries: the chain is whole.")
-    typer.echo(f"\n{CAN_DETECT}{CAN_NOT_DETECT[key is not None]}")
-    if problems:
+    known = None if head is None else read_head(head)
+    if head is not None and known is None:
+        raise InvalidParameter(f"head: {head.name!r} does not exist")
+    found = Ledger.inspect_file(url, key=_key(key_file), head=None if known is None else asdict(known))
+    whole = f"{found.entries} entries: the chain is whole."
+    typer.echo("\n".join(visible(line) for line in found.problems) or whole)
+    for line in found.warnings:
+        typer.echo(f"Warning: {visible(line)}")
+    typer.echo(f"\n{CAN_DETECT}{CAN_NOT_DETECT[key_file is not None]}")
+    if found.problems:
         raise typer.Exit(1)
 
 
@@ -185,10 +255,22 @@ def export(
     key_file: KeyFile = None,
 ) -> None:
     """Write all entries as JSON lines, or the head that later proves that no tail was cut off."""
-    ledger = open_ledger(url, key_file, read_only=True)
-    lines = [ledger.head()] if head else [asdict(entry) for entry in ledger.entries()]
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        out.write_text(text, encoding="utf-8")
+    from dptopk.cli.target import check_target, opened
+
+    check_target(out, inputs=(*_files(url), key_file))
+    with open_ledger(url, key_file, read_only=True) as ledger:
+        lines = iter([ledger.head()]) if head else (asdict(entry) for entry in ledger.entries())
+        with opened(out) as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+@app.command()
+def backup(
+    url: Url,
+    out: Annotated[Path, typer.Option("--out", help="The copy, a file that is not there yet.")],
+    key_file: KeyFile = None,
+) -> None:
+    """Copy a SQLite ledger, whole and as of one moment, while it is in use."""
+    with open_ledger(url, key_file, read_only=True) as ledger:
+        ledger.backup(out)
+        typer.echo(f"Copied. Its head: {json.dumps(ledger.head())}")

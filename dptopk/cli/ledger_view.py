@@ -1,8 +1,7 @@
-"""How ``dptopk ledger show`` looks: tables, bars and a plot of what is spent over time."""
+"""How ``dptopk ledger show`` looks: numbers, tables, bars and a plot of what is spent over time."""
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,82 +10,86 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk.costs import Charge
+from dptopk._display import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dptopk.accounting.accountant import Account
-    from dptopk.accounting.ledger.state import DatasetState, Spend
+    from dptopk.accounting.ledger.ledger import Spend
+    from dptopk.accounting.ledger.state import DatasetState
 
-__all__ = ["affordable", "plot", "show"]
+__all__ = ["plain", "plot", "show"]
 
 RECENT = 10
 
 
-def show(state: DatasetState, guarantee: str) -> None:
-    """Print one dataset: guarantee, balance, analysts, affordable queries and the latest charges."""
+def plain(text: object) -> Text:
+    """Text as it is: no markup, and control characters are shown, not obeyed."""
+    return Text(visible(str(text)))
+
+
+def show(state: DatasetState, spends: list[Spend]) -> None:
+    """Print one dataset: guarantee, balance, analysts, affordable queries and the latest charges.
+
+    Args:
+        state: of the dataset.
+        spends: its latest charges, in order.
+    """
     console = Console(highlight=False)
-    console.rule(Text(f"dataset {state.name}"), align="left")
+    console.rule(plain(f"dataset {state.name}"), align="left")
+    touched = "any number of" if state.sensitivity.l0 is None else state.sensitivity.l0
     console.print(
-        f"one {state.unit} moves {'any number of' if state.sensitivity.l0 is None else state.sensitivity.l0} label(s) "
-        f"by at most {state.sensitivity.linf}; data version {state.version}; {state.sensitivity.neighbours}"
+        plain(
+            f"one {state.unit} moves {touched} label(s) by at most {state.sensitivity.linf}; "
+            f"data version {state.version}; {state.sensitivity.neighbours}"
+        )
     )
-    console.print(f"guarantee: {guarantee}")
-    console.print(Text(f"remaining: {state.account.remaining()}"))
-    console.print(Text(f"spent:     {Charge.join(*state.current())}"))
+    summary = state.account.summary()
+    console.print(
+        plain(f"guarantee: ({summary.epsilon_total:.6g}, {summary.delta:g})-DP for everything, at every moment")
+    )
+    console.print(
+        plain(
+            f"so far:    ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g} (a reading, not a "
+            f"guarantee); {summary.share:.1%} of the budget is used"
+        )
+    )
+    console.print(plain(f"remaining: {state.account.remaining()}"))
+    console.print(plain(f"spent:     {state.spent()}"))
     if state.renewals:
-        console.print(Text(f"lifetime:  {Charge.join(*state.current(lifetime=True))} ({state.renewals} renewal(s))"))
+        console.print(plain(f"lifetime:  {state.spent(lifetime=True)} ({state.renewals} renewal(s))"))
     console.print(_balance(state))
-    if state.spends:
+    if state.now:
         console.print(_analysts(state))
-        console.print(_affordable(state))
-        console.print(_latest(state))
+    if spends:
+        console.print(_affordable(state, spends))
+        console.print(_latest(spends))
 
 
 def _balance(state: DatasetState) -> Table:
     table = Table(title="used", title_justify="left", box=None)
-    for name, share in state.account.shares().items():
-        table.add_row(Text(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}")
+    for name, share in state.account.summary().shares.items():
+        table.add_row(plain(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}")
     return table
 
 
 def _analysts(state: DatasetState) -> Table:
     table = Table("analyst", "queries", "spent", "limit", title="by analyst", title_justify="left", box=None)
-    for analyst in dict.fromkeys(spend.analyst for spend in state.spends.values()):
-        charges = state.current(analyst=analyst)
-        limit = state.limits.get(analyst)
-        left = "" if limit is None else f"{limit[1].remaining()} left"
-        table.add_row(Text(analyst), str(len(charges)), Text(str(Charge.join(*charges))), Text(left))
+    for analyst, total in state.now.items():
+        left = "; ".join(f"{account.remaining()} left" for account in state.limits_of(analyst).values())
+        spent = total.charge(state.sensitivity.neighbours)
+        table.add_row(plain(analyst), str(total.queries), plain(spent), plain(left))
     return table
 
 
-def affordable(account: Account, charge: Charge) -> int:
-    """How many more times a charge fits into an account."""
-    fits, too_many = 0, 1
-    while too_many <= 2**30 and account.can_spend(_times(charge, too_many)):
-        fits, too_many = too_many, too_many * 2
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if account.can_spend(_times(charge, middle)) else (fits, middle)
-    return fits
-
-
-def _times(charge: Charge, repetitions: int) -> Charge:
-    """Repetitions of a charge; a δ that would pass 1 stays below it, where no budget reaches."""
-    if charge.delta * repetitions < 1:
-        return charge.times(repetitions)
-    return Charge(charge.costs, delta=1 - 2**-53, adaptive=charge.adaptive, neighbours=charge.neighbours)
-
-
-def _affordable(state: DatasetState) -> Table:
+def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
     table = Table("query", "asked", "more", title="affordable", title_justify="left", box=None)
     kinds: dict[str, list[Spend]] = {}
-    for spend in state.spends.values():
+    for spend in spends:
         kinds.setdefault(_query_name(spend), []).append(spend)
-    for name, spends in kinds.items():
-        largest = max((spend.charge for spend in spends), key=lambda charge: charge.count)
-        table.add_row(Text(name), str(len(spends)), str(affordable(state.account, largest)))
+    for name, alike in kinds.items():
+        largest = max((spend.charge for spend in alike), key=lambda charge: charge.count)
+        table.add_row(plain(name), str(len(alike)), str(state.account.fits(largest)))
     return table
 
 
@@ -94,39 +97,37 @@ def _query_name(spend: Spend) -> str:
     return str(spend.mechanism.get("text") or spend.mechanism.get("name") or spend.charge)
 
 
-def _latest(state: DatasetState) -> Table:
+def _latest(spends: list[Spend]) -> Table:
     table = Table("entry", "time (UTC)", "analyst", "charge", "status", title="latest", title_justify="left", box=None)
-    for spend in list(state.spends.values())[-RECENT:]:
+    for spend in spends[-RECENT:]:
         status = "released" if spend.released else "charged, no answer recorded"
-        table.add_row(str(spend.seq), spend.at[:19], Text(spend.analyst), Text(str(spend.charge)), status)
+        table.add_row(str(spend.seq), plain(spend.at[:19]), plain(spend.analyst), plain(spend.charge), status)
     return table
 
 
-def plot(state: DatasetState, path: Path) -> None:
-    """Draw the number of costs of each kind spent over time, against what is registered, into a PNG or SVG."""
+def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str) -> None:
+    """Draw what share of the budget each charge left used, over time, in total and by analyst, as PNG or SVG."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    from dptopk.accounting.ledger.terms import account_of
+
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    registered = {} if "budget" in state.terms else Charge.parse(state.terms["registered"]).costs
-    total: Counter[str] = Counter()
-    series: dict[str, list[tuple[datetime, int]]] = {}
-    for spend in state.spends.values():
-        if spend.renewals == state.renewals:
-            for cost, times in spend.charge:
-                total[str(cost)] += times
-                series.setdefault(str(cost), []).append((datetime.fromisoformat(spend.at), total[str(cost)]))
-    colours = mpl.color_sequences["tab10"]
-    for number, (name, points) in enumerate(series.items()):
-        when, counts = zip(*points, strict=True)
-        colour = colours[number % len(colours)]
-        axes.step(when, counts, where="post", label=name, color=colour)
-        for cost, most in registered.items():
-            if str(cost) == name:
-                axes.axhline(most, linestyle="--", color=colour, label=f"{name}: registered {most}")
-    axes.set(title=f"Spent of {state.name}", xlabel="time (UTC)", ylabel="costs spent")
+    current = [spend for spend in spends if spend.current]
+    analysts = list(dict.fromkeys(spend.analyst for spend in current))
+    for colour, analyst in zip(["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False):
+        account, points = account_of(state.terms), list[tuple[datetime, float]]()
+        for spend in current:
+            if analyst in {None, spend.analyst} and account.can_spend(spend.charge):
+                account.spend(spend.charge)
+                points.append((datetime.fromisoformat(spend.at), 100 * max(account.shares().values())))
+        when, used = zip(*points, strict=True) if points else ((), ())
+        label = "everyone" if analyst is None else plain(analyst).plain
+        axes.step(when, used, where="post", label=label.replace("$", r"\$"), color=colour, marker=".")
+    axes.axhline(100, linestyle="--", color="grey", label="budget")
+    axes.set(xlabel="time (UTC)", ylabel="share of the budget used, %")
+    axes.set_title(f"Spent of {plain(state.name).plain}".replace("$", r"\$"))
     axes.set_ylim(bottom=0)
-    if series:
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    figure.savefig(path, dpi=150)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    figure.savefig(file, dpi=150, format=file_format)

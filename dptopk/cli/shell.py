@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from dptopk._display import visible
-from dptopk.errors import DptopkError
+from dptopk.errors import BudgetExceeded, DptopkError, LedgerError
 
 __all__ = ["Command", "Group", "fail", "in_options", "log_to_stderr"]
 
@@ -64,15 +64,19 @@ def fail(message: str, code: int = 2) -> typer.Exit:
     return typer.Exit(code)
 
 
+# Exit codes that a script may tell apart; all other input that is refused exits with 2.
+EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
+
+
 class Group(typer.core.TyperGroup):
-    """Turns errors into one line on standard error and exit code 2: no traceback, no data."""
+    """Turns errors into one line on standard error and an exit code: no traceback, no data."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except DptopkError as error:
-            raise fail(in_options(str(error))) from None
+            raise fail(in_options(str(error)), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
             extra = EXTRAS.get((error.name or "").split(".")[0])
             hint = f"this needs {error.name}; install dptopk[{extra}]" if extra else str(error)

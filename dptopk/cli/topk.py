@@ -83,6 +83,11 @@ def topk(
     ] = None,
     analyst: Annotated[str | None, typer.Option("--analyst", help="Who asks.", rich_help_panel=LEDGER)] = None,
     key_file: ledger_commands.KeyFile = None,
+    head_file: ledger_commands.HeadFile = None,
+    data_version: Annotated[
+        str | None,
+        typer.Option("--data-version", help="The data's; it must be the ledger's.", rich_help_panel=LEDGER),
+    ] = None,
     reuse: Annotated[
         bool,
         typer.Option(
@@ -151,9 +156,10 @@ def topk(
     else:
         session = Session(
             histogram,
-            ledger=ledger_commands.open_ledger(ledger, key_file),
+            ledger=ledger_commands.open_ledger(ledger, key_file, head_file),
             dataset=dataset,
             analyst=analyst,
+            version=data_version,
             rng=rng,
         )
         release = session.run(plan, reuse=reuse)

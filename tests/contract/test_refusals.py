@@ -98,7 +98,7 @@ def test_labels_of_different_types_are_different_questions(tmp_path: Path) -> No
     histogram = Histogram([1, "1"], [50, 90], sensitivity=SENSITIVITY, domain="public")
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create_dataset("d", budget=Budget(9, 1e-6), sensitivity=SENSITIVITY)
-    session = Session(histogram, ledger=ledger, dataset="d", analyst="'; DROP TABLE entries; --\u2028é")
+    session = Session(histogram, ledger=ledger, dataset="d", analyst="'; DROP TABLE entries; --é")
     assert session.run(NOISE, labels=[1], reuse=True).labels == (1,)
     assert session.run(NOISE, labels=["1"], reuse=True).labels == ("1",)
     assert not session.run(NOISE, labels=["1"], reuse=True).charge

@@ -277,7 +277,16 @@ class Ledger:
             if stored is not None and charged.body["query"]:
                 log.point(answer_pointer(receipt.dataset, charged.body["query"]), entry.seq)
 
-    def reuse(self, dataset: str, analyst: str, query: str) -> dict[str, Any] | None:
+    def reuse(
+        self,
+        dataset: str,
+        analyst: str,
+        query: str,
+        *,
+        sensitivity: Sensitivity | None = None,
+        version: str | None = None,
+        unit: str | None = None,
+    ) -> dict[str, Any] | None:
         """Show an analyst the stored answer to a question, if there is one on the same data version.
 
         The data set is charged nothing. The analyst's limit is charged what the answer has cost, once, unless the
@@ -285,10 +294,12 @@ class Ledger:
 
         Raises:
             BudgetExceeded: when the analyst's limit does not cover the answer; nothing was shown.
+            InvalidParameter: when sensitivity, version or unit are given and are not the dataset's, as for ``charge``.
         """
         analyst = analyst_name(analyst)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
+            _check_fit(state, Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit)
             found = self._answer(log, state, query)
             if found is None:
                 return None

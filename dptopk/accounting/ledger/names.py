@@ -32,7 +32,7 @@ def analyst_name(name: object) -> str:
     """The canonical spelling of an analyst's name.
 
     Raises:
-        InvalidParameter: on control characters, or letters of alphabets that look alike (Latin and Cyrillic, say) mixed.
+        InvalidParameter: on control characters, or a mix of alphabets that look alike (Latin and Cyrillic, say).
     """
     text = canonical(plain_text(analyst=name))
     first_words = {unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha()}

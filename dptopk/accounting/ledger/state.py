@@ -217,9 +217,7 @@ class LedgerState:
         if fold is None:
             raise LedgerError(f"entry {entry.seq} is of the unknown kind {entry.kind!r}")
         try:
-            format_ = _format_of(self, entry)
-            if entry.hash != entry.chained(self.key, format_):
-                raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
+            _check_hash(self, entry)
             if self._audit is not None:
                 self._audit(self, entry)
             fold(self, entry)
@@ -254,6 +252,12 @@ class LedgerState:
         """Take over what ``state`` gave, apart from where in the log it held."""
         self.about, self.format = state["about"], state["format"]
         self.datasets = {name: DatasetState.restored(name, held) for name, held in state["datasets"].items()}
+
+
+def _check_hash(ledger: LedgerState, entry: Entry) -> None:
+    """Refuse an entry whose hash is not its own."""
+    if entry.hash != entry.chained(ledger.key, _format_of(ledger, entry)):
+        raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
 
 
 def _format_of(ledger: LedgerState, entry: Entry) -> int:

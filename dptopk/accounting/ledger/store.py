@@ -112,11 +112,10 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         """A new SQLite connection: durable, and checked to be."""
-        assert_file = self.file
-        if assert_file is None:
+        if self.file is None:
             raise LedgerError("the ledger is no file")
         connection = sqlite3.connect(
-            assert_file.address(read_only=self.read_only),
+            self.file.address(read_only=self.read_only),
             uri=True,
             isolation_level=None,  # transactions are begun by ``transaction`` alone
             check_same_thread=False,
@@ -125,12 +124,7 @@ class Store:
         try:
             self._unmoved()
             if not self.read_only:
-                for pragma in ("journal_mode=PERSIST", "synchronous=FULL", "fullfsync=ON"):
-                    connection.execute(f"PRAGMA {pragma}").close()
-                journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
-                synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
-                if (journal, synchronous) != ("persist", 2):
-                    raise LedgerError(f"SQLite refuses durability: journal_mode={journal}, synchronous={synchronous}")
+                _make_durable(connection)
         except BaseException:
             connection.close()
             raise
@@ -151,7 +145,7 @@ class Store:
             raise LedgerError(f"the ledger {self.file.path.name!r} was moved or replaced while it was open")
 
     @property
-    def lock(self) -> threading.RLock:  # type: ignore[valid-type]
+    def lock(self) -> threading.RLock:
         """The lock of this process; a child process gets a lock and connections of its own."""
         if os.getpid() != self._pid:
             _leaked.append(self._engine)
@@ -173,7 +167,8 @@ class Store:
         if write and self.read_only:
             raise LedgerError("the ledger was opened for reading only")
         with self.lock:
-            errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.dbapi.Error)  # type: ignore[union-attr]
+            driver: Any = self._engine.dialect.dbapi
+            errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, driver.Error)
             try:
                 connection = self._engine.raw_connection()
                 log = Transaction(self, connection, postgresql=self.file is None)
@@ -247,6 +242,16 @@ class Store:
         """Close all connections."""
         with self.lock:
             self._engine.dispose()
+
+
+def _make_durable(connection: sqlite3.Connection) -> None:
+    """Set what durability needs, and read it back."""
+    for pragma in ("journal_mode=PERSIST", "synchronous=FULL", "fullfsync=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+    journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+    if (journal, synchronous) != ("persist", 2):
+        raise LedgerError(f"SQLite refuses durability: journal_mode={journal}, synchronous={synchronous}")
 
 
 def _sqlite_file(url: str, network: bool) -> LedgerFile | None:

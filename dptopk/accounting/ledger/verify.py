@@ -63,8 +63,12 @@ class _Audit:
 
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:
         if ledger.format > 1:
-            self._differs(entry, account_of(entry.body["terms"]).disagreement(
-                ledger.dataset(entry.dataset).shown(entry.analyst), entry.body["record"]))
+            self._differs(
+                entry,
+                account_of(entry.body["terms"]).disagreement(
+                    ledger.dataset(entry.dataset).shown(entry.analyst), entry.body["record"]
+                ),
+            )
 
     def _charge(self, ledger: LedgerState, entry: Entry) -> None:
         charge = Charge.parse(entry.body["charge"])

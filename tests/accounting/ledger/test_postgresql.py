@@ -102,3 +102,29 @@ def test_a_server_that_is_not_there_is_a_clear_error():
         Ledger("postgresql+psycopg://dptopk@127.0.0.1:1/postgres")
     with pytest.raises(LedgerError):
         Ledger("nosuchdatabase://x")
+
+
+def statements(url: str, *lines: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        for line in lines:
+            connection.execute(line)
+
+
+def test_commits_are_synchronous_and_a_server_that_loses_them_is_refused(url):
+    statements(url, "ALTER ROLE dptopk SET synchronous_commit = off")
+    try:
+        with Ledger(url, key="secret") as ledger, ledger._store.transaction(write=True) as log:
+            assert log.run("SHOW synchronous_commit") == [("on",)]
+            assert log.run("SHOW lock_timeout") == [("1min",)]
+    finally:
+        statements(url, "ALTER ROLE dptopk RESET synchronous_commit")
+    for setting in ("fsync", "full_page_writes"):
+        statements(url, f"ALTER SYSTEM SET {setting} = off", "SELECT pg_reload_conf()", "SELECT pg_sleep(0.2)")
+        try:
+            with pytest.raises(LedgerError, match=setting):
+                Ledger(url, key="secret")
+        finally:
+            statements(url, f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()", "SELECT pg_sleep(0.2)")
+    Ledger(url, key="secret").close()
