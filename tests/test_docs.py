@@ -83,3 +83,35 @@ def test_every_citation_has_its_entry_and_every_entry_is_cited():
     cited = re.findall(r"\[(\w+\d\d\w*)\](?!\()", (ROOT / "docs" / "related.md").read_text(encoding="utf-8"))
     assert len(entries) == len(set(entries)) > 30
     assert set(cited) == set(entries)
+
+
+CODE = re.compile(r"^```.*?^```$|`[^`]*`|^    .*$|\$\$.*?\$\$|\$[^$\n]+\$", re.MULTILINE | re.DOTALL)
+EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)[^*]*[^\s*]\1(?![\w*])")
+INSIDE = re.compile(r"\w\*(?!\*)")  # as in P*(S): the site takes it as it is
+
+
+def eaten(text: str) -> list[str]:
+    """Asterisks of formulas that Markdown would take for emphasis."""
+    rest = EMPHASIS.sub("", CODE.sub("", text))
+    rest = INSIDE.sub("", re.sub(r"^\s*\*\s", "", rest, flags=re.MULTILINE)).replace("\\*", "")
+    return [line for line in rest.splitlines() if "*" in line]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_asterisk_of_a_formula_is_eaten(page):
+    assert eaten(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_check_for_asterisks_can_fail():
+    assert eaten("*Proof.* P*(S) - u Q*(S), **not** `a*b` $x^*$") == []
+    assert eaten("a product 2 * 3 of y *star") == ["a product 2 * 3 of y *star"]
+
+
+def test_the_site_sets_formulas_and_asks_no_other_host():
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "pymdownx.arithmatex" in config
+    assert "pymdownx.betterem" in config
+    for asset in re.findall(r"assets/[\w.-]+", config):
+        assert asset == "assets/mathjax.js" or (ROOT / "docs" / asset).exists()
+    for asset in (ROOT / "docs" / "assets").iterdir():
+        assert "http" not in asset.read_text(encoding="utf-8")
