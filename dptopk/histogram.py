@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,7 @@ class Histogram:
     Args:
         labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
             0..n-1, which makes the domain public. Labels are the same when type and value are: 1, 1.0 and "1" differ.
+            Without ``counts``: labels with their counts, as a dict, a Counter or ``value_counts()`` of pandas has them.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole numbers.
         sensitivity: how far one user can move the counts.
         domain: "private" (the labels come from the data), "public" (the label set is known to all), or the public
@@ -90,6 +91,8 @@ class Histogram:
     >>> histogram = Histogram(["the", "and", "to"], [649, 545, 383], sensitivity=Sensitivity(l0=1))
     >>> len(histogram), histogram.domain
     (3, 'private')
+    >>> Histogram({"the": 649, "and": 545}).labels.tolist()
+    ['the', 'and']
     >>> Histogram(["the"], [649], domain=["a", "the"]).counts.tolist()
     [0, 649]
     """
@@ -107,8 +110,8 @@ class Histogram:
 
     def __init__(
         self,
-        labels: Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] | None,
-        counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any],
+        labels: Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] | Mapping[Any, int] | None,
+        counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any] | None = None,
         *,
         sensitivity: Sensitivity = Sensitivity(),
         domain: Domain | Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] = "private",
@@ -121,6 +124,8 @@ class Histogram:
         validate.instance(Sensitivity, sensitivity=sensitivity)
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
+        if counts is None:
+            labels, counts = _pairs(labels)
         found = _whole_counts(counts)
         rows = None if labels is None else as_labels(labels)
         naming: Callable[[int], Any] | None
@@ -294,6 +299,15 @@ class _Range:
 
     def __contains__(self, label: Any) -> bool:
         return type(label) is int and label in self.domain
+
+
+def _pairs(labels: Any) -> tuple[Any, Any]:
+    """Labels and counts of a mapping, or of a pandas series with the labels as its index."""
+    if isinstance(labels, Mapping):
+        return list(labels.keys()), list(labels.values())
+    if hasattr(labels, "index") and hasattr(labels, "to_numpy"):
+        return labels.index.tolist(), labels.to_numpy()
+    raise InvalidParameter("counts must be given, or labels with their counts: a dict, a Counter or value_counts()")
 
 
 def _within(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -203,3 +204,15 @@ def test_top_rows_is_a_sort_cut_off():
         histogram = Histogram(labels, counts)
         for d in (0, 1, 3, 11, 12, 40):
             assert histogram.top_rows(d).tolist() == expected[:d]
+
+
+def test_labels_come_with_their_counts_from_everyday_objects():
+    words = pd.Series(["the", "and", "the"])
+    for counted in (Counter(words), {"the": 2, "and": 1}, words.value_counts()):
+        histogram = Histogram(counted, sensitivity=Sensitivity(l0=1))
+        assert dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)) == {"the": 2, "and": 1}
+        assert histogram.domain == "private"
+    assert len(Histogram({})) == 0
+    for nothing in (["the"], None, "the"):
+        with pytest.raises(InvalidParameter, match="counts"):
+            Histogram(nothing)

@@ -31,7 +31,7 @@ OPTIONS = (
     (r"^(label|count): '", r"--\1-col: '"),
     (r"^(user|item): '", r"--\1-col: '"),
     (r"^(k|epsilon|delta|seed|passes|accuracy) must", r"--\1 must"),
-    (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method)(:| must)", r"--\1\2"),
+    (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method|encoding|where|fit)(:| must)", r"--\1\2"),
 )
 
 # The extra that brings a module.

@@ -1,0 +1,235 @@
+"""Answers on the command line: pages, pictures, CSV, targets, extras that are missing, words of the options."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.cli.app import app
+from dptopk.cli.shell import in_options
+
+BASE = ("--k", 3, "--epsilon", 2, "--delta", 1e-6, "--labels-per-user", 1, "--seed", 1)
+EVIL = ["=1+1", "<script>alert(1)</script>", "[red]x[/red]"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def counts(tmp_path):
+    path = tmp_path / "counts.csv"
+    rows = [*zip(EVIL, (900, 800, 700), strict=True), ("a\x1b[2Jb", 5)]
+    path.write_text("label,count\n" + "".join(f'"{label}",{count}\n' for label, count in rows), encoding="utf-8")
+    return path
+
+
+def test_the_page_is_whole_and_safe(counts, tmp_path):
+    out = tmp_path / "answer.html"
+    result = run("topk", counts, *BASE, "--format", "html", "--out", out)
+    assert result.exit_code == 0, result.output
+    page = out.read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in page
+    for forbidden in ("<script", "http:", "https:", "src=", "@import", "url("):
+        assert forbidden not in page
+    for section in ("What it cost", "How to cite", "Error bars", "DP at most"):
+        assert section in page
+
+
+def test_the_page_says_what_is_left(counts, tmp_path):
+    ledger = tmp_path / "l.db"
+    run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
+    result = run("topk", counts, *BASE, *who, "--format", "html")
+    assert result.exit_code == 0, result.output
+    assert "What is left" in result.stdout
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture_is_drawn_beside_the_answer(counts, tmp_path, ending):
+    plot = tmp_path / f"answer.{ending}"
+    result = run("topk", counts, *BASE, "--plot", plot)
+    assert result.exit_code == 0, result.output
+    assert plot.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
+    assert "noisy count" in result.stdout
+
+
+def test_csv_has_error_bars_no_formulas_and_the_guarantee_beside_it(counts):
+    result = run("topk", counts, *BASE, "--format", "csv")
+    assert result.stdout.splitlines()[0] == "rank,label,count,low,high"
+    assert ",'=1+1," in result.stdout
+    assert "1e-06)-DP at most" in result.stderr
+
+
+def test_json_has_error_bars_and_no_control_characters(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text('label,count\n"a\x9b31m\u202eb",900\n', encoding="utf-8")
+    text = run("topk", path, *BASE, "--format", "json").stdout
+    assert not set("\x9b\u202e") & set(text)
+    answer = json.loads(text)
+    assert answer["rows"][0]["label"] == "a\x9b31m\u202eb"
+    assert answer["rows"][0]["low"] <= answer["rows"][0]["count"] <= answer["rows"][0]["high"]
+    assert answer["intervals"] == {"confidence": 0.95, "kind": "simultaneous", "ranks": "domain"}
+
+
+# targets -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_target_is_never_an_input(counts, tmp_path):
+    ledger = tmp_path / "l.db"
+    run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    before = ledger.read_bytes(), counts.read_bytes()
+    who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
+    link = tmp_path / "link.csv"
+    link.hardlink_to(counts)
+    for target in (ledger, counts, link):
+        result = run("topk", counts, *BASE, *who, "--out", target)
+        assert result.exit_code == 2
+        assert "--out" in result.output
+    assert (ledger.read_bytes(), counts.read_bytes()) == before
+
+
+def test_the_target_is_a_regular_file(counts, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for target in (pipe, "/dev/null", tmp_path):
+        result = run("topk", counts, *BASE, "--out", target)
+        assert result.exit_code == 2, target
+        assert "--out" in result.output
+    assert pipe.is_fifo()
+
+
+def test_a_planted_link_is_not_followed(counts, tmp_path):
+    victim, out = tmp_path / "victim", tmp_path / "out.csv"
+    victim.write_text("precious", encoding="utf-8")
+    (tmp_path / ".out.csv.part").symlink_to(victim)
+    assert run("topk", counts, *BASE, "--format", "csv", "--out", out).exit_code == 0
+    assert victim.read_text(encoding="utf-8") == "precious"
+    assert {path.name for path in tmp_path.glob(".*")} == {".out.csv.part"}
+
+
+def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
+    ledger = tmp_path / "l.db"
+    run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
+    command = [sys.executable, "-m", "dptopk", *map(str, ("topk", counts, *BASE, *who))]
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 - a device
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 1
+    assert "--reuse" in result.stderr
+    assert "Traceback" not in result.stderr
+    again = run("topk", counts, *BASE, *who, "--reuse")
+    assert again.exit_code == 0, again.output
+    assert "=1+1" in again.stdout
+
+
+# files -------------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_other_habits(tmp_path):
+    excel = tmp_path / "excel.csv"
+    excel.write_bytes("label;count\nM\xfcller;900\n".encode("cp1252"))
+    for arguments, hint in (((), "encoding"), (("--encoding", "cp1252"), "another character")):
+        result = run("topk", excel, *BASE, *arguments)
+        assert result.exit_code == 2
+        assert hint in result.output
+    result = run("topk", excel, *BASE, "--encoding", "cp1252", "--sep", ";")
+    assert "Müller" in result.stdout
+    packed = tmp_path / "counts.csv.gz"
+    packed.write_bytes(gzip.compress(b"label,count\nthe,900\n"))
+    assert "the" in run("topk", packed, *BASE).stdout
+    assert "--encoding" in run("topk", excel, *BASE, "--encoding", "latin-99").output
+
+
+def test_where_keeps_rows(tmp_path):
+    path = tmp_path / "names.csv"
+    path.write_text("label,sex,count\nAda,F,900\nAda,M,3\nBob,M,800\n", encoding="utf-8")
+    assert "repeated" in run("topk", path, *BASE).output
+    found = run("topk", path, *BASE, "--where", "sex=F").stdout
+    assert "Ada" in found
+    assert "Bob" not in found
+    for wrong in ("sex", "=F", "size=1"):
+        result = run("topk", path, *BASE, "--where", wrong)
+        assert result.exit_code == 2, wrong
+        assert "--where" in result.output or "where" in result.output
+
+
+# words -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("l0 must be at least 1, got 0", "--labels-per-user must be at least 1, got 0"),
+        ("linf must be at least 1, got 0", "--per-label-cap must be at least 1, got 0"),
+        ("budget.delta must be above 0 for counts='gaussian'", "--delta must be above 0 for --counts gaussian"),
+        (
+            "the charge is for Sensitivity(linf=1, l0=2, neighbours='add_remove')",
+            "the charge is for --per-label-cap 1 --labels-per-user 2",
+        ),
+        (
+            "method='threshold' needs counts and a finite l0 (labels per user)",
+            "--method threshold needs counts and --labels-per-user",
+        ),
+        ("label: 'x.csv' has no column 'label'", "--label-col: 'x.csv' has no column 'label'"),
+    ],
+)
+def test_errors_name_the_options(message, said):
+    assert in_options(message) == said
+
+
+def test_options_are_heeded_or_refused(counts):
+    for wrong in (("--fit",), ("--passes", 2), ("--memory-limit", "1GB"), ("--reuse",), ("--plot", "a.jpg")):
+        result = run("topk", counts, *BASE, *wrong)
+        assert result.exit_code == 2, wrong
+        assert wrong[0] in result.output
+
+
+def test_help_version_and_completion():
+    shown = run("topk", "--help").stdout
+    assert "<bool>" not in shown
+    assert "--fit" in shown
+    assert run("--version").stdout.startswith("dptopk 0.")
+    assert "--install-completion" in run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("topk", "events.parquet", "--user-col", "u", "--item-col", "i", *BASE), "data"),
+        (("topk", "counts.csv", "--user-col", "u", "--item-col", "i", *BASE), "data"),
+        (("datasets", "make", "events.parquet", "--events", "100"), "data"),
+        (("topk", "COUNTS", *BASE, "--format", "parquet", "--out", "a.parquet"), "data"),
+        (("topk", "COUNTS", *BASE, "--plot", "a.png"), "plots"),
+        (("reproduce", "all"), "plots"),
+    ],
+)
+def test_a_missing_extra_is_one_line(counts, tmp_path, arguments, extra):
+    """As in the base install: none of the modules of the extras can be imported."""
+    code = (
+        "import importlib.util, sys\n"
+        "missing = {'pyarrow', 'ibis', 'duckdb', 'polars', 'pyspark', 'matplotlib'}\n"
+        "class Without:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in missing:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name.split('.')[0] in missing else find(name, *rest)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "from dptopk.cli import main\n"
+        "main()"
+    )
+    named = [str(counts) if argument == "COUNTS" else str(argument) for argument in arguments]
+    result = subprocess.run(
+        [sys.executable, "-c", code, *named], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.returncode == 2, result.stderr
+    assert f"dptopk[{extra}]" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
