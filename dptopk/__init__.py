@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         InvalidParameter as InvalidParameter,
         LedgerError as LedgerError,
         NotCertified as NotCertified,
+        ReleaseWithheld as ReleaseWithheld,
     )
     from dptopk.histogram import Histogram as Histogram, Sensitivity as Sensitivity
     from dptopk.mechanisms import (

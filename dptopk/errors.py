@@ -15,6 +15,7 @@ __all__ = [
     "LedgerError",
     "NotApplicable",
     "NotCertified",
+    "ReleaseWithheld",
 ]
 
 
@@ -60,3 +61,20 @@ class BudgetExceeded(DptopkError):
 
     def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[Charge, Charge | str, str]]:
         return type(self), (self.requested, self.remaining, self.reason)
+
+
+class ReleaseWithheld(DptopkError, RuntimeError):
+    """An answer was drawn that costs more than was charged for it: it is not handed out, and the charge stays.
+
+    Attributes:
+        charged: what was charged before the draw.
+        used: what the answer says it has cost.
+    """
+
+    def __init__(self, charged: Charge, used: Charge) -> None:
+        self.charged = charged
+        self.used = used
+        super().__init__(f"the answer is withheld: it costs {used}, but {charged} was charged, and stays charged")
+
+    def __reduce__(self) -> tuple[type[ReleaseWithheld], tuple[Charge, Charge]]:
+        return type(self), (self.charged, self.used)

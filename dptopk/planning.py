@@ -24,7 +24,7 @@ from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import calibrate
 from dptopk.costs import Charge
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import (
     CountMLE,
@@ -99,16 +99,22 @@ class Plan:
             InvalidParameter: when the histogram does not fit the plan; nothing was charged.
         """
         self.check(histogram)
+        # Noise for the plan's own sensitivity, whatever the histogram's: a finer lattice costs more at some ε.
+        histogram = histogram.with_sensitivity(self.sensitivity)
         released: Release | None = None
+        notes: list[str] = []
         charges: dict[str, Charge] = {}
         for phase in self.phases:
             earlier = {} if released is None else _after(phase.mechanism, released)
             released = phase.mechanism.release(histogram, rng, **earlier)
+            if not phase.charge.includes(released.charge):
+                raise ReleaseWithheld(phase.charge, released.charge)
             charges[phase.name] = released.charge
+            notes += [released.note] if released.note and released.note not in notes else []
         assert released is not None  # noqa: S101 - a plan has at least one phase
         total = Charge.join(*charges.values())
         total = _adaptive(total, len(charges))
-        return replace(released.top(self.k), charge=total, phases=charges)
+        return replace(released.top(self.k), charge=total, phases=charges, note="; ".join(notes))
 
     def check(self, histogram: Histogram) -> None:
         """Refuse a histogram that the plan was not made for.

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from dptopk import _validate as validate
+import numpy as np
+
+from dptopk import _validate as validate, mechanisms
 from dptopk._choices import Counts
 from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
-from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram
+from dptopk.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
 from dptopk.planning import Plan, plan_topk
@@ -38,7 +42,9 @@ class Session:
     """Questions about one histogram within one budget.
 
     The order is always the same: check that the question fits the data, check the budget, write the charge (durably,
-    with a ledger), draw the noise, return what was not used. A draw that fails stays charged.
+    with a ledger), draw the noise, check that the charge covers what was drawn, return what was not used. A draw that
+    fails stays charged. Several threads may ask; copies, pickles and forked processes are refused, because each would
+    spend the same budget again.
 
     Args:
         histogram: what is asked about.
@@ -49,6 +55,10 @@ class Session:
         analyst: who asks.
         version: of the data the histogram was made of; when given it must be the ledger's.
         unit: the privacy unit the histogram was made for; when given it must be the ledger's.
+        source: where the histogram comes from, in words (a file and its columns, a query, a filter, the domain), for
+            ``reuse``: a stored answer is given again only to a question with the same source. It must not be computed
+            from the data (a hash of them, say): whether an answer comes free of charge would tell whether they changed.
+            None = this very Histogram.
         rng: a generator for tests and experiments; None = a secure source.
 
     Raises:
@@ -71,6 +81,7 @@ class Session:
         analyst: str | None = None,
         version: str | None = None,
         unit: str | None = None,
+        source: str | None = None,
         rng: Generator | None = None,
     ) -> None:
         validate.instance(Histogram, histogram=histogram)
@@ -79,8 +90,12 @@ class Session:
         if ledger is not None and (dataset is None or analyst is None):
             raise InvalidParameter("dataset and analyst are needed with a ledger")
         random_bits(rng)  # refuses what is no generator before anything is charged
-        self.histogram = histogram
+        if source is not None and (not isinstance(source, str) or not source):
+            raise InvalidParameter("source must be a non-empty text")
+        self._histogram = histogram
+        self._source = source
         self._rng = rng
+        self._pid = os.getpid()
         self._book: _Memory | _Durable
         if ledger is not None:
             from dptopk.accounting.ledger.ledger import Ledger
@@ -91,45 +106,88 @@ class Session:
             self._book = _Memory(budget)
         self._answered: list[dict[str, Any]] = []
 
+    @property
+    def histogram(self) -> Histogram:
+        """What is asked about."""
+        return self._histogram
+
+    def __copy__(self) -> NoReturn:
+        raise InvalidParameter("a Session cannot be copied or pickled: it would be a second budget")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__copy__()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        self.__copy__()
+
     def run(self, mechanism: Mechanism | Plan, *, reuse: bool = False, **options: Any) -> Release:
         """Charge and run one mechanism.
 
         Args:
             mechanism: one of ``dptopk.mechanisms``, or a Plan.
-            reuse: with a ledger: give a stored answer to the identical question on the same data version again, free.
+            reuse: with a ledger: give a stored answer again, free, if the question is identical: mechanism, charge,
+                labels, sensitivity, domain, source, and the version and unit of the data.
             options: for the mechanism's release: ``labels=`` or ``ranking=``.
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
             InvalidParameter: when the question does not fit the histogram; nothing was charged or drawn.
+            ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this package does; the
+                answer is lost, the charge stays.
         """
-        histogram = self.histogram
-        if isinstance(mechanism, type) or not isinstance(mechanism, Mechanism | Plan):
+        if os.getpid() != self._pid:
+            raise InvalidParameter(
+                "a Session belongs to the process that made it: a forked one would be a second budget"
+            )
+        if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
             raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
-        options = {name: _kept(value) for name, value in options.items()}
-        if isinstance(mechanism, Plan):
-            if options:
-                raise InvalidParameter(f"a Plan takes no further options, got {', '.join(options)}")
-            charge = mechanism.charge
-            mechanism.check(histogram)
-        else:
-            named = options.get("labels", options.get("ranking"))
-            if named is not None and not isinstance(named, Sized):
-                raise InvalidParameter(f"labels must be a sequence of labels, got {type(named).__name__}")
-            public = histogram.domain_size if histogram.domain == "public" else None
-            charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
-            mechanism.check(histogram, **options)
-        parts: tuple[Mechanism, ...] = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
+        options = {name: _once(name, value) for name, value in options.items()}
+        charge = self._checked(mechanism, options)
+        parts = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
         what = " then ".join(str(part) for part in parts)
-        query = _fingerprint(what, mechanism, options, histogram)
+        query = self._fingerprint(what, charge, mechanism, options)
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
-            return stored
+            return stored if self._source else replace(stored, source=self._histogram.identity)
         receipt: Any = self._book.charge(charge, query, what)
-        release: Release = mechanism.release(histogram, self._rng, **options)
+        release: Release = mechanism.release(self._histogram, self._rng, **options)
+        if not charge.includes(release.charge):
+            raise ReleaseWithheld(charge, release.charge)
         release = self._book.settle(receipt, release)
         self._answered.append({"mechanism": what, "charge": release.charge, "rows": len(release)})
         return release
+
+    def _checked(self, mechanism: Mechanism | Plan, options: dict[str, Any]) -> Charge:
+        """The most that the question can cost, once it is sure that it fits."""
+        histogram = self._histogram
+        if isinstance(mechanism, Plan):
+            if options:
+                raise InvalidParameter(f"a Plan takes no further options, got {', '.join(options)}")
+            mechanism.check(histogram)
+            return mechanism.charge
+        named = options.get("labels", options.get("ranking"))
+        public = histogram.domain_size if histogram.domain == "public" else None
+        charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
+        mechanism.check(histogram, **options)
+        return charge
+
+    def _fingerprint(self, what: str, charge: Charge, mechanism: Mechanism | Plan, options: Mapping[str, Any]) -> str:
+        """A hash of everything that defines a question, apart from the data; '' for a question that is made of data.
+
+        Utilities are computed from the data: whether they equal those of an earlier question must not show in what is
+        written down, nor in whether a stored answer comes again free of charge. For the same reason the histogram
+        stands here as what was stated about it and where it comes from, not as what it holds.
+        """
+        if options.get("utilities") is not None:
+            return ""
+        histogram = self._histogram
+        plan = [mechanism.k, str(mechanism.sensitivity)] if isinstance(mechanism, Plan) else []
+        named = {name: [to_plain(label) for label in _names(value)] for name, value in options.items()}
+        size = histogram.domain_size if histogram.domain == "public" else None
+        about = [str(histogram.sensitivity), histogram.domain, size, histogram.complete, histogram.limit]
+        source = ["source", self._source] if self._source else ["histogram", histogram.identity]
+        parts = [what, str(charge), plan, named, about, source]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def top_k(
         self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
@@ -143,7 +201,7 @@ class Session:
             reuse: as for ``run``.
             options: further arguments of plan_topk: d_bar, method, selection_share.
         """
-        histogram = self.histogram
+        histogram = self._histogram
         plan = plan_topk(
             k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
         )
@@ -219,7 +277,9 @@ class _Durable:
             return None
         release = Release.from_dict(answer)
         free = Charge(neighbours=release.charge.neighbours)
-        return replace(release, charge=free, phases={}, note="given again from the ledger: no further charge")
+        again = "given again from the ledger: no further charge"
+        note = f"{release.note}; {again}" if release.note else again
+        return replace(release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note)
 
     def charge(self, charge: Charge, query: str, mechanism: str) -> Receipt:
         made_for: dict[str, Any] = self._made_for
@@ -241,25 +301,25 @@ class _Durable:
         return self._ledger.remaining(self._dataset)
 
 
-def _named(value: Any) -> Any:
-    """Labels as text for a fingerprint (1 and "1" differ); a release stands for its labels."""
-    return [repr(label) for label in (value.labels if isinstance(value, Release) else value)]
+def _rebuilt(plain: Any) -> Any:
+    """The mechanism of a stored answer; what is none of this package's stays as it was written."""
+    if not isinstance(plain, Mapping):
+        return plain
+    kind = getattr(mechanisms, str(plain.get("name")), None)
+    values = {name: _rebuilt(value) for name, value in plain.items() if name != "name"}
+    with suppress(TypeError, DptopkError):
+        return plain if kind is None else kind(**values)
+    return plain
 
 
-def _kept(value: Any) -> Any:
-    """A sequence that is read more than once: a one-pass iterator as a list."""
-    return list(value) if isinstance(value, Iterator) else value
+def _names(value: Any) -> Any:
+    return value.labels if isinstance(value, Release) else () if value is None else value
 
 
-def _fingerprint(what: str, mechanism: Mechanism | Plan, options: Mapping[str, Any], histogram: Histogram) -> str:
-    """A hash of everything that defines a question, apart from the data; '' for a question that is made of data.
-
-    Utilities are computed from the data: whether they equal those of an earlier question must not show in what is
-    written down, nor in whether a stored answer comes again free of charge.
-    """
-    if options.get("utilities") is not None:
-        return ""
-    k = mechanism.k if isinstance(mechanism, Plan) else None
-    named = {name: _named(value) for name, value in options.items()}
-    parts = [what, k, named, str(histogram.sensitivity), histogram.domain]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+def _once(name: str, value: Any) -> Any:
+    """An option read once, into an object of our own: what is charged, checked, measured and written is the same."""
+    if value is None or isinstance(value, Release):
+        return value
+    if name == "utilities":
+        return np.array(value, dtype=None if hasattr(value, "dtype") else object)
+    return listed(value)

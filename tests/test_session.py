@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import datetime as dt
+import os
+import pickle
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from dptopk.accounting.accountant import Accountant
@@ -10,9 +20,10 @@ from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.datasets import macbeth
-from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import CountMLE, KnownGumbel, KnownLaplace, UnknownGumbel
+from dptopk.planning import plan_topk
 from dptopk.session import Session
 
 SENSITIVITY = Sensitivity(l0=2)
@@ -116,6 +127,156 @@ def test_seeded_answers_need_a_test_ledger(tmp_path):
     session = Session(WORDS, ledger=ledger, dataset="words", analyst="ann", rng=np.random.default_rng(1))
     with pytest.raises(LedgerError, match="fixed seed"):
         session.run(DISCOVER)
+
+
+# What is charged is what is released
+
+
+class Growing(list):
+    """Labels of which more come out than were counted."""
+
+    def __len__(self):
+        return 1
+
+
+@pytest.mark.parametrize("labels", [pd.DataFrame([[1] * 20]), pd.DataFrame({"the": [1]}), {"the": 1}, {"the"}])
+def test_labels_that_are_no_sequence_are_refused_and_cost_nothing(labels):
+    session = Session(WORDS, budget=Accountant(REGISTERED, delta=1e-5))
+    with pytest.raises(InvalidParameter, match="labels"):
+        session.run(KnownLaplace(epsilon=0.5), labels=labels)
+    with pytest.raises(InvalidParameter, match="labels"):
+        session.run(COUNT, ranking=labels)
+    assert session.remaining() == REGISTERED
+
+
+def test_labels_are_read_once():
+    histogram = Histogram(["a", "b", "c"], [5, 6, 7])
+    session = Session(histogram, budget=Accountant(REGISTERED, delta=1e-5))
+    assert len(session.run(KnownLaplace(epsilon=0.5), labels=Growing("abc"))) == 3
+    assert len(session.run(COUNT, ranking=(label for label in "ab"))) == 2
+    assert session.remaining().costs[PureDP(0.5)] == 1
+
+
+def test_an_answer_that_costs_more_than_was_charged_is_withheld(session, monkeypatch):
+    honest = KnownLaplace.release
+
+    def twice(self, histogram, rng=None, **options):
+        release = honest(self, histogram, rng, **options)
+        return replace(release, charge=release.charge.times(2))
+
+    monkeypatch.setattr(KnownLaplace, "release", twice)
+    with pytest.raises(ReleaseWithheld, match="withheld"):
+        session.run(KnownLaplace(epsilon=0.5), labels=["the"])
+    assert session.remaining().costs[PureDP(0.5)] == 5
+    assert session.report().empty
+    plan = plan_topk(5, Budget(1, 1e-6), counts="laplace", method="peel", sensitivity=SENSITIVITY)
+    with pytest.raises(ReleaseWithheld):
+        plan.release(WORDS, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("counts", ["gaussian", "laplace"])
+def test_a_plan_releases_the_noise_that_it_charges(counts):
+    """Of a histogram that allows less than the plan: DGauss(σ, 1) is not covered by DGauss(2σ, 2)."""
+    plan = plan_topk(1, Budget(6, 1e-6), sensitivity=Sensitivity(linf=2, l0=1), domain="public", counts=counts)
+    narrow = Histogram(["a", "b"], [50, 9], sensitivity=Sensitivity(linf=1, l0=1), domain="public")
+    release = plan.release(narrow, np.random.default_rng(1))
+    assert release.sensitivity == plan.sensitivity
+    assert release.charge == plan.charge
+    with pytest.raises(InvalidParameter, match="sensitivity"):
+        plan.release(narrow.with_sensitivity(Sensitivity(linf=3, l0=1)))
+
+
+def test_notes_of_all_phases_are_kept():
+    plan = plan_topk(30, Budget(1, 1e-6), method="peel")
+    release = plan.release(Histogram(["a", "b"], [900, 3]), np.random.default_rng(1))
+    assert "stopped at the threshold" in release.note
+
+
+# One budget
+
+
+def test_a_session_is_not_copied_pickled_or_forked(session, monkeypatch):
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InvalidParameter, match="second budget"):
+            copied(session)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(InvalidParameter, match="second budget"):
+        session.run(DISCOVER)
+
+
+def test_threads_share_one_budget():
+    session = Session(WORDS, budget=Accountant(Charge({PureDP(0.5): 20}), delta=1e-6))
+    answers, interval = [], sys.getswitchinterval()
+
+    def ask():
+        with suppress(BudgetExceeded):
+            while True:
+                answers.append(session.run(KnownLaplace(epsilon=0.5), labels=["the"]))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(answers) == len(session.report()) == 20
+
+
+# Stored answers
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create_dataset("words", registered=REGISTERED, delta=1e-5, sensitivity=SENSITIVITY, unit="member")
+    return ledger
+
+
+def test_a_stored_answer_is_for_the_same_data_alone(ledger):
+    def asks(histogram, **stated):
+        before = ledger.spent("words")
+        session = Session(histogram, ledger=ledger, dataset="words", analyst="ann", **stated)
+        session.run(DISCOVER, reuse=True)
+        return ledger.spent("words") != before
+
+    other = Histogram(["x", "y"], [500, 400], sensitivity=SENSITIVITY)
+    assert asks(WORDS)
+    assert not asks(WORDS)
+    assert asks(other)
+    assert asks(WORDS, source="words.csv")
+    assert not asks(macbeth(sensitivity=SENSITIVITY), source="words.csv")
+    assert asks(other, source="other.csv")
+    for wrong in ({"version": "2"}, {"unit": "household"}):
+        with pytest.raises(InvalidParameter, match=next(iter(wrong))):
+            asks(WORDS, **wrong)
+
+
+def test_a_stored_answer_is_a_full_release(ledger):
+    labels = [dt.date(2020, 1, 1), ("a", 1), "\ud800", 2**80, 1.0]
+    histogram = Histogram(labels, [900, 800, 700, 600, 500], sensitivity=SENSITIVITY)
+    session = Session(histogram, ledger=ledger, dataset="words", analyst="ann")
+    first = session.run(KnownLaplace(epsilon=0.5), labels=labels)
+    again = session.run(KnownLaplace(epsilon=0.5), labels=labels, reuse=True)
+    assert (again.labels, again.mechanism) == (first.labels, first.mechanism)
+    assert [type(label) for label in again.labels] == [type(label) for label in first.labels]
+    pd.testing.assert_frame_equal(again.intervals(), first.intervals())
+    assert again.made_on(histogram)
+    assert ledger.verify()
+
+
+def test_an_answer_that_cannot_be_stored_is_given_all_the_same(ledger, monkeypatch):
+    def full(*_arguments, **_options):
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr(Ledger, "settle", full)
+    session = Session(WORDS, ledger=ledger, dataset="words", analyst="ann")
+    release = session.run(DISCOVER)
+    assert "the" in release.labels
+    assert "the disk is full" in release.note
+    assert ledger.spent("words").costs[BoundedRange(0.5)] == 5
 
 
 @pytest.mark.parametrize(

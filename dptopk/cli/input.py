@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dptopk._choices import Domain
 from dptopk.datasets import events_histogram, read_counts, read_labels
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram import Histogram
 from dptopk.mechanisms.base import Thresholded
 
 if TYPE_CHECKING:
@@ -91,9 +95,21 @@ class Source:
             )
         else:
             whole = self._events(plan)
-            if self.kind == "private":
-                return whole
-        return _public(whole, labels, plan.sensitivity) if self.kind == "public" else whole
+        if self.kind == "private":
+            return whole
+        json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
+        public = "public" if labels is None else _public_names(labels, whole.labels, json_lines=json_lines)
+        return Histogram(whole.labels, whole.counts, sensitivity=plan.sensitivity, domain=public, capped=whole.capped)
+
+    def stated(self) -> str:
+        """What tells stored answers of one source from those of another: names, columns and times of writing.
+
+        Nothing here is computed from the data: that an answer comes again free of charge must not tell that the data
+        are still the same.
+        """
+        columns = [self.label, self.count, self.user, self.item, self.separator, self.encoding, sorted(self.where)]
+        files = [_states(path) for path in (self.path, self.domain) if path is not None]
+        return hashlib.sha256(json.dumps([files, columns, self.kind]).encode()).hexdigest()
 
     def _events(self, plan: Plan) -> Histogram:
         from rich.console import Console
@@ -122,17 +138,32 @@ class Source:
         return histogram
 
 
-def _public(whole: Histogram, labels: list[str] | None, sensitivity: Sensitivity) -> Histogram:
-    """The same counts over public labels: those of the file, or those that are listed (0 for the absent ones)."""
-    if labels is None:
-        return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain="public")
-    names: list[Any] = list(labels)
-    if len(whole) and whole.labels.dtype.kind in "iu":  # a column of integers: the file's labels are text
-        try:
-            names = [int(label) for label in labels]
-        except ValueError:
-            raise InvalidParameter("domain: the labels must be integers, as the column is") from None
-    rows = whole.positions(names)
-    counts = whole.counts[rows] if len(whole) else rows * 0
-    counts[rows < 0] = 0
-    return Histogram(names, counts, sensitivity=sensitivity, domain="public")
+def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:
+    """The labels that the lines of a domain file stand for: decided by the lines and by the type of the column.
+
+    A text column holds texts, an integer column integers. In JSON lines every label has a type of its own: there a line
+    is the integer or the quoted text that it spells in JSON, or else the text itself.
+    """
+    if json_lines:
+        return [_json_label(line) for line in lines]
+    if not len(labels) or labels.dtype == object:
+        return list(lines)
+    try:
+        return [int(line) for line in lines]
+    except ValueError:
+        raise InvalidParameter("--domain: the labels must be integers, as the column is") from None
+
+
+def _json_label(line: str) -> Any:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line
+    return value if type(value) in {int, str} else line
+
+
+def _states(path: Path) -> list[list[Any]]:
+    """Where a file or folder is, and when it was last written: never what it holds, nor how large it is."""
+    files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+    seen = [(str(file.absolute()), file.stat()) for file in files if file.exists()]
+    return [[name, about.st_ino, about.st_mtime_ns, about.st_ctime_ns] for name, about in seen]

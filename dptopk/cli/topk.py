@@ -160,6 +160,7 @@ def topk(
             dataset=dataset,
             analyst=analyst,
             version=data_version,
+            source=given.stated(),
             rng=rng,
         )
         release = session.run(plan, reuse=reuse)

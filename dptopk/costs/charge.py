@@ -127,6 +127,17 @@ class Charge:
             neighbours=self.neighbours,
         )
 
+    def includes(self, used: Charge) -> bool:
+        """Whether ``used`` is a part of this charge: no cost more often, no larger δ, and nothing assumed beyond it.
+
+        >>> Charge({BoundedRange(0.1): 25}, delta=1e-9).includes(Charge({BoundedRange(0.1): 8}, delta=1e-9))
+        True
+        """
+        if not used:
+            return True
+        part = used.delta <= self.delta and all(times <= self.costs.get(cost, 0) for cost, times in used)
+        return part and used.adaptive <= self.adaptive and used.neighbours == self.neighbours
+
     def minus(self, used: Charge) -> Charge:
         """The costs of this charge that ``used`` leaves over, without any delta; none if ``used`` is not a part of it.
 
