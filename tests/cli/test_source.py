@@ -1,4 +1,4 @@
-"""What the command line makes of its files: the labels of a public domain, and the source that stored answers are for."""
+"""What the command line makes of its files: public labels, and the source that stored answers are for."""
 
 from __future__ import annotations
 
