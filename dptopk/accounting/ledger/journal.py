@@ -13,7 +13,7 @@ from dptopk.accounting.ledger.entries import FORMAT, Entry, digest, text_of
 from dptopk.accounting.ledger.heads import Head, read_head, write_head
 from dptopk.accounting.ledger.state import LAYOUT, LedgerState
 from dptopk.accounting.ledger.store import PAGE, Store, Transaction
-from dptopk.errors import LedgerError
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 
 __all__ = ["Journal", "answer_pointer", "release_pointer", "seen_pointer"]
 
@@ -86,10 +86,14 @@ class Journal:
         with self.store.lock:
             if self._pid != os.getpid():
                 self._load()
-            while True:
-                with self.store.transaction() as log:
-                    if not self._catch_up(log):
-                        return
+            try:
+                while True:
+                    with self.store.transaction() as log:
+                        if not self._catch_up(log):
+                            return
+            except BaseException:
+                self._pid = 0  # an interrupt may have left an entry half folded: read the state anew
+                raise
 
     def _catch_up(self, log: Transaction) -> bool:
         """Fold in a page; whether there may be more."""
@@ -131,9 +135,9 @@ class Journal:
                     yield log
                     if self._appended and self.state.last[0] - self.state.checkpoint >= CHECKPOINT_EVERY:
                         self._checkpoint(log)
-            except BaseException:
-                if self._appended:
-                    self._pid = 0  # what was appended is not there: read the state anew
+            except BaseException as error:
+                if self._appended or not isinstance(error, InvalidParameter | IncompatibleCosts | BudgetExceeded):
+                    self._pid = 0  # what was appended is not there, or an entry is half folded: read the state anew
                 raise
             if self._appended and self._head_file is not None:
                 write_head(self._head_file, self.head())

@@ -17,15 +17,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dptopk.accounting.ledger.entries import FORMAT, Entry, text_of
 from dptopk.accounting.ledger.files import LedgerFile
-from dptopk.errors import LedgerError
+from dptopk.errors import DptopkError, LedgerError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -48,6 +49,32 @@ _APPEND_ONLY = tuple(
     for action in ("UPDATE", "DELETE")
 )
 _leaked: list[Any] = []  # connections of a parent process: a child must neither use nor close them
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_forking = threading.RLock()
+_held: list[Store] = []
+
+
+def _before_fork() -> None:
+    """Wait until no transaction is under way: SQLite in the child would believe that it holds the parent's locks."""
+    _forking.acquire()
+    for store in list(_stores):
+        store.lock.acquire()
+        _held.append(store)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().lock.release()
+    _forking.release()
+
+
+def _in_child() -> None:
+    _held.clear()  # a child makes locks and connections of its own: see ``Store.lock``
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 class Store:
@@ -90,35 +117,32 @@ class Store:
     def _start(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._engine = self._open()
+        self._connection: sqlite3.Connection | None = None
+        self._engine = self._server() if self.file is None else None
+        _stores.add(self)
 
-    def _open(self) -> Engine:
+    def _server(self) -> Engine:
+        """The engine of a PostgreSQL database."""
         import sqlalchemy as sa
 
         try:
-            if self.file is None:
-                engine = sa.create_engine(self._url, pool_pre_ping=True)
-            else:
-                engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.QueuePool)
+            engine = sa.create_engine(self._url, pool_pre_ping=True)
         except (sa.exc.ArgumentError, ValueError) as error:
             raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
         except ModuleNotFoundError as error:
             raise LedgerError(f"cannot open the ledger: install {error.name}") from None
-        if engine.dialect.name == "postgresql":
-            sa.event.listen(engine, "connect", self._postgresql)
-        elif self.file is None:
+        if engine.dialect.name != "postgresql":
             raise LedgerError("a ledger is a SQLite file or a PostgreSQL database")
+        sa.event.listen(engine, "connect", self._postgresql)
         return engine
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, file: LedgerFile) -> sqlite3.Connection:
         """A new SQLite connection: durable, and checked to be."""
-        if self.file is None:
-            raise LedgerError("the ledger is no file")
         connection = sqlite3.connect(
-            self.file.address(read_only=self.read_only),
+            file.address(read_only=self.read_only),
             uri=True,
             isolation_level=None,  # transactions are begun by ``transaction`` alone
-            check_same_thread=False,
+            check_same_thread=False,  # one thread at a time: see ``lock``
             timeout=LOCK_TIMEOUT_MS / 1000,
         )
         try:
@@ -148,7 +172,7 @@ class Store:
     def lock(self) -> threading.RLock:
         """The lock of this process; a child process gets a lock and connections of its own."""
         if os.getpid() != self._pid:
-            _leaked.append(self._engine)
+            _leaked.extend((self._engine, self._connection))
             self._start()
         return self._lock
 
@@ -162,34 +186,47 @@ class Store:
         Raises:
             LedgerError: on any error of the database. An error while it commits leaves open whether it did.
         """
-        import sqlalchemy as sa
-
         if write and self.read_only:
             raise LedgerError("the ledger was opened for reading only")
         with self.lock:
-            driver: Any = self._engine.dialect.dbapi
-            errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, driver.Error)
             try:
-                connection = self._engine.raw_connection()
+                connection, done = self._taken()
                 log = Transaction(self, connection, postgresql=self.file is None)
                 try:
                     self._unmoved()
                     log.begin(write=write)
                     yield log
                     log.close()
-                    connection.commit() if self.file is None else log.run("COMMIT")
+                    log.commit()
                     self._unmoved()
                 except BaseException:
-                    # The cursors first: a statement that is still open would keep its lock.
+                    # The cursors first: a statement that is still open would keep its lock. The connection is not used
+                    # again: an interrupt may have left it in any state.
                     log.close()
-                    with suppress(*errors):
-                        connection.rollback()
-                    connection.invalidate()
+                    connection.invalidate() if self.file is None else connection.close()
                     raise
-                connection.close()
-            except errors as error:
+                done()
+            except DptopkError:
+                raise
+            except Exception as error:
+                if not _is_database_error(error):
+                    raise
                 reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
                 raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
+
+    def _taken(self) -> tuple[Any, Callable[[], None]]:
+        """A connection, and what gives it back for the next transaction."""
+        if self._engine is not None:
+            pooled = self._engine.raw_connection()
+            return pooled, pooled.close
+        if self.file is None:
+            raise LedgerError("the ledger was closed")
+        connection, self._connection = self._connection or self._connect(self.file), None
+
+        def give_back() -> None:
+            self._connection = connection
+
+        return connection, give_back
 
     def _create(self) -> None:
         """Create the tables and, on SQLite, the triggers that refuse changes to written rows."""
@@ -228,7 +265,7 @@ class Store:
             raise LedgerError(f"{path.name!r} exists already")
         copy = LedgerFile.at(path)
         copy.make()
-        source = self._connect()
+        source = self._connect(self.file)
         target = sqlite3.connect(copy.path)
         try:
             source.backup(target)
@@ -239,9 +276,18 @@ class Store:
             source.close()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; the next use opens one again."""
         with self.lock:
-            self._engine.dispose()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+            if self._engine is not None:
+                self._engine.dispose()
+
+
+def _is_database_error(error: Exception) -> bool:
+    """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
+    return isinstance(error, sqlite3.Error) or type(error).__module__.split(".")[0] in {"sqlalchemy", "psycopg"}
 
 
 def _make_durable(connection: sqlite3.Connection) -> None:
@@ -300,6 +346,13 @@ class Transaction:
             if self.run("SHOW synchronous_commit")[0][0] == "off":
                 self.run("SET LOCAL synchronous_commit = on")
             self.run("LOCK TABLE entries IN EXCLUSIVE MODE")
+
+    def commit(self) -> None:
+        """Commit durably."""
+        if self._postgresql:
+            self._connection.commit()
+        else:
+            self.run("COMMIT")
 
     def has_tables(self, names: tuple[str, ...] = ("entries", "pointers", "snapshots")) -> bool:
         """Whether these tables are there."""

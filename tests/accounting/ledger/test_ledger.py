@@ -42,7 +42,7 @@ def test_every_connection_is_durable(ledger):
         with ledger._store.transaction() as log:
             assert log.run("PRAGMA synchronous") == [(2,)]
             assert log.run("PRAGMA journal_mode") == [("persist",)]
-        ledger._store._engine.dispose()
+        ledger._store.close()
 
 
 def test_unused_selections_come_back_and_delta_does_not(ledger):
@@ -232,10 +232,7 @@ def test_a_full_database_charges_nothing(path, ledger):
     ledger.charge("articles", "ann", TOP5)
     with ledger._store.transaction() as log:
         ((pages,),) = log.run("PRAGMA page_count")
-    from sqlalchemy import event
-
-    event.listen(ledger._store._engine, "connect", lambda c, _: c.execute(f"PRAGMA max_page_count={pages}"))
-    ledger._store._engine.dispose()
+        log.run(f"PRAGMA max_page_count={pages}")
     written = 0
     with pytest.raises(LedgerError, match="full"):
         for _ in range(50):
