@@ -9,7 +9,10 @@ independently of everything else, ruined with probability δ and ε-DP otherwise
 
     δ_total(x) = δ_charge + p + (1 - p) δ_rest(x),     p = 1 - ∏(1 - δ_i),
 
-holds for every bound and every interaction, because the failures can be drawn before the first answer.
+holds for every bound and every interaction with a registered set of costs, because the failures can be drawn before the
+first answer. In a filter the costs are not known beforehand, only that their δ's add up to no more than a cap, which
+may be spent at once: there p = Σ δ_i. Mechanisms with these costs attain δ_charge + (1 - δ_charge) δ(x), with δ(x) the
+above for the p of the product and δ_charge = 0: lower bounds use that.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -29,6 +33,7 @@ from dptopk._choices import INTERACTIONS, Interaction
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
+from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
 
 if TYPE_CHECKING:
@@ -43,6 +48,8 @@ _MODULES = (
     "bounded_range.concentration", "renyi.concentrated", "renyi.composition", "f_dp.multi_dp", "setwise.optimum",
 )  # fmt: skip
 
+# The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
+FAILURE_SLACK = 1e-14
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -142,11 +149,11 @@ def names() -> tuple[str, ...]:
     return tuple(_registry())
 
 
-def split_failure(charge: Charge) -> tuple[Charge, float]:
+def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:
     """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the module docstring.
 
     ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at its largest ε,
-    taken out of each. The charge's own ``delta`` is not part of p: it stays outside.
+    taken out of each. The charge's own ``delta`` is not part of p: it stays outside. ``summed``: p = Σ δ_i.
     """
     costs: dict[Cost, int] = {}
     failures: dict[float, int] = {}
@@ -157,13 +164,15 @@ def split_failure(charge: Charge) -> tuple[Charge, float]:
             failures[atom] = failures.get(atom, 0) + times
         if rest is not None:
             costs[rest] = costs.get(rest, 0) + times
+    rest_charge = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
+    if summed:
+        return rest_charge, min(sum_up(failures), 1.0)
     try:
         log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
     except OverflowError:  # a count beyond the largest float
         log_survival = -math.inf
     # Whichever upper bound is smaller; the plain sum is exact for a single failure.
-    p = min(sum_up(failures), -math.expm1(log_survival) * (1 + 1e-14), 1.0)
-    return Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours), p
+    return rest_charge, min(sum_up(failures), -math.expm1(log_survival) * (1 + FAILURE_SLACK), 1.0)
 
 
 def compose(
@@ -210,22 +219,27 @@ def compose(
     if plan.settled is not None:
         return plan.settled
     best: Bound | None = None
+    notes: dict[str, str] = {}
     for spec in _registry().values():
         if plan.why_not(spec):
             continue
         found = plan.ask(spec)
+        notes[spec.name] = found.note
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
         if best is None or plan.value(found) < plan.value(best):
             best = found
         best = _with_lower(best, lower, plan.value(best))
         if lower is not None and plan.value(best) - lower <= rtol * plan.value(best):
-            break  # provably within rtol of the optimum: no other bound can help
-    return best if best is not None else plan.nothing("no registered bound takes these costs in this interaction")
+            return best  # provably within rtol of the optimum: no other bound can help
+    if best is None:
+        return plan.nothing("no registered bound takes these costs in this interaction")
+    # Why the others did not end closer: what the winner itself has to say comes first.
+    others = [f"{name}: {note}" for name, note in notes.items() if note and name != best.name]
+    return replace(best, note="; ".join([*filter(None, [best.note]), *others]))
 
 
 def _with_lower(best: Bound, lower: float | None, value: float) -> Bound:
-    lower = None if lower is None else min(lower, value)
-    return Bound(best.epsilon, best.delta, lower, best.name, best.source, best.valid_in, best.note)
+    return replace(best, lower=None if lower is None else min(lower, value))
 
 
 def table(
@@ -254,11 +268,12 @@ def table(
         row: dict[str, object] = {"name": spec.name, "source": spec.source, "epsilon": np.nan, "delta": np.nan}
         row["lower"] = np.nan
         reason = plan.why_not(spec)
+        valid: tuple[Interaction, ...] = ()
         if plan.takes(spec):
             found = plan.fresh(max_seconds).ask(spec)
+            valid = found.valid_in
             row |= {"epsilon": found.epsilon, "delta": found.delta}
             row["lower"] = np.nan if found.lower is None else found.lower
-        valid = spec.valid_in(plan.rest) if plan.takes(spec) else ()
         row |= {model: model in valid for model in INTERACTIONS}
         rows.append(row | {"applies": not reason, "why not": reason})
     return pd.DataFrame(rows)
@@ -271,10 +286,12 @@ class _Question:
     charge: Charge
     rest: Charge
     failure: float
+    attained: float  # the failure mass that is surely attained
     query: Query
     interaction: Interaction
     delta: float | None
     epsilon: float | None
+    curves: dict[str, Curve | str] = field(default_factory=dict)  # each bound's, built when first asked for; or why not
 
     @classmethod
     def of(
@@ -294,18 +311,20 @@ class _Question:
             interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
         rtol = validate.positive(rtol=rtol)
         deadline = time.monotonic() + validate.positive(max_seconds=max_seconds)
-        rest, failure = split_failure(charge)
+        rest, failure = split_failure(charge, summed=interaction == "filter")
+        attained = split_failure(charge)[1] * (1 - 2 * FAILURE_SLACK)
         if delta is not None:
             delta = validate.probability(delta=delta)
-            query = Query(delta=_rest_delta(delta, charge.delta, failure), rtol=rtol, deadline=deadline)
+            left, below = _rest_delta(delta, charge.delta, failure), _delta_below(delta, charge.delta, attained)
+            query = Query(delta=left, rtol=rtol, deadline=deadline, attained=below)
         else:
             epsilon = validate.nonnegative(epsilon=epsilon)
             query = Query(epsilon=epsilon, rtol=rtol, deadline=deadline)
-        return cls(charge, rest, failure, query, interaction, delta, epsilon)
+        return cls(charge, rest, failure, attained, query, interaction, delta, epsilon)
 
     def fresh(self, max_seconds: float) -> _Question:
-        """The same question with a new deadline."""
-        return _Question.of(self.charge, self.delta, self.epsilon, self.interaction, self.query.rtol, max_seconds)
+        """The same question with a new deadline; the curves that were built stay."""
+        return replace(self, query=replace(self.query, deadline=time.monotonic() + max_seconds))
 
     @property
     def settled(self) -> Bound | None:
@@ -323,14 +342,22 @@ class _Question:
     def _refusal(self, spec: BoundSpec) -> str:
         if not self.rest.costs:
             return "" if spec.name == "basic" else "nothing to compose"
+        curve = self._curve(spec)
+        return curve if isinstance(curve, str) else ""
+
+    def _curve(self, spec: BoundSpec) -> Curve | str:
+        if spec.name not in self.curves:
+            self.curves[spec.name] = self._build(spec)
+        return self.curves[spec.name]
+
+    def _build(self, spec: BoundSpec) -> Curve | str:
         try:
             with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                spec.curve(self.rest)
+                return spec.curve(self.rest)
         except NotApplicable as reason:
             return str(reason)
         except ArithmeticError:
             return BEYOND_FLOATS
-        return ""
 
     def why_not(self, spec: BoundSpec) -> str:
         """Why the bound may not be used for this question; '' when it may."""
@@ -347,15 +374,21 @@ class _Question:
         """The bound's answer for the whole charge."""
         if self.settled is not None:
             return self.settled
+        curve = self._curve(spec)
+        valid = spec.valid_in(self.rest)
+        if self.interaction != "filter" and self.failure < split_failure(self.charge, summed=True)[1]:
+            valid = tuple(model for model in valid if model != "filter")
+        if isinstance(curve, str):
+            return self._bound(Answer(math.inf, note=curve), spec.name, spec.source, valid)
         try:
             # An overflow to inf is on the safe side; a NaN or a division by 0 might not be.
             with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                answer = spec.curve(self.rest).answer(self.query)
+                answer = curve.answer(self.query)
         except ArithmeticError:
-            return self._bound(Answer(math.inf, note=BEYOND_FLOATS), spec.name, spec.source, spec.valid_in(self.rest))
+            return self._bound(Answer(math.inf, note=BEYOND_FLOATS), spec.name, spec.source, valid)
         if not spec.lower_holds(self.rest, self.interaction):
             answer = replace(answer, lower=None)
-        return self._bound(answer, spec.name, spec.source, spec.valid_in(self.rest))
+        return self._bound(answer, spec.name, spec.source, valid)
 
     def value(self, found: Bound) -> float:
         return found.epsilon if self.delta is not None else found.delta
@@ -373,8 +406,8 @@ class _Question:
         total = min(sum_up([self.charge.delta, self.failure, min(value, 1.0) * (1 - self.failure)]) * (1 + 4e-16), 1.0)
         total = total if value or self.failure else self.charge.delta
         if lower is not None:
-            lower = (self.charge.delta + self.failure + lower * (1 - self.failure)) * (1 - 1e-13)
-            lower = min(max(lower, 0.0), total)  # the masses of failure may add up to more than 1
+            inner = self.attained + lower * (1 - self.attained)
+            lower = min((self.charge.delta + inner * (1 - self.charge.delta)) * (1 - 1e-15), total)  # five roundings
         return Bound(self.epsilon or 0.0, total, lower, name, source, valid, answer.note)
 
 
@@ -384,3 +417,10 @@ def _rest_delta(delta: float, bad: float, failure: float) -> float:
     if left <= 0 or failure == 0:
         return left
     return min(left / (1 - failure) * (1 - 4e-16), delta)
+
+
+def _delta_below(delta: float, bad: float, attained: float) -> float:
+    """The δ_rest at which what is attained reaches δ: ((δ - δ_charge)/(1 - δ_charge) - p)/(1 - p), rounded up."""
+    exact = (Fraction(delta) - Fraction(bad)) / (1 - Fraction(bad))
+    exact = (exact - Fraction(attained)) / (1 - Fraction(attained)) if attained < 1 else Fraction(0)
+    return min(round_up(max(exact, Fraction(0))), 1.0)

@@ -51,13 +51,20 @@ class Query:
     """What is asked of a bound: δ at ``epsilon`` if that is given, else ε at ``delta``.
 
     ``rtol`` is the width of the bracket at which a refining bound may stop; ``deadline`` is a reading of
-    time.monotonic() after which it must stop, still sound.
+    time.monotonic() after which it must stop, still sound. A lower bound on ε is asked for at ``delta_below`` >= delta:
+    masses of failure of the whole charge add up in an upper bound, and multiply where they are attained.
     """
 
     delta: float = 0.0
     epsilon: float | None = None
     rtol: float = 1e-3
     deadline: float = field(default_factory=lambda: time.monotonic() + 10.0)
+    attained: float | None = None
+
+    @property
+    def delta_below(self) -> float:
+        """The δ at which a lower bound on ε is asked for."""
+        return self.delta if self.attained is None else max(self.delta, self.attained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,7 @@ class DeltaCurve(Curve):
             inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
             inner = inner if inner > 1e-300 else 0.0  # a δ that underflowed was moved up
             return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
-        inner = float(self.epsilon(min(query.delta * (1 + EXACT_SLACK), 1.0)))
+        inner = float(self.epsilon(min(query.delta_below * (1 + EXACT_SLACK), 1.0)))
         return Answer(upper.value, min(inner * (1 - EXACT_SLACK), upper.value))
 
 

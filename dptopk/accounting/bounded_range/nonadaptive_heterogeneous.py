@@ -120,7 +120,8 @@ class _Heterogeneous(Curve):
         if query.epsilon is not None:
             lower, upper = timed.bracket(query.epsilon, query.rtol)
             return Answer(upper, lower, "" if upper <= lower * (1 + 2 * query.rtol) + TINY else "not refined further")
-        return timed.invert(query.delta, query.rtol)
+        found = timed.invert(query.delta, query.rtol)
+        return found if query.delta_below == query.delta else replace(found, lower=None)
 
     def invert(self, delta: float, rtol: float) -> Answer:
         """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it is proven."""

@@ -78,7 +78,7 @@ class OptimumCurve(Curve):
         upper = self._root(_log_down(query.delta), query.deadline)
         late = time.monotonic() > query.deadline
         note = "out of time before the root was found" if late else ""
-        return Answer(upper, self._below(upper, query.delta, query.deadline), note)
+        return Answer(upper, self._below(upper, query.delta_below, query.deadline), note)
 
     def _root(self, log_target: float, deadline: float = math.inf) -> float:
         """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed.

@@ -229,7 +229,7 @@ class MixtureCurve(Curve):
         if query.epsilon is not None:
             at = np.array([query.epsilon])
             return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
-        return Answer(float(self.epsilon(query.delta)), self._lower_epsilon(query.delta), self.note)
+        return Answer(float(self.epsilon(query.delta)), self._lower_epsilon(query.delta_below), self.note)
 
     def _lower_epsilon(self, delta: float) -> float:
         """An ε at which δ is certainly above the one asked for: found by the root finder, then checked."""

@@ -189,7 +189,8 @@ def _failure(worst: Mixture, count: int) -> float:
 def _region(law: LossLaw, failure: float = 0.0) -> PrivacyRegion:
     """The region of a law of finite losses that fails altogether with probability ``failure``."""
     epsilons, deltas = law.profile()
-    return PrivacyRegion(tuple(zip(epsilons.tolist(), (failure + (1 - failure) * deltas).tolist(), strict=True)))
+    constraints = zip(epsilons.tolist(), (failure + (1 - failure) * deltas).tolist(), strict=True)
+    return PrivacyRegion(tuple(pair for pair in constraints if pair[1] < 1))  # δ rounded to 1 says nothing
 
 
 def _tradeoff(parts: Sequence[tuple[Mixture, int]]) -> PiecewiseLinear:

@@ -76,12 +76,20 @@ class DiscreteLaplace(Source):
     def spread(self) -> float:
         return 2 * self.count * mean_loss(self.scale, self.shift)
 
+    @property
+    def exact(self) -> bool:
+        return self._steps == 1
+
+    @property
+    def _steps(self) -> int:
+        return math.ceil(self.shift / max(MOST / math.sqrt(self.count), FEWEST))
+
     def roundings(self) -> tuple[int, int]:
         return 1, 1
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The pair in steps of m; for several copies their product on the lattice of the j's, which is exact."""
-        m = math.ceil(self.shift / max(MOST / math.sqrt(self.count), FEWEST))
+        m = self._steps
         shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
         one = replace(_pair(self.scale, shift, m, grid.side), count=self.count)
         spacing, offset = 2 * m / self.scale, self.count * shift * m / self.scale

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import Query
+from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.registry import kinds, types_with
 from dptopk.accounting.pld.lattice import LossDistribution, best_tilt, product, splitting_gap
 from dptopk.accounting.pld.sources import Grid, Source
-from dptopk.costs import Charge, PureDP, sum_up
+from dptopk.costs import Charge, sum_up
 
 __all__ = ["DOMINATED", "Bracket", "certified_bracket", "grid_product", "sources"]
 
@@ -112,12 +113,15 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
 def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], query: Query) -> Bracket:
     above = grid_product(parts, grids[0])
     upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
+    largest = _largest_loss(charge)
     if query.epsilon is None:
-        upper = min(upper, _largest_loss(charge))
-    if sum(part.roundings()[0] for part in parts) >= MANY:
+        upper = min(upper, largest)
+    elif query.epsilon < largest:  # a δ that is positive, however small
+        upper = max(upper, math.ulp(0.0))
+    if sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts):
         return Bracket(upper, min(_below_by_gap(parts, grids[0], above, query, upper), upper), "", above, None)
     below = grid_product(parts, grids[1])
-    lower = below.delta(query.epsilon) if query.epsilon is not None else below.epsilon(query.delta)
+    lower = below.delta(query.epsilon) if query.epsilon is not None else below.epsilon(query.delta_below)
     return Bracket(upper, min(lower, upper), "", above, below)
 
 
@@ -132,12 +136,11 @@ def _below_by_gap(parts: Sequence[Source], grid: Grid, above: LossDistribution, 
         return max(delta_lower(query.epsilon), 0.0)
     # Where δ is certainly above the one asked for, the optimal ε is larger: any such point will do.
     for retreat in min(query.rtol, 0.01) * np.geomspace(0.1, 100, 31):
-        if upper * (1 - retreat) >= 0 and delta_lower(upper * (1 - retreat)) > query.delta:
+        if upper * (1 - retreat) >= 0 and delta_lower(upper * (1 - retreat)) > query.delta_below:
             return float(upper * (1 - retreat))
     return 0.0
 
 
 def _largest_loss(charge: Charge) -> float:
-    """The sum of the ε's of a charge of pure DP costs, else inf."""
-    pure = charge.of(PureDP)
-    return sum_up({cost.epsilon: times for cost, times in pure.items()}) if len(pure) == len(charge.costs) else math.inf
+    """The sum of the ε's when every cost implies pure DP, else inf."""
+    return sum_up([sum_up({pure_of(cost): times}) for cost, times in charge])

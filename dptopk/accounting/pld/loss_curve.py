@@ -155,7 +155,7 @@ class LossCurve(Curve):
         if query.epsilon is not None:
             lower = float(self.delta_lower(query.epsilon))
         else:
-            lower = float(self.epsilon_lower(query.delta))
+            lower = float(self.epsilon_lower(query.delta_below))
         return Answer(upper.value, min(lower, upper.value))
 
 

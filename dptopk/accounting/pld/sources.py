@@ -50,6 +50,11 @@ class Source:
         """K(θ) = ln E[e^{θ L}], good enough to choose a tilt."""
         raise NotImplementedError
 
+    @property
+    def exact(self) -> bool:
+        """Whether the pairs from above are those of the costs themselves, before they are brought onto a grid."""
+        return True
+
     def spread(self) -> float:
         """About the variance of the total loss; sizes the first grid."""
         raise NotImplementedError

@@ -118,7 +118,7 @@ class TwoEpsilonCurve(Curve):
         if query.epsilon is not None:
             return Answer(upper.value, float(self._delta(np.array([query.epsilon]), -1)[0]))
         below = upper.value * (1 - np.array([1e-11, 1e-8, 1e-5, 1e-3]))
-        above_target = self._delta(below, -1) > query.delta
+        above_target = self._delta(below, -1) > query.delta_below
         return Answer(upper.value, float(below[above_target].max(initial=0.0)))
 
 
