@@ -288,7 +288,7 @@ class Run:
             x = value * (1 - retreat)
             if x <= product_below or time.monotonic() > query.deadline:
                 break
-            if two_outcomes_delta(rho, max(xi, 0.0), x) > query.delta:
+            if two_outcomes_delta(rho, max(xi, 0.0), x) > query.delta_below:
                 return x
         return product_below
 

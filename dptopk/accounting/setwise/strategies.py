@@ -107,7 +107,7 @@ class Strategy:
         """A lower bound on what is asked; for ε, searched for between ``low`` and ``high``."""
         if query.epsilon is not None:
             return float(self.value(np.array([query.epsilon]))[0])
-        return crossing(self.value, query.delta, low, high)
+        return crossing(self.value, query.delta_below, low, high)
 
 
 def strategy(
