@@ -1,0 +1,135 @@
+"""One-shot selection: exponential noise on every count, once; the k largest, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk.costs import PureDP
+from dptopk.histogram import Histogram
+from dptopk.mechanisms.exact import precise
+from dptopk.mechanisms.race import ROUNDING, Clock, Race, Rings
+from dptopk.mechanisms.random import Bits
+from dptopk.mechanisms.selection import _Crowd, _first, _prune
+from dptopk.mechanisms.whole import WholeAnswer
+
+__all__ = ["OneShotTopK", "one_shot_top_k"]
+
+_FEW = 1 << 12  # so many unlisted labels get noise of their own; more are one crowd
+_STEP = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneShotTopK(WholeAnswer):
+    """The k labels with the largest count + Exponential(k·linf/epsilon), in that order; labels only.
+
+    Charge: 1 × PureDP(epsilon), and no smaller pure ε holds, whatever l0 is; it is not of bounded range. For k = 1 it
+    is permute-and-flip. Neighbours: add or remove one user, who moves counts in one direction by at most linf each.
+
+    Args:
+        k: how many labels, at least 1.
+        epsilon: ε of the whole answer.
+
+    Source: k = 1: McKenna-Sheldon 2020 (as exponential noise: Ding et al. 2021); k > 1: docs/mechanisms.md, "Whole
+    answers", where the constant is shown to be the best.
+
+    >>> from dptopk import Sensitivity
+    >>> print(OneShotTopK(k=10, epsilon=0.5).charge(Sensitivity()))
+    DP(0.5)
+    """
+
+    cost: ClassVar[type[PureDP]] = PureDP
+
+    def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
+        """Draw k rows, the largest noisy count first."""
+        rate = Fraction(self.epsilon) / (self.k * histogram.sensitivity.linf)
+        return one_shot_top_k(histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent).tolist()
+
+
+def one_shot_top_k(
+    counts: npt.NDArray[np.int64], k: int, *, rate: Fraction, bits: Bits, absent: int = 0
+) -> npt.NDArray[np.int64]:
+    """Return the k labels with the largest rate·count + Exponential(1), in order, exactly.
+
+    Args:
+        counts: int64, shape (n,).
+        k: at most n + absent.
+        rate: of the noise, greater than 0, exact.
+        bits: source of random words.
+        absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
+    """
+    race = _FlipRace(rate, None, bits)
+    origin = np.int64(counts.max(initial=0))
+    few = absent if absent <= _FEW else 0
+    labels = np.arange(counts.size + few)
+    levels = np.concatenate((counts, np.zeros(few, np.int64)))
+    best: Rings | None = None
+    for begin in range(0, labels.size, _STEP):
+        part = slice(begin, begin + _STEP)
+        drawn = race.clocks(labels[part], levels[part], origin)
+        best = _prune(Rings.join(best, drawn) if best else drawn, None, k)[1]
+    if best is None:
+        best = race.clocks(labels, levels, origin)
+    return _first(race, best, _earliest(race, counts.size, absent, k, origin) if absent > few else None, k)
+
+
+def _earliest(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Rings:
+    """Rings of a crowd of ``size`` labels of count 0, from the start on until k of them, or all, have rung."""
+    crowd = _Crowd(size, offset, None, np.int64(0))
+    found: Rings | None = None
+    while found is None or np.unique(found.labels).size < min(k, size):
+        more = crowd._next(1 + k // 32, race, origin)  # noqa: SLF001 - one family of samplers
+        found = Rings.join(found, more) if found else more
+    return found
+
+
+class _FlipRace(Race):
+    """A race in which a label rings at F e^{-rate·level} with F uniform: its score is rate·level + Exponential(1).
+
+    A label of its own has F = U. A ring of a crowd comes at an exponential time E, and F = 1 - e^{-E} is then uniform;
+    it grows with E, and by a relative amount that is no more than that of E.
+    """
+
+    def _scores(
+        self, head: npt.NDArray[np.float64], words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        word = words.astype(np.float64)
+        with np.errstate(divide="ignore"):
+            if start is None:
+                known, tail = word, -np.log(word * 2.0**-64)
+            else:
+                known = word + 2.0**64 * float(start / width)
+                tail = -np.log(-np.expm1(-(float(start) + float(width) * (word * 2.0**-64))))
+        vague = known < 1024
+        doubt = 4 / np.maximum(known, 1) + ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
+
+    def _clock(self, rings: Rings, i: int) -> Clock:
+        clock = super()._clock(rings, i)
+        return _FlipClock(clock.level, clock.word, clock.start, clock.width)
+
+
+class _FlipClock(Clock):
+    """A clock of that race for exact comparisons."""
+
+    def bounds(self, rate: Fraction, bits: Bits) -> tuple[Decimal, Decimal]:
+        """Return decimals between which the score lies, given the bits read so far."""
+        while self.word == 0:
+            self.read(bits)
+        # 1 - e^{-E} loses the digits by which E is below 1, and E is at least width·2^-known.
+        lost = len(str(self.width.denominator)) if self.start is not None else 0
+        with precise(2 * self.known + 60 + lost):
+            ends = [Decimal(self.word + i) / (1 << self.known) for i in (0, 1)]
+            if self.start is not None:
+                start, width = (Decimal(x.numerator) / Decimal(x.denominator) for x in (self.start, self.width))
+                ends = [1 - (-(start + width * u)).exp() for u in ends]
+            base = rate * self.level
+            head = Decimal(base.numerator) / Decimal(base.denominator)
+            slack = (1 + abs(head)) * Decimal(10) ** -(self.known + 30)
+            low, high = ends
+            return head - high.ln() - slack, head - low.ln() + slack

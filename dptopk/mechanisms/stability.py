@@ -1,0 +1,177 @@
+"""Distance to instability: an exact set where a gap allows it, and peeling for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk import _validate as validate
+from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.random import Bits, random_bits
+from dptopk.mechanisms.selection import gumbel_top_k
+from dptopk.mechanisms.slack import Ranked
+from dptopk.mechanisms.whole import check_public, labels_at
+from dptopk.release import Release
+from dptopk.tails import laplace_tail, smallest_offset
+
+__all__ = ["StabilityTopK"]
+
+# Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable. Peeling has the rest.
+CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class StabilityTopK:
+    """k labels: the top j <= k exactly, as a set, where the gap after the j-th count is surely large; the rest peeled.
+
+    j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a threshold, and else j is
+    0. The labels missing to k are drawn one by one by Gumbel peeling. Known before: BoundedRange for the choice, PureDP
+    for the test, k × BoundedRange for peeling, and half of delta for a set that is released though it is not stable;
+    together at most (epsilon, delta). A release is charged for as many selections as it peeled. Neighbours: add or
+    remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
+
+    Args:
+        k: how many labels, at least 1.
+        epsilon, delta: of the whole answer; delta in (0, 1).
+
+    Source: Zhu-Wang 2022 (adaptive k, propose-test-release); with bounded range, integer noise and the composed cost
+    of the fallback: docs/mechanisms.md, "Whole answers".
+
+    >>> from dptopk import Sensitivity, compose
+    >>> charge = StabilityTopK(k=5, epsilon=1.0, delta=1e-6).charge(Sensitivity())
+    >>> compose(charge, delta=1e-6).epsilon <= 1.0
+    True
+    """
+
+    k: int
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            k=validate.count(k=self.k),
+            epsilon=validate.positive(epsilon=self.epsilon),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """The most a release can cost; ``labels`` makes no difference because no counts are released."""
+        add_remove(sensitivity)
+        return self._charge(self.k)
+
+    def _charge(self, peeled: int) -> Charge:
+        return _charge(self.epsilon, self.delta, peeled, peeling_epsilon(self.k, self.epsilon, self.delta))
+
+    def threshold(self, sensitivity: Sensitivity) -> int:
+        """What the noisy gap must exceed: linf + c, c the smallest integer with P[noise > c] <= delta/2."""
+        rate = TEST * self.epsilon / add_remove(sensitivity).linf
+        return sensitivity.linf + smallest_offset(lambda c: laplace_tail(rate, c), DELTA * self.delta, "delta")
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        check_public(histogram, self, self.k)
+        self.threshold(histogram.sensitivity)
+        self.charge(histogram.sensitivity)
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
+        """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.
+
+        Rows of the exact set come first, in label order, then the peeled ones in the order of selection.
+
+        Args:
+            histogram: its counts are the scores.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+
+        Raises:
+            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
+        """
+        self.check(histogram)
+        bits = random_bits(rng)
+        ranked = Ranked(histogram.counts, histogram.absent)
+        stable = self._stable(ranked, histogram.sensitivity, bits)
+        inside = [ranked.row(rank) for rank in range(stable)]
+        rest = self._peel(histogram, inside, bits)
+        return Release(
+            labels=(*labels_at(histogram, inside, ordered=False), *labels_at(histogram, rest, ordered=True)),
+            counts=None,
+            charge=self._charge(len(rest)),
+            mechanism=self,
+            sensitivity=histogram.sensitivity,
+            seeded=rng is not None,
+            note=f"the first {stable} rows are a set, in label order" if stable else "no stable set: all rows peeled",
+            source=histogram.identity,
+        )
+
+    def _stable(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
+        """The size of the set that passes the test, 0 if it does not."""
+        sizes = min(self.k, ranked.size - 1)
+        if not sizes:
+            return 0
+        threshold, linf = self.threshold(sensitivity), sensitivity.linf
+        top = ranked.top(sizes + 1)
+        gaps = top[:-1] - top[1:]
+        drawn = gumbel_top_k(
+            utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits
+        )
+        size = int(drawn.indices[0]) + 1
+        noise = _noise(TEST * self.epsilon, linf).sample(1, bits)
+        return size if int(gaps[size - 1]) + int(noise[0]) > threshold else 0
+
+    def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:
+        """Draw as many rows as are missing to k from those that are not inside."""
+        if len(inside) == self.k:
+            return []
+        listed = np.setdiff1d(np.arange(len(histogram)), inside)
+        taken = sum(row >= len(histogram) for row in inside)  # unlisted labels are alike: the first ones are taken
+        drawn = gumbel_top_k(
+            histogram.counts[listed],
+            self.k - len(inside),
+            epsilon=peeling_epsilon(self.k, self.epsilon, self.delta),
+            linf=histogram.sensitivity.linf,
+            bits=bits,
+            absent=histogram.absent - taken,
+        )
+        rows = [*listed.tolist()]
+        return [
+            rows[index] if index < len(rows) else len(histogram) + taken + index - len(rows)
+            for index in drawn.indices.tolist()
+        ]
+
+
+def utilities(gaps: npt.NDArray[np.int64], threshold: int) -> npt.NDArray[np.int64]:
+    """Of trying the top 1, ..., top k: the gap, as far as it helps to pass the test, and more for more labels.
+
+    What is added depends on the size alone, and min(·, 2·threshold) moves by no more than the gap: by at most linf.
+    """
+    sizes = np.arange(1, gaps.size + 1)
+    return np.minimum(gaps, 2 * threshold) + sizes * threshold // gaps.size
+
+
+@lru_cache(maxsize=256)
+def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
+    """The ε of each peeled selection: the largest found with which everything costs at most (epsilon, delta)."""
+    from dptopk.accounting.budget import Budget
+    from dptopk.accounting.calibration import calibrate
+
+    return calibrate(lambda each: _charge(epsilon, delta, k, each), Budget(epsilon, delta), bound="renyi")
+
+
+def _charge(epsilon: float, delta: float, peeled: int, each: float) -> Charge:
+    costs: dict[Any, int] = {BoundedRange(CHOICE * epsilon): 1, PureDP(TEST * epsilon): 1}
+    if peeled:
+        costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + peeled
+    return Charge(costs, delta=DELTA * delta, adaptive=True)
+
+
+def _noise(epsilon: float, linf: int) -> Any:
+    from dptopk.mechanisms.noise import NoiseLaw
+
+    return NoiseLaw(Fraction(epsilon) / linf)

@@ -1,0 +1,94 @@
+"""What mechanisms that draw a whole answer at once share: refusals, the charge, and the release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity, label_order
+from dptopk.mechanisms.base import add_remove, known
+from dptopk.mechanisms.random import Bits
+from dptopk.release import Release
+
+__all__ = ["LARGEST_DOMAIN", "WholeAnswer", "labels_at"]
+
+LARGEST_DOMAIN = 1 << 62  # ranks fit int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeAnswer:
+    """Base of the mechanisms that draw k labels of a public domain at once, at one price.
+
+    Args:
+        k: how many labels, at least 1.
+        epsilon: ε of the whole answer.
+    """
+
+    k: int
+    epsilon: float
+
+    #: Whether rows come in the order of the answer; a set is shown in label order, which tells nothing.
+    ordered: ClassVar[bool] = True
+    #: The class of privacy loss that the answer's law is proven to belong to.
+    cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
+
+    def __post_init__(self) -> None:
+        validate.assign(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """One cost of ε; ``labels`` makes no difference because no counts are released."""
+        add_remove(sensitivity)
+        return Charge({self.cost(self.epsilon): 1})
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        known(histogram, self)
+        if self.k > histogram.domain_size:
+            raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
+        if histogram.domain_size > LARGEST_DOMAIN:
+            raise InvalidParameter(f"domain_size={histogram.domain_size} is more than 2^62")
+        self.charge(histogram.sensitivity)
+
+    def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
+        """Draw k rows; unlisted labels have the rows n, n + 1, ..."""
+        raise NotImplementedError
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
+        """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.
+
+        Args:
+            histogram: its counts are the scores.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+
+        Raises:
+            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
+        """
+        from dptopk.mechanisms.random import random_bits
+
+        self.check(histogram)
+        charge = self.charge(histogram.sensitivity)
+        return Release(
+            labels=labels_at(histogram, self.rows(histogram, random_bits(rng)), ordered=self.ordered),
+            counts=None,
+            charge=charge,
+            mechanism=self,
+            sensitivity=histogram.sensitivity,
+            seeded=rng is not None,
+            note="" if self.ordered else "a set, in label order: ranks mean nothing",
+            source=histogram.identity,
+        )
+
+
+def labels_at(histogram: Histogram, rows: list[int], *, ordered: bool) -> tuple[object, ...]:
+    """The labels of rows: in their order, or in that of the labels, which the data do not touch."""
+    labels = [histogram.label_at(row) for row in rows]
+    if ordered:
+        return tuple(labels)
+    array = np.empty(len(labels), dtype=object)
+    array[:] = labels
+    return tuple(labels[i] for i in label_order(array))
