@@ -45,12 +45,17 @@ if TYPE_CHECKING:
     )
     from dptopk.histogram import Histogram as Histogram, Sensitivity as Sensitivity
     from dptopk.mechanisms import (
+        CanonicalTopK as CanonicalTopK,
         Centred as Centred,
         CountMLE as CountMLE,
         Exponential as Exponential,
+        JointTopK as JointTopK,
         KnownGaussian as KnownGaussian,
         KnownGumbel as KnownGumbel,
         KnownLaplace as KnownLaplace,
+        OneShotTopK as OneShotTopK,
+        RoutedTopK as RoutedTopK,
+        StabilityTopK as StabilityTopK,
         TruncatedGaussian as TruncatedGaussian,
         UnknownGaussian as UnknownGaussian,
         UnknownGumbel as UnknownGumbel,

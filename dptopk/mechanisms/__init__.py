@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.mechanisms.canonical import CanonicalTopK as CanonicalTopK
     from dptopk.mechanisms.centred import Centred as Centred
     from dptopk.mechanisms.count_mle import CountMLE as CountMLE
     from dptopk.mechanisms.exponential import Exponential as Exponential
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
         UnknownGaussian as UnknownGaussian,
     )
     from dptopk.mechanisms.gumbel import KnownGumbel as KnownGumbel, UnknownGumbel as UnknownGumbel
+    from dptopk.mechanisms.joint import JointTopK as JointTopK
     from dptopk.mechanisms.laplace import KnownLaplace as KnownLaplace, UnknownLaplace as UnknownLaplace
+    from dptopk.mechanisms.one_shot import OneShotTopK as OneShotTopK
+    from dptopk.mechanisms.router import RoutedTopK as RoutedTopK
+    from dptopk.mechanisms.stability import StabilityTopK as StabilityTopK
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(__name__)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import comb
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -74,10 +74,7 @@ class Subsets:
     def _kinds(self, slack: int) -> list[int]:
         """How many sets there are of each kind."""
         n, k = self._within(slack), self._k
-        return [
-            _comb(n[i + 1] - i, k - i) - _comb(n[i] - i, k - i) if n[i + 1] > n[i] else 0
-            for i in range(k)
-        ]
+        return [_comb(n[i + 1] - i, k - i) - _comb(n[i] - i, k - i) if n[i + 1] > n[i] else 0 for i in range(k)]
 
     def size(self, slack: int) -> int:
         """How many sets have a gap of at most ``slack``, exactly."""
@@ -126,8 +123,8 @@ def _comb(n: int, k: int) -> int:
     return comb(n, k) if n >= 0 else 0
 
 
-def _log_comb(n: npt.NDArray[np.float64], k: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """ln C(n, k), about right also where n is far above k; -inf for n < k."""
+def _log_comb(n: npt.NDArray[Any], k: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The logarithm of C(n, k), about right also where n is far above k; -inf for n < k."""
     from scipy.special import betaln
 
     size = np.maximum(n, k).astype(np.float64)

@@ -48,7 +48,8 @@ class OneShotTopK(WholeAnswer):
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows, the largest noisy count first."""
         rate = Fraction(self.epsilon) / (self.k * histogram.sensitivity.linf)
-        return one_shot_top_k(histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent).tolist()
+        chosen = one_shot_top_k(histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent)
+        return [int(row) for row in chosen]
 
 
 def one_shot_top_k(

@@ -126,7 +126,7 @@ def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
 
 
 def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
-    """Decide U < chance for a uniform U; ``chance`` is right to nearly all the digits of the context it is called in."""
+    """Decide U < chance for a uniform U; ``chance`` is right to nearly all digits of the context it is called in."""
     word, known = 0, 0
     while True:
         word, known = bits.more(word), known + 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.mechanisms.selection import gumbel_top_k
 from dptopk.mechanisms.slack import Ranked
@@ -118,11 +118,9 @@ class StabilityTopK:
         threshold, linf = self.threshold(sensitivity), sensitivity.linf
         top = ranked.top(sizes + 1)
         gaps = top[:-1] - top[1:]
-        drawn = gumbel_top_k(
-            utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits
-        )
+        drawn = gumbel_top_k(utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits)
         size = int(drawn.indices[0]) + 1
-        noise = _noise(TEST * self.epsilon, linf).sample(1, bits)
+        noise = KnownLaplace(epsilon=TEST * self.epsilon).noise(sensitivity, 1, bits)
         return size if int(gaps[size - 1]) + int(noise[0]) > threshold else 0
 
     def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:
@@ -169,9 +167,3 @@ def _charge(epsilon: float, delta: float, peeled: int, each: float) -> Charge:
     if peeled:
         costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + peeled
     return Charge(costs, delta=DELTA * delta, adaptive=True)
-
-
-def _noise(epsilon: float, linf: int) -> Any:
-    from dptopk.mechanisms.noise import NoiseLaw
-
-    return NoiseLaw(Fraction(epsilon) / linf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, label_order
 from dptopk.mechanisms.base import add_remove, known
-from dptopk.mechanisms.random import Bits
+from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.release import Release
 
-__all__ = ["LARGEST_DOMAIN", "WholeAnswer", "labels_at"]
+__all__ = ["LARGEST_DOMAIN", "WholeAnswer", "check_public", "labels_at"]
 
 LARGEST_DOMAIN = 1 << 62  # ranks fit int64
 
@@ -47,11 +47,7 @@ class WholeAnswer:
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
-        known(histogram, self)
-        if self.k > histogram.domain_size:
-            raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
-        if histogram.domain_size > LARGEST_DOMAIN:
-            raise InvalidParameter(f"domain_size={histogram.domain_size} is more than 2^62")
+        check_public(histogram, self, self.k)
         self.charge(histogram.sensitivity)
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
@@ -68,8 +64,6 @@ class WholeAnswer:
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
-        from dptopk.mechanisms.random import random_bits
-
         self.check(histogram)
         charge = self.charge(histogram.sensitivity)
         return Release(
@@ -82,6 +76,15 @@ class WholeAnswer:
             note="" if self.ordered else "a set, in label order: ranks mean nothing",
             source=histogram.identity,
         )
+
+
+def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
+    """Refuse a histogram that is private, incomplete, too large to rank, or has fewer than k labels."""
+    known(histogram, mechanism)
+    if k > histogram.domain_size:
+        raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
+    if histogram.domain_size > LARGEST_DOMAIN:
+        raise InvalidParameter(f"domain_size={histogram.domain_size} is more than 2^62")
 
 
 def labels_at(histogram: Histogram, rows: list[int], *, ordered: bool) -> tuple[object, ...]:
