@@ -10,7 +10,8 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity, label_order
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.labels import label_order
 from dptopk.mechanisms.base import add_remove, known
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.release import Release
