@@ -274,8 +274,8 @@ Made by `make whole-answers`: {runs} runs a cell, ε = 1, a public domain, one u
 most one. Generated counts have {labels} labels; Macbeth has its words. *Set l1*: the sorted true counts of the answer
 against the k largest counts, summed. *Ordered l∞*: the largest shortfall of a place. Medians; recall (labels no worse
 than the k-th) is a mean. The published mechanisms are written anew from their papers (`benchmarks/whole_answers.py`):
-JOINT (Gillenwater et al. 2022), canonical (Shekelyan-Loukides 2022, exponential noise), permute-and-flip and the exponential
-mechanism peeled with ε/k each, and a peel at (1, 10⁻⁶) composed by ε²/8-zCDP. Proofs:
+JOINT (Gillenwater et al. 2022), canonical (Shekelyan-Loukides 2022, exponential noise), permute-and-flip and the
+exponential mechanism peeled with ε/k each, and a peel at (1, 10⁻⁶) composed by ε²/8-zCDP. Proofs:
 [mechanisms](mechanisms.md), whole answers.
 
 What to read in it: whole answers are perfect or nearly random, with little between. `RoutedTopK` gives up 1/16 of ε to
