@@ -24,7 +24,7 @@ from dptopk import _validate as validate
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
-from dptopk.accounting.pld.saddle_point import log_binomial_pmf
+from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import NotApplicable
 

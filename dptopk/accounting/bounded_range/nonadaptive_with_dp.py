@@ -27,7 +27,7 @@ from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nona
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
-from dptopk.accounting.pld.saddle_point import log_binomial_pmf
+from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 

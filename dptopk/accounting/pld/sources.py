@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
-from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.constraints import NUDGE, mixture
 from dptopk.accounting.pld.lattice import Pairs, discrete_pair, merged_responses, product, randomised_response
 from dptopk.costs import MultiDP
@@ -106,7 +106,7 @@ def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
     """The summed loss of many equal ε's, within 6.5 sqrt(k) of its tilted mean: beyond, Hoeffding leaves 2 e^-84."""
     mean, reach = count / (1 + math.exp(-min(epsilon * (2 * tilt + 1), 700.0))), 6.5 * math.sqrt(count) + 1
     first, last = max(math.floor(mean - reach), 0), min(math.ceil(mean + reach), count)
-    log_masses, errors = log_binomial_pmf(count, epsilon, first, last)
+    log_masses, errors = log_response_pmf(count, epsilon, first, last)
     losses = np.arange(2 * first - count, 2 * last - count + 1, 2, dtype=float) * epsilon
     return replace(discrete_pair(losses, log_masses, log_error=errors), error=1e-30)
 

@@ -18,7 +18,7 @@ from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query
 from dptopk.accounting.kinds.registry import types_with
-from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
 from dptopk.costs import Charge, PureDP, sum_up
@@ -95,7 +95,7 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
         raise InvalidParameter(f"epsilons must have at most {MOST_TERMS} outcomes, got {terms(counts)}")
     losses, log_masses, error = np.zeros(1), np.zeros(1), np.zeros(1)
     for epsilon, times in counts.items():
-        log_weights, weight_error = log_binomial_pmf(times, epsilon)
+        log_weights, weight_error = log_response_pmf(times, epsilon)
         losses = np.add.outer(losses, np.arange(-times, times + 1, 2) * epsilon).ravel()
         log_masses = np.add.outer(log_masses, log_weights).ravel()
         error = np.add.outer(error, weight_error).ravel()

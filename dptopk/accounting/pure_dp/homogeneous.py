@@ -16,7 +16,7 @@ from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, DeltaCurve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.registry import types_with
-from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
@@ -149,7 +149,7 @@ def refuse_too_many(counts: Mapping[float, int]) -> None:
 
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
     """k-fold randomised response: the loss (2l - k) ε has the mass of Bin(k, e^ε / (1 + e^ε)) at l."""
-    log_masses, error = log_binomial_pmf(count, epsilon)
+    log_masses, error = log_response_pmf(count, epsilon)
     losses = np.arange(-count, count + 1, 2, dtype=float) * epsilon
     return LossCurve(losses, log_masses, log_error=error, epsilon_max=sum_up({epsilon: count}), exact=attained)
 

@@ -9,7 +9,7 @@ from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.kinds.registry import types_with
-from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, pure_epsilons, refuse_too_many
 from dptopk.costs import Charge, sum_up
@@ -68,7 +68,7 @@ class TwoEpsilonCurve(Curve):
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
         self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
         epsilon, count = outer
-        log_masses, errors = log_binomial_pmf(count, epsilon)
+        log_masses, errors = log_response_pmf(count, epsilon)
         kept = log_masses > -LARGEST_EXPONENT
         self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[kept]
         self._masses, self._error = np.exp(log_masses[kept]), float(errors[kept].max()) + 8 * EPS

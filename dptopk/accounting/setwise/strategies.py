@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats, Query
+from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.dominating_pairs import sources
 from dptopk.accounting.pld.lattice import Pairs, discrete_pair
-from dptopk.accounting.pld.saddle_point import log_binomial_pmf
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order

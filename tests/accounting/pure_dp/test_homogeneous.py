@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pure_dp.homogeneous import homogeneous, optimal_dp_delta, optimal_dp_epsilon
 from dptopk.costs import ApproxDP, BoundedRange, Charge, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
@@ -192,15 +191,3 @@ def test_directions_invert_each_other(epsilon: float, count: int, log_delta: flo
     assert 0 <= found <= count * epsilon * (1 + 1e-15)
     if found < count * epsilon:
         assert float(optimal_dp_delta(epsilon, count, found * (1 + 1e-9))) <= delta
-
-
-@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 500, 10**5])
-@pytest.mark.parametrize("epsilon", [1e-6, 0.4, 30.0, 2000.0])
-def test_binomial_weights(count: int, epsilon: float) -> None:
-    values, error = log_binomial_pmf(count, epsilon)
-    with mpmath.workdps(60):
-        log_p = -mpmath.log1p(mpmath.exp(-mpmath.mpf(epsilon)))
-        for i in {0, 1, count // 3, count // 2, count - 1, count} & set(range(count + 1)):
-            choose = mpmath.loggamma(count + 1) - mpmath.loggamma(i + 1) - mpmath.loggamma(count - i + 1)
-            exact = choose + count * log_p - (count - i) * mpmath.mpf(epsilon)
-            assert abs(exact - values[i]) <= error[i]
