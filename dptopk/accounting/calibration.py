@@ -20,6 +20,7 @@ __all__ = ["calibrate", "queries_affordable", "selection_epsilon", "smallest_sig
 
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
+RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
 def calibrate(
@@ -58,15 +59,39 @@ def calibrate(
             make_charge(x), delta=budget.delta, interaction=interaction, bound=name, rtol=rtol, max_seconds=max_seconds
         ).epsilon
 
-    start = 1.0
-    if bound == "best":
-        cheap = _cheap(epsilon)
-        if cheap:
-            start = _largest(lambda x: epsilon(x, cheap), budget.epsilon, 1.0, rtol)[0] or 1.0
-    found, least = _largest(epsilon, budget.epsilon, start, rtol)
+    cheap = _cheap(epsilon) if bound == "best" else None
+    if cheap:
+        found, least = _by_ratio(epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol)
+    else:
+        found, least = _largest(epsilon, budget.epsilon, 1.0, rtol)
     if not found:
         raise InvalidParameter(f"budget {budget} is too small: at scale {least:.3g} such a charge costs more")
     return found
+
+
+def _by_ratio(
+    epsilon: Callable[[float], float], cheap: Callable[[float], float], target: float, rtol: float
+) -> tuple[float, float]:
+    """As ``_largest``, with the help of a bound that costs little and is nearly a constant factor larger.
+
+    The x at which the cheap bound times the ratio last seen meets the target is tried next: two or three steps do.
+    """
+    x, low, high, least, factor = 1.0, 0.0, math.inf, math.inf, 1.0
+    for _ in range(RATIOS):
+        x, tried = _largest(cheap, target * factor, x, rtol / 20)
+        least = min(least, tried)
+        if not x or not low < x < high:
+            break
+        value = epsilon(x)
+        if value <= target:
+            low = x
+            if value >= target * (1 - rtol):
+                return low, least
+        else:
+            high = x
+        factor *= target / value * (1 - rtol / 2) if value > 0 and math.isfinite(value) else 0.5
+    found, tried = _largest(epsilon, target, low or x or 1.0, rtol)
+    return max(found, low), min(least, tried)
 
 
 def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
@@ -184,11 +209,19 @@ def queries_affordable(
         return found.epsilon <= budget.epsilon, found.epsilon
 
     start = 1
-    if bound == "best":
-        cheap = _cheap(lambda _, name: fits(1, name)[1])
-        if cheap:
-            start = max(_most(lambda n: fits(n, cheap), budget.epsilon, 1, most), 1)
+    cheap = _cheap(lambda _, name: fits(1, name)[1]) if bound == "best" else None
+    if cheap:
+        start = max(_most(lambda n: fits(n, cheap), budget.epsilon, 1, most), 1)
+        ratio = fits(start, bound)[1] / max(fits(start, cheap)[1], 1e-300)
+        if 0 < ratio < 1:
+            start = max(
+                _most(lambda n: _scaled(fits(n, cheap)[1], ratio, budget.epsilon), budget.epsilon, start, most), 1
+            )
     return _most(lambda n: fits(n, bound), budget.epsilon, start, most)
+
+
+def _scaled(epsilon: float, ratio: float, target: float) -> tuple[bool, float]:
+    return epsilon * ratio <= target, epsilon * ratio
 
 
 def _most(fits: Callable[[int], tuple[bool, float]], target: float, start: int, most: int) -> int:
@@ -201,6 +234,9 @@ def _most(fits: Callable[[int], tuple[bool, float]], target: float, start: int, 
         low, at_low, high, at_high = (n, value, high, at_high) if ok else (low, at_low, n, value)
         if high - low <= 1:
             break
+        if step < 2 and abs(value - target) * n < value:  # within about two of the answer: the next neighbour
+            n = min(max(n + (1 if ok else -1), low + 1), high - 1)
+            continue
         share = 0.5
         if high > most:
             share = low * (min(max(target / at_low, 1.0), 4.0) ** 2 - 1) / (high - low) if at_low > 0 else 0.5

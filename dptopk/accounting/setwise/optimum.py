@@ -57,7 +57,7 @@ PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
 # Share of the tolerance left to the lattice of the product.
 LATTICE_SHARE = 0.05
 MOST_POINTS = 2**19
-SECONDS_PER_LATTICE_POINT = 5e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
+SECONDS_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
 # What lies beyond a group's window is worth this share of δ.
 BEYOND = 1e-7
 REACHES = 1.5  # the reach of windows is a multiple of this, so that groups can be used again
