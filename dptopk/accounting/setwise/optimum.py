@@ -57,6 +57,7 @@ PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
 # Share of the tolerance left to the lattice of the product.
 LATTICE_SHARE = 0.05
 MOST_POINTS = 2**19
+SECONDS_PER_FACTOR = 5e-4  # of a product
 SECONDS_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
 # What lies beyond a group's window is worth this share of δ.
 BEYOND = 1e-7
@@ -195,7 +196,9 @@ class Run:
     def planned_seconds(self) -> float:
         """About how long this will take."""
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
-        planned = math.fsum(group.seconds for group in self.groups) + SECONDS_PER_LATTICE_POINT * wide
+        factors = sum(part.roundings()[0] for part in self.curve.parts) + 8 * len(self.groups)
+        planned = math.fsum(group.seconds for group in self.groups)
+        planned += SECONDS_PER_LATTICE_POINT * wide + SECONDS_PER_FACTOR * factors
         if not self.curve.ranges:
             return planned
         last = last_ranges(self.curve.ranges)
@@ -270,6 +273,7 @@ class Run:
             variance=self.variance,
             tolerance=self.tolerance,
             steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
+            reach=self.reach(max(sum(group.copies for group in self.groups), 1)),
             deadline=query.deadline,
         )
         low = value - 5 * math.sqrt(self.variance) if query.epsilon is None else 0.0

@@ -162,16 +162,20 @@ class Layer:
         bound at the node and an upper one to its right give a lower bound in between. And should rounding have put x
         beyond the node, H falls there no faster than it does left of the node.
         """
-        node = np.ceil(x / self.h)
+        ends = self.first * self.h, (self.first + len(self.values) - 1) * self.h
+        inside = np.clip(x, *ends)
+        node = np.ceil(inside / self.h)
         first, last = int(node.min()), int(node.max())
         values = self.extended(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
-        share = np.clip(-np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
-        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - self._moved(x), 0.0)
-        fall = np.maximum(upper[at] - values[at], 0.0) * self._moved(x)
+        share = np.clip(-np.expm1(inside - node * self.h) / math.expm1(self.h), 0.0, 1.0)
+        rise = np.maximum(values[at] - upper[at + 2], 0.0) * np.maximum(share - self._moved(inside), 0.0)
+        fall = np.maximum(upper[at] - values[at], 0.0) * self._moved(inside)
         bounds: Floats = np.maximum((values[at] + rise) * (1 - 64 * ROUNDOFF) - fall, 0.0)
-        return bounds
+        # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
+        left = np.maximum(bounds, -np.expm1(np.minimum(x, 0.0)) * (1 - 64 * ROUNDOFF))
+        return np.where(x < ends[0], left, np.where(x > ends[1], 0.0, bounds))
 
 
 def solve(rules: Rules, counts: State, deadline: float) -> Layer:

@@ -119,6 +119,7 @@ def strategy(
     variance: float,
     tolerance: float,
     steps: Mapping[float, int],
+    reach: float,
     deadline: float,
 ) -> Strategy:
     """A strategy whose ε should be within about ``tolerance``, relative, of the best one's.
@@ -131,6 +132,7 @@ def strategy(
         variance: about the variance of the whole loss.
         tolerance: relative.
         steps: grid steps to an ε of ladders that have been climbed from above already.
+        reach: of the windows of the recursion, in standard deviations.
         deadline: a reading of time.monotonic().
     """
     last = last_ranges(ranges)
@@ -146,7 +148,7 @@ def strategy(
     merge = sigma * math.sqrt(LATTICE_SHARE * tolerance)
     grid = Grid(min(step, sigma / 4), order, -1, width)
     atoms = Atoms.of(parts, grid, log_chernoff(last), merge=merge)
-    return Strategy(atoms, *_endgame(last, fine, deadline))
+    return Strategy(atoms, *_endgame(last, fine, reach, deadline))
 
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
@@ -170,31 +172,37 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     return min(2 * math.ceil(steps / 2), MOST_STEPS)
 
 
-def _endgame(last: dict[float, int], steps: int, deadline: float) -> tuple[Layer, Layer]:
+def _endgame(last: dict[float, int], steps: int, reach: float, deadline: float) -> tuple[Layer, Layer]:
     """Bounds from below and above on the value of playing the last ranges by rising ε, t adaptive."""
     if len(last) == 1:
         ((epsilon, count),) = last.items()
-        below, above = (ladder(epsilon, steps, upper=side, reach=7.5) for side in (False, True))
+        below, above = (ladder(epsilon, steps, upper=side, reach=reach) for side in (False, True))
         return below.value(count, deadline), above.value(count, deadline)
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
-    lower, upper = (Rules.of(rising, steps, upper=side, reach=7.5) for side in (False, True))
+    lower, upper = (Rules.of(rising, steps, upper=side, reach=reach) for side in (False, True))
     return solve_in_order(lower, played, deadline), solve_in_order(upper, played, deadline)
 
 
 def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:
-    """A point with function > level, close to the last one; 0 at worst.
+    """A point in [low, high) with function > level, close to the last one; 0 if none is seen.
 
-    Finer and finer grids, then clusters around the root of the chord of ln function; what is returned was evaluated.
+    Further and further back from ``high``, then clusters around the root of the chord of ln function; what is returned
+    was evaluated.
     """
-    values = function(np.array([low, high]))
-    if values[0] <= level:
+    points = high - (high - low) * _BACK
+    values = function(points)
+    above = np.flatnonzero(values > level)
+    if not above.size:
         return 0.0
-    at = np.array([values[0], max(float(values[1]), level * 1e-9)])
-    for shares in (_GRID, _GRID, _CLUSTER, _CLUSTER, _CLUSTER):
-        rise = math.log(at[0] / level) if at[0] > level else 0.0
-        root = rise / math.log(at[0] / at[1]) if shares is _CLUSTER and at[0] > at[1] else 0.0
-        points = np.append(low + (high - low) * np.clip(root + shares, 0.0, 1.0), high)
+    last = int(above[-1])
+    if last == len(points) - 1:
+        return float(points[last])
+    low, high = float(points[last]), float(points[last + 1])
+    at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
+    for _ in range(3):
+        root = math.log(at[0] / level) / math.log(at[0] / at[1]) if at[0] > at[1] else 0.0
+        points = np.append(low + (high - low) * np.clip(root + _CLUSTER, 0.0, 1.0), high)
         values = np.append(function(points[:-1]), at[1])
         above = np.flatnonzero(values > level)
         if not above.size:
@@ -205,5 +213,5 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
     return low
 
 
-_GRID = np.linspace(0, 1, 13)[:-1]
+_BACK = np.geomspace(1.0, 1e-5, 26)
 _CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
