@@ -265,19 +265,25 @@ class Run:
         rest = Charge.join(curve.rest, with_gaussians(curve.concentrated)) if curve.concentrated.costs else curve.rest
         if not curve.ranges:
             return self._below_without_ranges(rest, value)
-        found = strategy(
-            curve.ranges,
-            rest,
-            order=self.order,
-            log_chernoff=curve.log_chernoff(self.order),
-            variance=self.variance,
-            tolerance=self.tolerance,
-            steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
-            reach=self.reach(max(sum(group.copies for group in self.groups), 1)),
-            deadline=query.deadline,
-        )
-        low = value - 5 * math.sqrt(self.variance) if query.epsilon is None else 0.0
-        return found.answer(query, max(low, 0.0), value)
+        low = max(value - 5 * math.sqrt(self.variance), 0.0) if query.epsilon is None else 0.0
+        best = 0.0
+        for adaptive in (True, False):  # fixed t's are better where the grid is too coarse: close to the largest loss
+            found = strategy(
+                curve.ranges,
+                rest,
+                order=self.order,
+                log_chernoff=curve.log_chernoff(self.order),
+                variance=self.variance,
+                tolerance=self.tolerance,
+                steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
+                reach=self.reach(max(sum(group.copies for group in self.groups), 1)),
+                deadline=query.deadline,
+                adaptive=adaptive,
+            )
+            best = max(best, found.answer(query, low, value))
+            if value - best <= 4 * self.tolerance * value:
+                break
+        return best
 
     def _below_without_ranges(self, rest: Charge, value: float) -> float:
         query = self.query

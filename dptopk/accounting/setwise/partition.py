@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from dptopk.accounting.setwise.steps import rounding_noise
 
@@ -32,6 +32,9 @@ MOST_STATES = 40_000
 # -------------------------------------------------------------------------------------------------------------------
 
 
+Ranges = tuple[tuple[float, int], ...]
+
+
 @dataclass(frozen=True)
 class Group:
     """Ranges (ε, count) that share one recursion.
@@ -39,7 +42,7 @@ class Group:
     A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to the largest ε.
     """
 
-    ranges: tuple[tuple[float, int], ...]
+    ranges: Ranges
     copies: int = 1
     steps: int = FEWEST_STEPS
 
@@ -126,8 +129,7 @@ def _merged(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
             one, other = groups[i], groups[i + 1]
             if one.copies > 1 or other.copies > 1:
                 continue
-            joined = Group(one.ranges + other.ranges, steps=16)
-            cost = joined.seconds - replace(one, steps=16).seconds - replace(other, steps=16).seconds
+            joined, cost = _joined(one.ranges, other.ranges)
             if joined.states > MOST_STATES or cost > seconds:
                 continue
             if one.largest**2 / max(cost, 1e-4) > gain:
@@ -138,6 +140,13 @@ def _merged(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
         groups[i : i + 2] = [joined]
         seconds -= max(cost, 0.0)
     return groups
+
+
+@lru_cache(maxsize=1024)
+def _joined(one: Ranges, other: Ranges) -> tuple[Group, float]:
+    """Two groups as one, and about how many seconds more that takes."""
+    parts = [Group(ranges, steps=16) for ranges in (one + other, one, other)]
+    return parts[0], parts[0].seconds - parts[1].seconds - parts[2].seconds
 
 
 def _fine_enough(groups: list[Group], allowed: float) -> list[Group]:

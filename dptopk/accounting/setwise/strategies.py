@@ -94,12 +94,15 @@ class Strategy:
     """The value of one strategy: costs that are played first as atoms, then the last ranges by a recursion."""
 
     atoms: Atoms
-    last: Layer
-    last_above: Layer
+    last: tuple[Layer, Layer] | None  # its value from below and from above; None if there are none
 
     def value(self, x: Floats) -> Floats:
         """Lower bound on δ_opt at every x of a one-dimensional array."""
-        values = self.last.below(np.subtract.outer(x, self.atoms.losses), self.last_above)
+        left = np.subtract.outer(x, self.atoms.losses)
+        if self.last is None:
+            values = -np.expm1(np.minimum(left + 4 * ROUNDOFF * np.abs(left), 0.0)) * (1 - 64 * ROUNDOFF)
+        else:
+            values = self.last[0].below(left, self.last[1])
         total = values @ self.atoms.masses * (1 - ROUNDOFF * (len(self.atoms.masses) + 8))
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
 
@@ -121,6 +124,7 @@ def strategy(
     steps: Mapping[float, int],
     reach: float,
     deadline: float,
+    adaptive: bool = True,
 ) -> Strategy:
     """A strategy whose ε should be within about ``tolerance``, relative, of the best one's.
 
@@ -134,13 +138,12 @@ def strategy(
         steps: grid steps to an ε of ladders that have been climbed from above already.
         reach: of the windows of the recursion, in standard deviations.
         deadline: a reading of time.monotonic().
+        adaptive: whether the last ranges are played by the recursion; else all of them with a fixed t.
     """
-    last = last_ranges(ranges)
+    last = last_ranges(ranges) if adaptive else {}
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
     parts: list[Source] = sources(rest)
     parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
-    fine = steps_from_below(last, variance, tolerance)
-    fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
     sigma = math.sqrt(variance)
     below = sum(part.roundings()[1] if not isinstance(part, FixedRanges) else 1 for part in parts)
     step = max(LATTICE_SHARE * tolerance * 4 * sigma / max(below, 1), 30 * sigma / MOST_ATOMS)
@@ -148,7 +151,11 @@ def strategy(
     merge = sigma * math.sqrt(LATTICE_SHARE * tolerance)
     grid = Grid(min(step, sigma / 4), order, -1, width)
     atoms = Atoms.of(parts, grid, log_chernoff(last), merge=merge)
-    return Strategy(atoms, *_endgame(last, fine, reach, deadline))
+    if not last:
+        return Strategy(atoms, None)
+    fine = steps_from_below(last, variance, tolerance)
+    fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
+    return Strategy(atoms, _endgame(last, fine, reach, deadline))
 
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from dptopk.accounting.curves import Floats
 
-__all__ = ["two_outcomes_delta"]
+__all__ = ["two_outcomes_delta", "two_outcomes_law"]
 
 NEAR, FAR = 4e-4, 1e-2  # ratio, less one, of neighbouring orders near the one that decides, and elsewhere
 ROUNDING = 1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas
@@ -43,6 +43,12 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
             break
         best = max(best, _largest_mass(rho, xi, float(loss[at]), float(log_p[at])) + float(worth[at]))
     return math.exp(best) * (1 - 1e-12)
+
+
+def two_outcomes_law(rho: float, xi: float, loss: float) -> tuple[float, float]:
+    """(l, p) of a law that is (ξ, ρ)-zCDP in both directions, p close to the largest possible."""
+    log_p = -max(max(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3)
+    return loss, math.exp(_largest_mass(rho, xi, loss, log_p))
 
 
 def _largest_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
