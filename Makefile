@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: run test lint types check figures bench audits bench-all whole-answers docs package-check clean
+.PHONY: run coverage test lint types check figures bench audits bench-all whole-answers docs package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -51,6 +51,10 @@ whole-answers: $(VENV)/.test-ready
 # Everything that is measured; takes long.
 bench-all: bench
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+# Coverage of error bars: writes the table of docs/intervals.md.
+coverage: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/coverage.py
 
 docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict
