@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dptopk import _validate as validate, mechanisms
-from dptopk._choices import Counts
+from dptopk._display import html_table
 from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
@@ -25,6 +25,7 @@ from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
 from dptopk.planning import Plan, plan_topk
 from dptopk.release import Release
+from dptopk.remaining import Remaining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,6 +106,7 @@ class Session:
         else:
             self._book = _Memory(budget)
         self._answered: list[dict[str, Any]] = []
+        self._asked: dict[str, Charge] = {}
 
     @property
     def histogram(self) -> Histogram:
@@ -155,6 +157,7 @@ class Session:
             raise ReleaseWithheld(charge, release.charge)
         release = self._book.settle(receipt, release)
         self._answered.append({"mechanism": what, "charge": release.charge, "rows": len(release)})
+        self._asked[what] = charge
         return release
 
     def _checked(self, mechanism: Mechanism | Plan, options: dict[str, Any]) -> Charge:
@@ -189,27 +192,22 @@ class Session:
         parts = [what, str(charge), plan, named, about, source]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def top_k(
-        self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
-    ) -> Release:
+    def top_k(self, k: int, *, budget: Budget, reuse: bool = False, **options: Any) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
         Args:
             k: how many labels.
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
-            counts: "gaussian", "laplace" or None, as for plan_topk.
             reuse: as for ``run``.
-            options: further arguments of plan_topk: d_bar, method, selection_share.
+            options: further arguments of plan_topk, with its defaults: counts, d_bar, method, ...
         """
         histogram = self._histogram
-        plan = plan_topk(
-            k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
-        )
+        plan = plan_topk(k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, **options)
         return self.run(plan, reuse=reuse)
 
-    def remaining(self) -> Charge | str:
-        """What remains of the budget: a Charge of registered costs, or a filter's remaining budget."""
-        return self._book.remaining()
+    def remaining(self) -> Remaining:
+        """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""
+        return Remaining.of(self._book.account(), self._asked)
 
     def report(self) -> pd.DataFrame:
         """The answers of this session, a row each: mechanism, charge (what was used), rows released."""
@@ -217,6 +215,11 @@ class Session:
 
         table = pd.DataFrame(self._answered, columns=["mechanism", "charge", "rows"])
         return table.assign(charge=table["charge"].map(str))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was asked, and what is left."""
+        rows = self.report()
+        return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
 
 
 class _Memory:
@@ -246,8 +249,9 @@ class _Memory:
                 self._account.refund(unused)
         return release
 
-    def remaining(self) -> Charge | str:
-        return self._account.remaining()
+    def account(self) -> Account:
+        """What is spent from."""
+        return self._account
 
 
 class _Durable:
@@ -297,8 +301,9 @@ class _Durable:
             return replace(release, note=f"{release.note}; {lost}" if release.note else lost)
         return release
 
-    def remaining(self) -> Charge | str:
-        return self._ledger.remaining(self._dataset)
+    def account(self) -> Account:
+        """The data set's account as it is now: a copy that spends nothing."""
+        return self._ledger.state(self._dataset).account
 
 
 def _rebuilt(plain: Any) -> Any:

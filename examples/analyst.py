@@ -52,7 +52,7 @@ def questions(session: Session) -> list[dict[str, object]]:
 
 
 def entry(question: str, k: int, release: object, session: Session) -> dict[str, object]:
-    left = session.remaining()
+    left = session.remaining().left
     return {
         "question": question,
         "k": k,

@@ -29,7 +29,7 @@ FLOORS = (
     ("release",),
     ("accounting",),
     ("mechanisms", "datasets"),
-    ("planning",),
+    ("planning", "remaining"),
     ("session",),
     ("experiments", "service", "audit"),
     ("cli",),

@@ -46,7 +46,7 @@ def test_discover_then_count(session):
     found = session.run(DISCOVER)
     counted = session.run(COUNT, ranking=found)
     assert counted.labels == found.labels
-    left = session.remaining()
+    left = session.remaining().left
     assert left.costs[BoundedRange(0.5)] == 30 - found.charge.costs[BoundedRange(0.5)]
     assert left.costs[PureDP(0.5)] == 6 - counted.charge.costs.get(PureDP(0.5), 0)
     assert left.delta == pytest.approx(1e-6 - 1e-7)
@@ -61,7 +61,7 @@ def test_a_spent_budget_refuses_before_drawing(session):
     with pytest.raises(BudgetExceeded):
         for _ in range(30):
             session.run(DISCOVER)
-    assert session.remaining().costs.get(BoundedRange(0.5), 0) < 5
+    assert session.remaining().left.costs.get(BoundedRange(0.5), 0) < 5
 
 
 def test_a_question_that_does_not_fit_costs_nothing(session):
@@ -80,7 +80,7 @@ def test_a_failed_draw_stays_charged(session, monkeypatch):
     monkeypatch.setattr(UnknownGumbel, "release", fail)
     with pytest.raises(RuntimeError, match="random bits"):
         session.run(DISCOVER)
-    assert session.remaining().costs[BoundedRange(0.5)] == 25
+    assert session.remaining().left.costs[BoundedRange(0.5)] == 25
     assert session.report().empty
 
 
@@ -146,7 +146,7 @@ def test_labels_that_are_no_sequence_are_refused_and_cost_nothing(labels):
         session.run(KnownLaplace(epsilon=0.5), labels=labels)
     with pytest.raises(InvalidParameter, match="labels"):
         session.run(COUNT, ranking=labels)
-    assert session.remaining() == REGISTERED
+    assert session.remaining().left == REGISTERED
 
 
 def test_labels_are_read_once():
@@ -154,7 +154,7 @@ def test_labels_are_read_once():
     session = Session(histogram, budget=Accountant(REGISTERED, delta=1e-5))
     assert len(session.run(KnownLaplace(epsilon=0.5), labels=Growing("abc"))) == 3
     assert len(session.run(COUNT, ranking=(label for label in "ab"))) == 2
-    assert session.remaining().costs[PureDP(0.5)] == 1
+    assert session.remaining().left.costs[PureDP(0.5)] == 1
 
 
 def test_an_answer_that_costs_more_than_was_charged_is_withheld(session, monkeypatch):
@@ -167,7 +167,7 @@ def test_an_answer_that_costs_more_than_was_charged_is_withheld(session, monkeyp
     monkeypatch.setattr(KnownLaplace, "release", twice)
     with pytest.raises(ReleaseWithheld, match="withheld"):
         session.run(KnownLaplace(epsilon=0.5), labels=["the"])
-    assert session.remaining().costs[PureDP(0.5)] == 5
+    assert session.remaining().left.costs[PureDP(0.5)] == 5
     assert session.report().empty
     plan = plan_topk(5, Budget(1, 1e-6), counts="laplace", method="peel", sensitivity=SENSITIVITY)
     with pytest.raises(ReleaseWithheld):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +78,20 @@ class Source:
     def kind(self) -> Domain:
         """Whether the labels are "public" or "private"."""
         return "public" if self.known_domain or self.domain is not None else "private"
+
+    @property
+    def token(self) -> str:
+        """Names the data without telling anything of it: which file, when it was written, and how it is read.
+
+        A file that was written anew is another source, so that no stored answer is given for it.
+        """
+        with suppress(OSError):
+            written = self.path.stat().st_mtime_ns
+            columns = [self.label, self.count, self.separator, self.encoding, self.user, self.item]
+            listed = None if self.domain is None else read_labels(self.domain)
+            parts = [str(self.path.resolve()), written, columns, self.conditions, self.known_domain, listed]
+            return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return str(self.path.resolve())
 
     def read(self, plan: Plan) -> Histogram:
         """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""

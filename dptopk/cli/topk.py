@@ -164,7 +164,7 @@ def topk(
             rng=rng,
         )
         release = session.run(plan, reuse=reuse)
-        left = str(session.remaining()).splitlines()
+        left = session.remaining().lines()
     _written(plan, release, output_format, out, plot, left, ledger)
 
 

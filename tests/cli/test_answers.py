@@ -127,6 +127,9 @@ def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
     again = run("topk", counts, *BASE, *who, "--reuse")
     assert again.exit_code == 0, again.output
     assert "=1+1" in again.stdout
+    assert "no further charge" in again.stdout
+    counts.write_text("label,count\nother,900\n", encoding="utf-8")  # another file: not its answer
+    assert "other" in run("topk", counts, *BASE, *who, "--reuse").stdout
 
 
 # files -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""What is left, in numbers: for registered costs, for a filter, in words, JSON and HTML."""
+
+import json
+
+import numpy as np
+
+from dptopk import Accountant, Budget, Charge, Histogram, KnownLaplace, PureDP, Sensitivity, Session
+
+HISTOGRAM = Histogram(None, [5, 3], sensitivity=Sensitivity(l0=1))
+
+
+def asked(budget, times=1):
+    session = Session(HISTOGRAM, budget=budget)
+    for _ in range(times):
+        session.run(KnownLaplace(epsilon=0.5))
+    return session
+
+
+def test_registered_costs_are_counted():
+    registered = Charge({PureDP(0.5): 4})
+    left = asked(Accountant(registered, delta=1e-6)).remaining()
+    assert left.left == Charge({PureDP(0.5): 3})
+    assert left.fits == {"KnownLaplace(epsilon=0.5)": 3}
+    assert left.share_used == 0.25
+    assert 0.5 <= left.epsilon_spent < left.epsilon_total <= 2.0
+    assert left.epsilon_left == left.epsilon_total - left.epsilon_spent
+
+
+def test_a_filter_fits_as_many_as_it_says():
+    session = asked(Budget(2.0, 0.0))
+    more = session.remaining().fits["KnownLaplace(epsilon=0.5)"]
+    assert more == 3
+    for _ in range(more):
+        session.run(KnownLaplace(epsilon=0.5))
+    left = session.remaining()
+    assert left.fits["KnownLaplace(epsilon=0.5)"] == 0
+    assert left.share_used == 1.0
+    assert left.epsilon_left == 0.0
+
+
+def test_words_json_and_html_say_the_same():
+    left = asked(Accountant(Charge({PureDP(0.5): 4}), delta=1e-6)).remaining()
+    plain = json.loads(json.dumps(left.to_dict()))
+    assert plain["fits"] == {"KnownLaplace(epsilon=0.5)": 3}
+    assert plain["epsilon_left"] == left.epsilon_left
+    for text in (str(left), left._repr_html_()):
+        assert "25.0%" in text
+        assert f"{left.epsilon_total:.4g}" in text
+    assert "3 more of KnownLaplace(epsilon=0.5)" in str(left)
+
+
+def test_sessions_are_shown_with_what_is_left():
+    shown = asked(Budget(2.0, 0.0))._repr_html_()
+    assert "KnownLaplace" in shown
+    assert "25.0% of the budget" in shown
+    assert np.isfinite(asked(Budget(2.0, 0.0), times=0).remaining().epsilon_left)
