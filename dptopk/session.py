@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dptopk import _validate as validate, mechanisms
+from dptopk._choices import Counts
 from dptopk._display import html_table
 from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
@@ -192,17 +193,22 @@ class Session:
         parts = [what, str(charge), plan, named, about, source]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def top_k(self, k: int, *, budget: Budget, reuse: bool = False, **options: Any) -> Release:
+    def top_k(
+        self, k: int, *, budget: Budget, counts: Counts | None = "gaussian", reuse: bool = False, **options: Any
+    ) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
         Args:
             k: how many labels.
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
+            counts: as for plan_topk, and with the same default.
             reuse: as for ``run``.
-            options: further arguments of plan_topk, with its defaults: counts, d_bar, method, ...
+            options: further arguments of plan_topk: d_bar, method, selection_share.
         """
         histogram = self._histogram
-        plan = plan_topk(k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, **options)
+        plan = plan_topk(
+            k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
+        )
         return self.run(plan, reuse=reuse)
 
     def remaining(self) -> Remaining:
