@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,12 +35,22 @@ from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
 from dptopk.costs.rounding import round_up
-from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
+from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["INTERACTIONS", "Bound", "NotApplicable", "bound", "compose", "names", "split_failure", "table"]
+__all__ = [
+    "INTERACTIONS",
+    "Bound",
+    "Certificate",
+    "NotApplicable",
+    "bound",
+    "compose",
+    "names",
+    "split_failure",
+    "table",
+]
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
 _MODULES = (
@@ -54,6 +65,27 @@ BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """A claim and what is needed to check it.
+
+    Attributes:
+        charge: the costs, as text.
+        epsilon: the claim is (epsilon, delta)-DP, set-wise.
+        delta: as asked.
+        text: the file, for checker/check_certificate.py: JSON, node values as compressed binary64 in base64.
+    """
+
+    charge: str
+    epsilon: float
+    delta: float
+    text: str
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.write_text(self.text, encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """The answer of a composition bound.
 
@@ -64,6 +96,7 @@ class Bound:
         name, source: the bound used and where it is proven.
         valid_in: the interaction models in which the guarantee holds.
         note: what the reader should know, e.g. that time ran out.
+        certificate: where it was asked for, a proof of an ε of its own that an auditor can check without this package.
     """
 
     epsilon: float
@@ -73,6 +106,7 @@ class Bound:
     source: str
     valid_in: tuple[Interaction, ...]
     note: str = ""
+    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +218,7 @@ def compose(
     bound: str = "best",
     rtol: float = 1e-3,
     max_seconds: float = 10.0,
+    certificate: bool = False,
 ) -> Bound:
     """The privacy guarantee of everything in a charge together: an upper bound, rounded outward.
 
@@ -196,6 +231,7 @@ def compose(
         bound: a name of the registry, or "best" for the smallest valid answer.
         rtol: relative width of the certified bracket at which refinement may stop.
         max_seconds: time after which refinement stops; the answer stays an upper bound and the note says so.
+        certificate: also make a certificate of ε at ``delta`` (docs/certificates.md); it takes a second or two more.
 
     Returns:
         Bound: its ``epsilon`` (or ``delta``) is an upper bound; inf (or 1) with a note when there is none.
@@ -203,11 +239,26 @@ def compose(
     Raises:
         InvalidParameter: on arguments outside their ranges or an unknown bound.
         IncompatibleCosts: when the named bound does not take the costs or is not valid for the interaction.
+        NotCertified: when the certificate asked for cannot be made: of δ, for a filter, for some kinds of costs.
 
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
     2.07906
     """
-    plan = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
+    question = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
+    found = _answer(question, bound)
+    return replace(found, certificate=_certificate(question)) if certificate else found
+
+
+def _certificate(question: _Question) -> Certificate:
+    """A certificate of the question's charge; its maker is loaded by name, as the bounds are."""
+    if question.delta is None or question.interaction == "filter":
+        raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
+    made: Certificate = import_module("dptopk.accounting.certificates").certify(question.charge, delta=question.delta)
+    return made
+
+
+def _answer(plan: _Question, bound: str) -> Bound:
+    """The answer of one bound, or the smallest of all that are valid."""
     if bound != "best":
         spec = _registry().get(bound)
         if spec is None:
@@ -229,7 +280,7 @@ def compose(
         if best is None or plan.value(found) < plan.value(best):
             best = found
         best = _with_lower(best, lower, plan.value(best))
-        if lower is not None and plan.value(best) - lower <= rtol * plan.value(best):
+        if lower is not None and plan.value(best) - lower <= plan.query.rtol * plan.value(best):
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
         return plan.nothing("no registered bound takes these costs in this interaction")

@@ -12,6 +12,7 @@ from dptopk import _validate as validate
 from dptopk._choices import Interaction, Method
 from dptopk.cli import datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
+from dptopk.cli.certify import certify
 from dptopk.cli.options import (
     Cap,
     CountsOption,
@@ -42,6 +43,7 @@ app.add_typer(ledger_commands.app, name="ledger")
 app.add_typer(datasets_commands.app, name="datasets")
 app.command()(reproduce)
 app.command()(audit)
+app.command()(certify)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,36 @@
+"""``dptopk certify``: a file from which an auditor can check an ε without this package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+__all__ = ["certify"]
+
+
+def certify(
+    charge: Annotated[str, typer.Argument(help='Costs, such as "1000*BR(0.1)" or "200*BR(0.1) + ZCDP(0.07)".')],
+    delta: Annotated[float, typer.Option("--delta", help="The δ at which ε is certified.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the certificate.")],
+) -> None:
+    """Certify the ε of a charge, spent in any order; checker/check_certificate.py checks the file."""
+    from dptopk.accounting.bounds import compose
+    from dptopk.costs import Charge
+
+    found = compose(Charge.parse(charge), delta=delta, certificate=True)
+    made = found.certificate
+    if made is None:  # compose raises where there is none
+        raise InvalidParameter("charge: no certificate")
+    try:
+        made.write(out)
+    except OSError as error:
+        raise InvalidParameter(f"out: cannot write {str(out)!r}: {error.strerror}") from None
+    typer.echo(
+        f"{made.charge} is ({made.epsilon:.7g}, {made.delta:g})-DP, in any order: {out}, {len(made.text)} bytes."
+    )
+    typer.echo(f"The best bound without a certificate is ε = {found.epsilon:.7g}, by {found.name}.")
+    typer.echo(f"Check it with: python check_certificate.py {out}")

@@ -1,0 +1,103 @@
+"""Certificates hold under an independent checker, and a changed one does not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptopk import CDP, BoundedRange, Charge, NotCertified, compose
+from dptopk.accounting import certificates
+
+CHECKER = Path(__file__).parents[1] / "checker" / "check_certificate.py"
+KINDS = "12*BR(0.4) + 3*DP(0.2) + 2*DGauss(6, 2) + GDP(0.3) + ZCDP(0.01) + 2*ADP(0.1, 1e-8) + delta(1e-8)"
+
+
+def check(text, tmp_path):
+    path = tmp_path / "certificate.json"
+    path.write_text(text, encoding="utf-8")
+    command = [sys.executable, str(CHECKER), str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return certificates.certify(Charge.parse(KINDS), delta=1e-6)
+
+
+def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path):
+    best = compose(Charge.parse(KINDS), delta=1e-6)
+    assert best.lower <= mixed.epsilon <= best.epsilon * 1.01
+    result = check(mixed.text, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("valid")
+
+
+@pytest.mark.parametrize("charge", ["25*DP(0.1)", "30*BR(0.1)", "ZCDP(0.125)"])
+def test_one_kind_alone(charge, tmp_path):
+    """KOV's number, a group of selections, one zCDP cost: as compose has them, to a third of a percent."""
+    best = compose(Charge.parse(charge), delta=1e-6, certificate=True)
+    assert best.epsilon * (1 - 1e-3) <= best.certificate.epsilon <= best.epsilon * 1.0034
+    assert check(best.certificate.text, tmp_path).returncode == 0
+
+
+def change(text, edit):
+    content = json.loads(text)
+    edit(content)
+    return json.dumps(content)
+
+
+def lower_a_node(content):
+    """One node value of one step a millionth too low, in the middle of the window."""
+    (group,) = (factor for factor in content["factors"] if factor["kind"] == "BR")
+    values = np.frombuffer(zlib.decompress(base64.b64decode(group["values"]))).reshape(group["size"] + 1, -1).copy()
+    values[5, values.shape[1] // 2] *= 1 - 1e-6
+    group["values"] = base64.b64encode(zlib.compress(values.tobytes())).decode()
+
+
+def more_copies(content):
+    for factor in content["factors"]:
+        factor["count"] += factor["kind"] in {"BR", "DP"}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lower_a_node,
+        more_copies,
+        lambda content: content.update(epsilon=content["epsilon"] * (1 - 1e-4)),
+        lambda content: content.update(delta=content["delta"] * (1 - 1e-3)),
+        lambda content: content.update(failures=[[1e-7, 20]]),
+    ],
+    ids=["node", "count", "epsilon", "delta", "failures"],
+)
+def test_a_changed_certificate_is_refused(mixed, edit, tmp_path):
+    assert check(change(mixed.text, edit), tmp_path).returncode != 0
+
+
+def test_the_checker_is_short_and_knows_nothing_of_the_package():
+    source = CHECKER.read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 150
+    assert "import dptopk" not in source
+    assert "from dptopk" not in source
+
+
+@pytest.mark.parametrize(
+    ("charge", "arguments"),
+    [
+        (Charge({CDP(0.1, 0.3): 1}), {"delta": 1e-6}),
+        (Charge({BoundedRange(0.1): 5}), {"delta": 1e-12}),
+        (Charge({BoundedRange(0.1): 5}), {"epsilon": 1.0}),
+        (Charge({BoundedRange(0.1): 5}, delta=1e-6), {"delta": 1e-6}),
+        (Charge({BoundedRange(0.1): 5}), {"delta": 1e-6, "interaction": "filter"}),
+    ],
+)
+def test_what_cannot_be_certified_is_said(charge, arguments):
+    with pytest.raises(NotCertified):
+        compose(charge, certificate=True, **arguments)
