@@ -10,7 +10,7 @@ import typer
 
 from dptopk import _validate as validate
 from dptopk._choices import Interaction, Method
-from dptopk.cli import datasets as datasets_commands, ledger as ledger_commands
+from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
 from dptopk.cli.certify import certify
 from dptopk.cli.options import (
@@ -27,6 +27,7 @@ from dptopk.cli.options import (
     PerUser,
 )
 from dptopk.cli.reproduce import reproduce
+from dptopk.cli.serve import serve
 from dptopk.cli.shell import Command, Group, log_to_stderr
 from dptopk.cli.topk import topk
 
@@ -44,6 +45,8 @@ app.add_typer(datasets_commands.app, name="datasets")
 app.command()(reproduce)
 app.command()(audit)
 app.command()(certify)
+app.command()(serve)
+ledger_commands.app.add_typer(analyst_commands.app, name="analyst")
 
 
 def _version(wanted: bool) -> None:
@@ -145,7 +148,7 @@ def compose_command(
     write_bounds(parsed, rows, output_format, **query)
 
 
-for group in (app, ledger_commands.app, datasets_commands.app):
+for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app):
     for command in group.registered_commands:
         command.cls = Command
 

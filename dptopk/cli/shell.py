@@ -44,6 +44,8 @@ EXTRAS = {
     "matplotlib": "plots",
     "fastapi": "serve",
     "uvicorn": "serve",
+    "starlette": "serve",
+    "pydantic": "serve",
 }
 
 

@@ -15,7 +15,7 @@ from dptopk.accounting.ledger.state import LAYOUT, LedgerState
 from dptopk.accounting.ledger.store import PAGE, Store, Transaction
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 
-__all__ = ["Journal", "answer_pointer", "release_pointer", "seen_pointer"]
+__all__ = ["Journal", "answer_pointer", "once_pointer", "release_pointer", "seen_pointer"]
 
 CHECKPOINT_EVERY = 250  # entries; so many at most are folded when a ledger is opened
 
@@ -33,6 +33,11 @@ def answer_pointer(dataset: str, query: str) -> str:
 def seen_pointer(dataset: str, analyst: str, answer: int) -> str:
     """The name that leads to the entry by which an analyst was shown another's answer."""
     return "seen " + digest(None, json.dumps([dataset, analyst, answer]))
+
+
+def once_pointer(dataset: str, analyst: str, key: str) -> str:
+    """The name that leads to the charge that an analyst made under a key."""
+    return "once " + digest(None, json.dumps([dataset, analyst, key]))
 
 
 class Journal:

@@ -23,7 +23,7 @@ from dptopk.accounting.account import Account, Summary
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
 from dptopk.accounting.ledger.heads import Head
-from dptopk.accounting.ledger.journal import Journal, answer_pointer, release_pointer, seen_pointer
+from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_pointer, release_pointer, seen_pointer
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.state import DatasetState, LedgerState
 from dptopk.accounting.ledger.store import Store, Transaction
@@ -211,6 +211,7 @@ class Ledger:
         version: str | None = None,
         unit: str | None = None,
         seeded: bool = False,
+        once: str = "",
     ) -> Receipt:
         """Check the budgets and write a charge durably; when this returns, noise may be drawn.
 
@@ -224,6 +225,8 @@ class Ledger:
             version: when given it must be the dataset's.
             unit: when given it must be the dataset's.
             seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a test one.
+            once: a key of the analyst's for this charge: where it was charged before, that charge's receipt comes
+                back and nothing is written, so that a caller who lost the answer can ask again; see ``asked``.
 
         Raises:
             BudgetExceeded: nothing was written.
@@ -235,14 +238,22 @@ class Ledger:
         analyst, described = analyst_name(analyst), normal(mechanism=mechanism)
         if not isinstance(query, str):
             raise InvalidParameter(f"query must be text, got {type(query).__name__}")
+        if not isinstance(once, str):
+            raise InvalidParameter(f"once must be text, got {type(once).__name__}")
         if seeded and not self.test:
             raise LedgerError("a release with a fixed seed may be written only to a ledger marked as a test one")
         body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
+            before = self._charged_once(log, dataset, analyst, once)
+            if before is not None:
+                return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
             _check_fit(state, charge, sensitivity, version, unit)
             body["records"] = _records(state, state.accounts(analyst), charge)
+            body |= {"once": once} if once else {}
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
+            if once:
+                log.point(once_pointer(dataset, analyst, once), entry.seq)
         return Receipt(entry.seq, dataset, analyst, charge)
 
     def settle(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
@@ -374,6 +385,45 @@ class Ledger:
         if charged.seq < state.versioned or not (self._journal.genuine(charged) and self._journal.genuine(release)):
             return None
         return charged, release
+
+    def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
+        """The charge that an analyst made under a key, and what became of it; None when there is none."""
+        analyst = analyst_name(analyst)
+        with self._store.lock:
+            self._journal.refresh()
+            renewed = self._now.dataset(dataset).renewed
+            with self._store.transaction() as log:
+                charged = self._charged_once(log, dataset, analyst, once)
+                if charged is None:
+                    return None
+                seq = log.pointed(release_pointer(charged.seq))
+                release = None if seq is None else log.entry(seq)
+        charge, answer = Charge.parse(charged.body["charge"]), None
+        if release is not None:
+            charge = Charge.parse(release.body["used"]) if release.body["returned"] else charge
+            answer = None if release.body["answer"] is None else release.seq
+        return Spend(
+            charged.seq, charged.at, charged.analyst, charge, charged.body["mechanism"], charged.body["query"],
+            released=release is not None, answer=answer, current=charged.seq > renewed,
+        )  # fmt: skip
+
+    def answer(self, spend: Spend) -> dict[str, Any] | None:
+        """The answer that was stored with a charge, if one was; nobody is charged."""
+        with self._store.lock, self._store.transaction() as log:
+            release = None if spend.answer is None else log.entry(spend.answer)
+        if release is None or release.kind != "release" or release.body["charge"] != spend.seq:
+            return None
+        if not self._journal.genuine(release):
+            raise LedgerError(f"entry {release.seq} has a wrong hash: it was changed, or the key is another")
+        return dict(release.body["answer"])
+
+    def _charged_once(self, log: Transaction, dataset: str, analyst: str, once: str) -> Entry | None:
+        """The charge under a key, as the chain holds it."""
+        seq = log.pointed(once_pointer(dataset, analyst, once)) if once and log.has_tables() else None
+        entry = None if seq is None else log.entry(seq)
+        if entry is None or entry.kind != "charge" or (entry.dataset, entry.analyst) != (dataset, analyst):
+            return None
+        return entry if entry.body.get("once") == once and self._journal.genuine(entry) else None
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """All entries after a number, in order; no lock is held between them."""

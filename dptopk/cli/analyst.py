@@ -1,0 +1,67 @@
+"""``dptopk ledger analyst``: tokens of the people who may ask over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.service.access import Access
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Tokens of the people who may ask over HTTP.")
+
+Catalog = Annotated[Path, typer.Argument(help="The catalog of the service.")]
+Name = Annotated[str, typer.Argument(help="Name of the analyst, as in the ledger.")]
+
+
+def _access(catalog: Path) -> Access:
+    from dptopk.service.access import Access
+    from dptopk.service.catalog import Catalog as Served
+    from dptopk.service.tables import Tables
+
+    return Access(Tables(Served.load(catalog).access))
+
+
+@app.command()
+def add(
+    catalog: Catalog,
+    analyst: Name,
+    role: Annotated[Literal["analyst", "admin"], typer.Option("--role", help="What the analyst may do.")] = "analyst",
+) -> None:
+    """Create a token and print it, this once; the database holds its scrypt hash."""
+    typer.echo(_access(catalog).create(analyst, role))
+
+
+@app.command()
+def rotate(catalog: Catalog, analyst: Name) -> None:
+    """Print a new token; the analyst's other tokens end."""
+    typer.echo(_access(catalog).rotate(analyst))
+
+
+@app.command()
+def revoke(catalog: Catalog, analyst: Name) -> None:
+    """End all tokens of an analyst, at once and in every worker."""
+    ended = _access(catalog).revoke(analyst)
+    if not ended:
+        raise InvalidParameter(f"analyst: {analyst!r} has no token")
+    typer.echo(f"{ended} token(s) of {analyst!r} ended.")
+
+
+@app.command("list")
+def list_tokens(catalog: Catalog) -> None:
+    """All tokens by their ids: whose, since when, until when."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("token", "analyst", "role", "made (UTC)", "ended (UTC)", box=None)
+    for row in _access(catalog).people():
+        cells: list[Any] = [Text(str(row[name] or "")[:19]) for name in ("id", "analyst", "role", "made", "ended")]
+        table.add_row(*cells)
+    Console(highlight=False).print(table)

@@ -1,0 +1,74 @@
+"""``dptopk serve``: the HTTP service and its page."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.service.catalog import Catalog
+
+__all__ = ["serve"]
+
+
+def serve(
+    catalog: Annotated[
+        Path | None, typer.Argument(help="TOML file: data sets, budgets, limits (docs/service.md).")
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Serve Macbeth and made-up events, and print two tokens.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen at; TLS is a reverse proxy's work.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes.")] = 1,
+) -> None:
+    """Let analysts ask over HTTP, see what it costs, and share a budget."""
+    import uvicorn
+
+    from dptopk.service.catalog import Catalog
+
+    if demo == (catalog is not None):
+        raise InvalidParameter("give a catalog, or --demo")
+    with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
+        if demo:
+            from dptopk.service.demo import demo_catalog, tokens
+
+            served = demo_catalog(Path(folder))
+            catalog = Path(folder) / "catalog.toml"
+            _greet(host, port, tokens(served))
+        else:
+            served = Catalog.load(str(catalog))
+        options: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "log_level": "warning",
+            "access_log": False,
+            "server_header": False,
+        }
+        if workers > 1:
+            os.environ["DPTOPK_CATALOG"] = str(Path(str(catalog)).absolute())
+            uvicorn.run("dptopk.service.app:from_environment", factory=True, workers=workers, **options)
+        else:
+            _run(served, options)
+
+
+def _run(catalog: Catalog, options: dict[str, Any]) -> None:
+    import uvicorn
+
+    from dptopk.service.app import create_app
+
+    uvicorn.run(create_app(catalog), **options)
+
+
+def _greet(host: str, port: int, tokens: dict[str, str]) -> None:
+    typer.echo(f"Serving at http://{host}:{port}/  (stop with Ctrl-C; nothing is kept)")
+    for analyst, token in tokens.items():
+        typer.echo(f"token of {analyst}: {token}")

@@ -1,0 +1,13 @@
+"""The HTTP service: analysts ask, see what it costs, and share a budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptopk._lazy import attach
+
+if TYPE_CHECKING:
+    from dptopk.service.catalog import Catalog as Catalog, DatasetSpec as DatasetSpec
+    from dptopk.service.division import Division as Division, divide as divide
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -1,0 +1,137 @@
+"""Who asks: tokens, stored as scrypt hashes; roles; and a log of what was done.
+
+A token is ``dptopk_ID_SECRET``: the id finds the row, the secret is 256 random bits. What is stored is
+scrypt(secret, salt): whoever reads the table cannot ask. Once a token was verified, later requests compare a keyed hash
+that lives in this process alone, but read the row each time: a revoked token ends at once, everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+import sqlalchemy as sa
+
+from dptopk import _validate as validate
+from dptopk.accounting.ledger.names import analyst_name
+from dptopk.errors import InvalidParameter
+from dptopk.service.tables import Tables
+
+__all__ = ["Access", "Person", "Role"]
+
+Role = Literal["analyst", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+_TOKEN = re.compile(r"dptopk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who a request comes from."""
+
+    analyst: str
+    role: Role
+    token: str  # its id, which is no secret
+
+
+class Access:
+    """Tokens and the audit log in a database.
+
+    Args:
+        tables: of the service.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._process_key = secrets.token_bytes(32)
+        self._verified: dict[str, tuple[bytes, str]] = {}  # id -> keyed hash of the token, stored hash it had
+        self._slow = threading.Semaphore(2)  # scrypt takes 16 MB and 50 ms: guesses must not take the machine
+
+    def create(self, analyst: str, role: Role = "analyst") -> str:
+        """A new token for an analyst; shown this once, and stored as a hash."""
+        role = validate.member(ROLES, role=role)
+        name, ident, secret = analyst_name(analyst), secrets.token_hex(6), secrets.token_urlsafe(32)
+        salt = secrets.token_hex(16)
+        values = {"id": ident, "analyst": name, "role": role, "salt": salt, "hash": _hashed(secret, salt)}
+        self._tables.change(sa.insert(Tables.tokens).values(made=_now(), **values))
+        return f"dptopk_{ident}_{secret}"
+
+    def rotate(self, analyst: str) -> str:
+        """A new token of the same role; all earlier ones of the analyst end.
+
+        Raises:
+            InvalidParameter: when the analyst has none.
+        """
+        held = [row for row in self.people() if row["analyst"] == analyst_name(analyst) and not row["ended"]]
+        if not held:
+            raise InvalidParameter(f"analyst: {analyst!r} has no token")
+        token = self.create(analyst, held[-1]["role"])
+        self.revoke(analyst, keep=token.split("_")[1])
+        return token
+
+    def revoke(self, analyst: str, *, keep: str = "") -> int:
+        """End all tokens of an analyst; how many there were."""
+        table = Tables.tokens
+        mine = (table.c.analyst == analyst_name(analyst)) & table.c.ended.is_(None) & (table.c.id != keep)
+        return self._tables.change(sa.update(table).where(mine).values(ended=_now()))
+
+    def people(self) -> list[dict[str, Any]]:
+        """All tokens, oldest first: id, analyst, role, made, ended; never a hash."""
+        table = Tables.tokens
+        columns = (table.c.id, table.c.analyst, table.c.role, table.c.made, table.c.ended)
+        return [dict(row._mapping) for row in self._tables.rows(sa.select(*columns).order_by(table.c.made))]  # noqa: SLF001
+
+    def person(self, token: str) -> Person | None:
+        """Whose token this is, or None."""
+        match = _TOKEN.fullmatch(token)
+        if match is None:
+            return None
+        ident, secret = match.groups()
+        table = Tables.tokens
+        rows = self._tables.rows(sa.select(table).where((table.c.id == ident) & table.c.ended.is_(None)))
+        if not rows or not self._right(ident, secret, rows[0].salt, rows[0].hash):
+            return None
+        return Person(rows[0].analyst, rows[0].role, ident)
+
+    def _right(self, ident: str, secret: str, salt: str, stored: str) -> bool:
+        quick = hmac.digest(self._process_key, secret.encode(), "sha256")
+        known = self._verified.get(ident)
+        if known is not None and known[1] == stored and hmac.compare_digest(known[0], quick):
+            return True
+        with self._slow:
+            right = hmac.compare_digest(_hashed(secret, salt), stored)
+        if right:
+            self._verified[ident] = (quick, stored)
+        return right
+
+    # What was done
+
+    def note(self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]) -> None:
+        """Write a line of the audit log: parameters, never data."""
+        values = {"at": _now(), "analyst": analyst, "action": action, "dataset": dataset, "outcome": outcome}
+        self._tables.change(sa.insert(Tables.audit).values(detail=json.dumps(dict(detail)), **values))
+
+    def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Lines of the audit log, newest first."""
+        table = Tables.audit
+        query = sa.select(table).order_by(table.c.number.desc()).limit(limit)
+        query = query if before is None else query.where(table.c.number < before)
+        rows = [dict(row._mapping) for row in self._tables.rows(query)]  # noqa: SLF001 - SQLAlchemy's public name
+        return [row | {"detail": json.loads(row["detail"])} for row in rows]
+
+
+def _hashed(secret: str, salt: str) -> str:
+    return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_SCRYPT).hex()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

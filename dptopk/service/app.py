@@ -1,0 +1,168 @@
+"""The application: routes, who may call them, how they fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from dptopk.errors import (
+    BudgetExceeded,
+    DptopkError,
+    IncompatibleCosts,
+    InvalidParameter,
+    LedgerError,
+    NotCertified,
+)
+from dptopk.service.asking import KeyUsed
+from dptopk.service.catalog import Catalog
+from dptopk.service.data import Unreadable
+from dptopk.service.jobs import Cancelled
+from dptopk.service.routes import router
+from dptopk.service.state import Service, place
+
+__all__ = ["create_app", "from_environment"]
+
+LOG = logging.getLogger("dptopk.service")
+
+# The library's errors as HTTP says them; the first that fits.
+STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
+    (KeyUsed, 409, "key_used"),
+    (Cancelled, 409, "cancelled"),
+    (BudgetExceeded, 409, "budget_exceeded"),
+    (Unreadable, 503, "data_unreadable"),
+    (InvalidParameter, 422, "invalid"),
+    (IncompatibleCosts, 422, "invalid"),
+    (NotCertified, 422, "not_certified"),
+    (LedgerError, 503, "ledger"),
+)
+PAGE = {"": "index.html", "page.js": "page.js", "page.css": "page.css", "api": "api.html", "api.js": "api.js"}
+KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def create_app(catalog: Catalog, **options: Any) -> FastAPI:
+    """The service for a catalog; ``options`` go to Service.
+
+    Raises:
+        LedgerError: when the ledger cannot be opened, does not fit the catalog, or lacks what its head says it held.
+    """
+    service = Service(catalog, **options)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> Any:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="dptopk",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        separate_input_output_schemas=False,
+    )
+    app.state.service = service
+    app.include_router(router)
+    for address, name in PAGE.items():
+        app.add_api_route(f"/{address}", _page(name), methods=["GET"], include_in_schema=False)
+    app.add_exception_handler(DptopkError, _refused)
+    app.add_exception_handler(RequestValidationError, _not_understood)
+    app.add_exception_handler(HTTPException, _not_served)
+    app.add_middleware(_Outermost, service=service)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The application of one of several workers: the catalog's path is in DPTOPK_CATALOG."""
+    import os
+
+    return create_app(Catalog.load(os.environ["DPTOPK_CATALOG"]))
+
+
+def _page(name: str) -> Callable[[], Response]:
+    kind = KINDS[name.rpartition(".")[2]]
+
+    def page() -> Response:
+        text = files("dptopk.service").joinpath("page", name).read_text(encoding="utf-8")
+        return Response(text, media_type=f"{kind}; charset=utf-8")
+
+    return page
+
+
+def problem(status: int, error: str, message: str, **headers: str) -> JSONResponse:
+    """A refusal."""
+    return JSONResponse({"error": error, "message": message}, status_code=status, headers=headers)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    for kind, status, name in STATUS:
+        if isinstance(error, kind):
+            return problem(status, name, str(error))
+    return problem(422, "refused", str(error))
+
+
+async def _not_understood(_: Request, error: Exception) -> Response:
+    """What is wrong with a request, without the values it came with."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what the handler is registered for
+    lines = ["{}: {}".format(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
+    return problem(422, "invalid", "; ".join(lines)[:2000].encode("utf-8", "replace").decode())
+
+
+async def _not_served(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what the handler is registered for
+    return problem(
+        error.status_code, str(error.detail).lower().replace(" ", "_"), str(error.detail), **(error.headers or {})
+    )
+
+
+class _Outermost:
+    """Counts requests, adds headers, and turns what nobody expected into a plain 500: no message, no traceback."""
+
+    def __init__(self, app: Any, service: Service) -> None:
+        self.app, self.service = app, service
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status = 0
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", []),
+                    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
+                ]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sending)
+        except Exception as error:
+            LOG.error("a request failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
+            if status:
+                raise RuntimeError("the answer broke off") from None
+            await problem(500, "internal", "internal error")(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self.service.metrics.request(scope["method"], route, status)

@@ -1,0 +1,135 @@
+"""Asking, exactly once: whatever fails and whoever retries, one key is charged once and has one answer.
+
+1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer stored, it is given
+   again. Is it not (the process was killed, or another one is at it), the answer is drawn with the plan that the charge
+   remembers, and stored; the ledger takes one answer for a charge, so of two that are drawn one is never seen.
+2. Else: plan, read the data, check the data version, charge (one transaction that looks for the key again), draw, store.
+
+Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed at any instant,
+charged >= released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dptopk.accounting.ledger.ledger import Ledger, Receipt, Spend
+from dptopk.accounting.ledger.names import analyst_name
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.release import Release
+from dptopk.service.catalog import DatasetSpec
+from dptopk.service.data import Histograms
+from dptopk.service.jobs import Jobs
+from dptopk.service.questions import Plans, Question, recorded, revived
+
+__all__ = ["Asker", "KeyUsed", "job_of", "shown"]
+
+
+class KeyUsed(DptopkError):
+    """The idempotency key was used for another question."""
+
+
+def job_of(analyst: str, dataset: str, key: str) -> str:
+    """The name of the job of a question: the same for every retry."""
+    return hashlib.sha256(json.dumps([analyst_name(analyst), dataset, key]).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Everything that asking needs."""
+
+    ledger: Ledger
+    histograms: Histograms
+    plans: Plans
+    jobs: Jobs
+
+    def known(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend | None:
+        """The charge under a key, if there is one.
+
+        Raises:
+            KeyUsed: when it was for another question.
+        """
+        spend = self.ledger.asked(spec.name, analyst, key)
+        if spend is not None and spend.mechanism.get("question") != question.plain():
+            raise KeyUsed("this idempotency key was used for another question: take a new one")
+        return spend
+
+    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend:
+        """Charge and answer a question, or find what was done before; the charge whose answer is stored.
+
+        Raises:
+            BudgetExceeded: nothing was charged.
+            Cancelled: the job was called off; nothing was charged.
+            LedgerError: the ledger refuses; a retry with the same key goes on from where this ended.
+        """
+        analyst, job = analyst_name(analyst), job_of(analyst, spec.name, key)
+        spend = self.known(spec, analyst, key, question)
+        if spend is None:
+            spend = self._charge(spec, analyst, key, question, job)
+        if spend.answer is None:
+            self._answer(spec, spend, question)
+        done = self.known(spec, analyst, key, question)
+        if done is None or done.answer is None:
+            raise LedgerError("the answer was not stored; ask again with the same key")
+        return done
+
+    def _charge(self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str) -> Spend:
+        """Read the data, then charge: a question that fails before costs nothing."""
+        plan = self.plans.get(spec, question)
+        while True:
+            state = self.ledger.state(spec.name)
+            histogram = self.histograms.get(
+                spec, state.version, question.where, lambda done, total: self.jobs.progress(job, done, total)
+            )
+            plan.check(histogram)
+            self.jobs.charging(job)
+            made_for: dict[str, Any] = {"version": state.version, "unit": spec.unit, "sensitivity": spec.sensitivity}
+            described = recorded(question, plan) | {"version": state.version}
+            try:
+                self.ledger.charge(spec.name, analyst, plan.charge, once=key, mechanism=described, **made_for)
+            except InvalidParameter:
+                if self.ledger.state(spec.name).version == state.version:
+                    raise
+                continue  # the data changed meanwhile: read the new version
+            found = self.known(spec, analyst, key, question)
+            if found is None:
+                raise LedgerError("the charge cannot be found; ask again with the same key")
+            return found
+
+    def _answer(self, spec: DatasetSpec, spend: Spend, question: Question) -> None:
+        """Draw and store the answer to a charge, with the plan that was charged."""
+        receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
+        plan = revived(spec, self.plans, spend.mechanism, spend.charge)
+        version = self.ledger.state(spec.name).version
+        histogram = self.histograms.get(spec, version, question.where, lambda _done, _total: None)
+        release = plan.release(histogram)
+        answer = release.to_dict() | {"version": version}
+        try:
+            self.ledger.settle(receipt, release.charge, answer=answer)
+        except InvalidParameter:  # another one was faster: its answer counts, and this one is never seen
+            return
+
+
+def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = 0.95) -> dict[str, Any]:
+    """A stored answer as it leaves: the release, its intervals, the question and what it cost."""
+    release = Release.from_dict(answer)
+    intervals: list[dict[str, Any]] | None = None
+    if release.counts is not None and release.measurement is not None:
+        table = release.intervals(confidence=confidence)
+        columns = ("rank", "low", "high", "rank_low", "rank_high")
+        intervals = [{name: int(row[name]) for name in columns} for row in table.to_dict("records")]
+    return {
+        "entry": spend.seq,
+        "at": spend.at,
+        "dataset": dataset,
+        "version": answer.get("version", ""),
+        "question": spend.mechanism.get("question"),
+        "charge": str(spend.charge),
+        "release": {name: value for name, value in answer.items() if name != "version"},
+        "confidence": confidence,
+        "intervals": intervals,
+    }

@@ -1,0 +1,173 @@
+"""The ledger as the service sees it: what each analyst asked and got, and what stays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dptopk.accounting.ledger.ledger import Ledger, Spend
+from dptopk.accounting.ledger.names import canonical
+from dptopk.accounting.ledger.terms import account_of
+from dptopk.costs import Charge
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.service.catalog import Catalog, DatasetSpec
+
+__all__ = ["Books", "opened"]
+
+MOST_POINTS = 1000  # of the line of spending over time
+
+
+def opened(catalog: Catalog) -> Ledger:
+    """The catalog's ledger, with an account for each of its data sets and each limit.
+
+    Raises:
+        LedgerError: when the ledger's data set has another unit or sensitivity than the catalog's.
+    """
+    ledger = Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file)
+    try:
+        for spec in catalog.datasets.values():
+            _agree(ledger, spec)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def _agree(ledger: Ledger, spec: DatasetSpec) -> None:
+    if spec.name not in ledger.datasets():
+        made_for: dict[str, Any] = {"sensitivity": spec.sensitivity, "unit": spec.unit, "version": spec.version}
+        try:
+            ledger.create_dataset(spec.name, **spec.terms.arguments(), **made_for)
+        except InvalidParameter:
+            if spec.name not in ledger.datasets():  # not another worker's
+                raise
+    state = ledger.state(spec.name)
+    if (state.unit, state.sensitivity) != (spec.unit, spec.sensitivity):
+        raise LedgerError(
+            f"dataset {spec.name!r}: the ledger says {state.unit!r} and {state.sensitivity}, the catalog {spec.unit!r} "
+            f"and {spec.sensitivity}"
+        )
+    for analyst, terms in spec.limits.items():
+        if not ledger.state(spec.name).limits_of(canonical(analyst)):
+            ledger.set_limit(spec.name, analyst, **terms.arguments())
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A charge in the index of charges, and the entry of its release."""
+
+    spend: Spend
+    dataset: str
+
+
+class Books:
+    """Reads of the ledger, with an index of its charges that grows as the log does.
+
+    Args:
+        ledger: open.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._lines: dict[int, _Line] = {}
+        self._read = 0
+        self._lock = threading.Lock()
+
+    def spends(self, dataset: str, analyst: str | None = None) -> list[Spend]:
+        """The charges of a data set, oldest first: of all, or of one analyst."""
+        with self._lock:
+            self._follow()
+            renewed = self.ledger.state(dataset).renewed
+            lines = [line.spend for line in self._lines.values() if line.dataset == dataset]
+        return [replace(s, current=s.seq > renewed) for s in lines if analyst in {None, s.analyst}]
+
+    def _follow(self) -> None:
+        """Read what was appended since the last look."""
+        for entry in self.ledger.entries(self._read):
+            body = entry.body
+            if entry.kind == "charge":
+                charge = Charge.parse(body["charge"])
+                spend = Spend(
+                    entry.seq, entry.at, entry.analyst, charge, body["mechanism"], body["query"],
+                    released=False, answer=None, current=True,
+                )  # fmt: skip
+                self._lines[entry.seq] = _Line(spend, entry.dataset)
+            elif entry.kind == "release" and body["charge"] in self._lines:
+                line = self._lines[body["charge"]]
+                net = Charge.parse(body["used"]) if body.get("returned", True) else line.spend.charge
+                answer = None if body["answer"] is None else entry.seq
+                self._lines[body["charge"]] = replace(
+                    line, spend=replace(line.spend, charge=net, released=True, answer=answer)
+                )
+            self._read = entry.seq
+
+    def balance(self, dataset: str, analyst: str, *charges: Charge) -> dict[str, Any]:
+        """The budgets that an analyst's question must fit, each before and after further charges.
+
+        Args:
+            dataset: whose.
+            analyst: who would ask.
+            charges: what would be spent; the data set is charged nothing here.
+        """
+        state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
+        balance = {}
+        for owner, account in state.accounts(canonical(analyst)).items():
+            name = "total" if owner == "dataset" else "mine"
+            now = account.summary()
+            balance[name] = {
+                "epsilon": now.epsilon_total,
+                "delta": now.delta,
+                "spent_epsilon": now.epsilon_spent,
+                "share": now.share,
+                "shares": dict(now.shares),
+                "remaining": str(account.remaining()),
+            }
+            if charges:
+                balance[name] |= _after(account, charges)
+        return balance
+
+    def spending(self, dataset: str) -> dict[str, Any]:
+        """For who owns the data: the share of the budget used after each charge, and what each analyst spent."""
+        state = self.ledger.state(dataset)
+        account, line = account_of(state.terms), []
+        for spend in self.spends(dataset):
+            if spend.current:
+                try:
+                    account.spend(spend.charge)
+                except DptopkError:  # written under other rules; the account's own share is below
+                    continue
+                used = max(account.shares().values(), default=0.0)
+                line.append({"entry": spend.seq, "at": spend.at, "analyst": spend.analyst, "share": used})
+        people = {
+            name: {"queries": total.queries, "spent": str(state.spent(analyst=name))}
+            for name, total in state.now.items()
+        }
+        limits = {name: max(held.shares().values(), default=0.0) for name, (_, held) in state.limits.items()}
+        return {
+            "over_time": line[-MOST_POINTS:],
+            "analysts": people,
+            "limits": limits,
+            "renewals": state.renewals,
+            "shares": state.account.shares(),
+            "lifetime": str(state.spent(lifetime=True)),
+        }
+
+    def version(self, dataset: str) -> str:
+        """The data version that the ledger says."""
+        return self.ledger.state(dataset).version
+
+
+def _after(account: Any, charges: tuple[Charge, ...]) -> Mapping[str, Any]:
+    """What further charges would leave, and how often the first fits."""
+    fits, refused = account.fits(charges[0]), ""
+    try:
+        for charge in charges:
+            account.spend(charge)
+    except BudgetExceeded as error:
+        refused = str(error)
+    except DptopkError as error:
+        refused = str(error)
+    later = account.summary()
+    return {"fits": fits, "refused": refused, "share_after": later.share, "shares_after": dict(later.shares)}

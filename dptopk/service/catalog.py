@@ -1,0 +1,252 @@
+"""The catalog: which data sets are served, out of which files, within which budgets, and who may do what."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk._choices import Domain
+from dptopk.accounting.budget import Budget
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Sensitivity
+
+__all__ = ["Catalog", "DatasetSpec", "Terms", "valid_name"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def valid_name(**arguments: object) -> str:
+    """Return the one argument if it is a name that fits into an address and a file name.
+
+    Raises:
+        InvalidParameter: otherwise; a name never leads to another directory.
+    """
+    ((label, value),) = arguments.items()
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidParameter(f"{label} must be 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter")
+    return value
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A budget: a total (ε, δ) to spend freely, or registered costs with the δ of their guarantee."""
+
+    budget: Budget | None = None
+    registered: Charge | None = None
+    delta: float | None = None
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any], where: str) -> Terms:
+        """The budget in a table of the catalog: ``epsilon`` and ``delta``, or ``registered`` and ``delta``."""
+        if ("epsilon" in table) == ("registered" in table):
+            raise InvalidParameter(f"{where}: give exactly one of epsilon and registered, with delta")
+        _refuse_others(table, {"epsilon", "registered", "delta"}, where)
+        if "registered" in table:
+            return cls(registered=Charge.parse(str(table["registered"])), delta=float(table.get("delta", 0.0)))
+        return cls(budget=Budget(table["epsilon"], table.get("delta", 0.0)))
+
+    def arguments(self) -> dict[str, Any]:
+        """As ``Ledger.create_dataset`` and ``Ledger.set_limit`` take it."""
+        return {"budget": self.budget} if self.budget else {"registered": self.registered, "delta": self.delta}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """One data set of the catalog.
+
+    Attributes:
+        name: in addresses and in the ledger.
+        source: path of a table; ``{version}`` in it stands for the data version. "macbeth": the table that is shipped.
+        terms: its budget, written to the ledger when the data set is new there.
+        label, count: columns of a table of counts.
+        user, item: columns of a table of events instead; the caps below are then enforced.
+        labels_per_user, per_label_cap: Δ and τ.
+        unit, version: the privacy unit in words; the version when the data set is new.
+        domain: "private", or "public" with ``labels``.
+        labels: public labels, one a line of a text file.
+        top: rows that are brought back from events; None = all.
+        engine: of events: "duckdb" or "spark".
+        filters: column -> public list of values that a question may ask for.
+        limits: analyst -> part of the budget, allotted when the analyst has none.
+        analysts: who may ask; None = every analyst.
+        description: for people.
+    """
+
+    name: str
+    source: str
+    terms: Terms
+    label: str = "label"
+    count: str = "count"
+    user: str | None = None
+    item: str | None = None
+    labels_per_user: int | None = None
+    per_label_cap: int = 1
+    unit: str = "user"
+    version: str = "1"
+    labels: Path | None = None
+    top: int | None = None
+    engine: str = "duckdb"
+    filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    limits: Mapping[str, Terms] = field(default_factory=dict)
+    analysts: tuple[str, ...] | None = None
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        valid_name(dataset=self.name), valid_name(version=self.version)
+        if (self.user is None) != (self.item is None):
+            raise InvalidParameter(f"datasets.{self.name}: user and item go together")
+        if self.engine not in {"duckdb", "spark"}:
+            raise InvalidParameter(f"datasets.{self.name}: engine must be duckdb or spark, got {self.engine!r}")
+        if self.top is not None:
+            validate.count(top=self.top, at_least=2)
+        validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
+
+    sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
+
+    @property
+    def domain(self) -> Domain:
+        """Whether the labels are public."""
+        return "private" if self.labels is None else "public"
+
+    def may_ask(self, analyst: str) -> bool:
+        """Whether an analyst may ask about this data set."""
+        return self.analysts is None or analyst in self.analysts
+
+    def checked(self, where: Mapping[str, str]) -> dict[str, str]:
+        """The conditions of a question, in the order of their columns.
+
+        Raises:
+            InvalidParameter: for a column or a value that is not in the public list.
+        """
+        for column, value in where.items():
+            if column not in self.filters:
+                raise InvalidParameter(f"where: one may filter by {', '.join(self.filters) or 'nothing'} here")
+            if value not in self.filters[column]:
+                raise InvalidParameter(f"where: {column} must be one of {', '.join(self.filters[column])}")
+        return dict(sorted(where.items()))
+
+
+_DATASET_KEYS = {
+    "source", "label", "count", "user", "item", "labels_per_user", "per_label_cap", "unit", "version", "labels", "top",
+    "engine", "filters", "limits", "analysts", "description", "budget",
+}  # fmt: skip
+_KEYS = {"ledger", "access", "key_file", "head_file", "answers_every", "rates", "datasets", "workers"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Everything that the service is told.
+
+    Attributes:
+        datasets: by name.
+        ledger: path of a SQLite file, or the URL of a PostgreSQL database.
+        access: the same, for tokens, jobs and the audit log; default: beside the ledger.
+        key_file: file with the secret of the ledger's hash chain.
+        head_file: file, best on another disk, that the ledger's head is kept in and checked against at the start.
+        answers_every: seconds; answers to spending requests leave at whole multiples of it, so that the time they took
+            does not show. 0 = at once.
+        free_per_second, spending_per_second: requests that one token may make, in each worker.
+    """
+
+    datasets: Mapping[str, DatasetSpec]
+    ledger: str
+    access: str
+    key_file: Path | None = None
+    head_file: Path | None = None
+    answers_every: float = 0.0
+    free_per_second: float = 50.0
+    spending_per_second: float = 5.0
+
+    @property
+    def key(self) -> bytes | None:
+        """The secret of the ledger's hash chain."""
+        if self.key_file is None:
+            return None
+        try:
+            return self.key_file.read_bytes().strip()
+        except OSError as error:
+            raise InvalidParameter(f"key_file: cannot read {self.key_file.name!r}: {error.strerror}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Catalog:
+        """The catalog in a TOML file; paths in it are relative to its directory.
+
+        Raises:
+            InvalidParameter: naming what is missing, unknown or out of range.
+        """
+        path = Path(path)
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
+        return cls.read(table, path.absolute().parent)
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any], base: Path) -> Catalog:
+        """The catalog in a table, with paths relative to ``base``."""
+        _refuse_others(table, _KEYS, "catalog")
+        if not isinstance(table.get("datasets"), dict) or not table["datasets"]:
+            raise InvalidParameter("catalog: there is no [datasets.NAME]")
+        ledger = _located(str(table.get("ledger", "ledger.db")), base)
+        rates = table.get("rates", {})
+        _refuse_others(rates, {"free", "spending"}, "rates")
+        return cls(
+            datasets={name: _dataset(name, entry, base) for name, entry in table["datasets"].items()},
+            ledger=ledger,
+            access=_located(str(table["access"]), base) if "access" in table else _beside(ledger),
+            key_file=_path(table.get("key_file"), base),
+            head_file=_path(table.get("head_file"), base),
+            answers_every=validate.nonnegative(answers_every=table.get("answers_every", 0.0)),
+            free_per_second=validate.positive(free=rates.get("free", 50.0)),
+            spending_per_second=validate.positive(spending=rates.get("spending", 5.0)),
+        )
+
+
+def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
+    where = f"datasets.{name}"
+    if not isinstance(table, dict) or not {"source", "budget"} <= table.keys():
+        raise InvalidParameter(f"{where}: source and budget are needed")
+    _refuse_others(table, _DATASET_KEYS, where)
+    given = dict(table)
+    limits = {who: Terms.read(part, f"{where}.limits") for who, part in given.pop("limits", {}).items()}
+    filters = {column: tuple(map(str, values)) for column, values in given.pop("filters", {}).items()}
+    terms = Terms.read(given.pop("budget"), f"{where}.budget")
+    source = str(given.pop("source"))
+    analysts = given.pop("analysts", None)
+    return DatasetSpec(
+        name=name,
+        source=source if source == "macbeth" else _located(source, base),
+        terms=terms,
+        filters=filters,
+        limits=limits,
+        analysts=None if analysts is None else tuple(analysts),
+        labels=_path(given.pop("labels", None), base),
+        **given,
+    )
+
+
+def _refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise InvalidParameter(f"{where}: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+
+
+def _located(url: str, base: Path) -> str:
+    return url if "://" in url else str(base / url)
+
+
+def _path(value: Any, base: Path) -> Path | None:
+    return None if value is None else base / str(value)
+
+
+def _beside(ledger: str) -> str:
+    """Where tokens are kept when the catalog does not say: the same server, or a file beside the ledger's."""
+    return ledger if "://" in ledger else f"{ledger}.access"

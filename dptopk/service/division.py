@@ -1,0 +1,374 @@
+"""The budget tool: one (ε, δ) divided over wanted queries by what each is worth.
+
+Every query has a design, fixed first; its noise scales with one number, its part ρ of a zCDP-like total: the error of a
+count is c / sqrt(ρ). So the division is a convex program,
+
+    minimise  Σ w_i c_i ρ_i^(-1/2)   subject to   Σ n_i ρ_i <= R,   ρ_i >= (c_i / a_i)² where an error a_i is wanted,
+                                                  ρ_i = (c_i / l_i)² where it is locked at l_i,
+
+with n_i how often query i is charged to one user. The last step is exact: R is the largest at which the composition of
+all queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016 divide so, over fixed statistics).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk._choices import DOMAINS, Domain
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.budget import Budget
+from dptopk.costs import Charge
+from dptopk.datasets import segments_charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Sensitivity
+from dptopk.mechanisms import KnownGaussian
+from dptopk.mechanisms.base import Measured, Mechanism
+from dptopk.planning import plan_topk
+
+__all__ = ["Division", "Part", "Query", "divide", "queries_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One wanted query.
+
+    Args:
+        name: for people.
+        kind: "topk" (rank and count k labels) or "counts" (noisy counts of k labels that are named).
+        k: how many labels.
+        weight: how much an error counts, above 0.
+        accuracy: 95% of the noise on a count must be within ± this many.
+        locked: the same, exactly: other queries do not change it.
+        times: how often it will be asked, as daily for 30 days.
+        segments, segments_per_user: asked of so many segments, in how many of which one user counts (None = all).
+        labels_per_user, per_label_cap, domain: of its data.
+    """
+
+    name: str
+    kind: str = "topk"
+    k: int = 10
+    weight: float = 1.0
+    accuracy: float | None = None
+    locked: float | None = None
+    times: int = 1
+    segments: int = 1
+    segments_per_user: int | None = None
+    labels_per_user: int | None = None
+    per_label_cap: int = 1
+    domain: Domain = "private"
+
+    def __post_init__(self) -> None:
+        validate.text(name=self.name), validate.member(("topk", "counts"), kind=self.kind)
+        validate.count(k=self.k), validate.count(times=self.times), validate.count(segments=self.segments)
+        validate.positive(weight=self.weight), validate.member(DOMAINS, domain=self.domain)
+        if self.accuracy is not None:
+            validate.positive(accuracy=self.accuracy)
+        if self.locked is not None:
+            validate.positive(locked=self.locked)
+            if self.accuracy is not None:
+                raise InvalidParameter(f"{self.name}: give accuracy or locked, not both")
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """What one user can move."""
+        return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
+
+
+def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Query, ...]:
+    """Queries from tables of a file or a request."""
+    known = {field.name for field in fields(Query)}
+    for row in rows:
+        unknown = sorted(set(row) - known)
+        if unknown:
+            raise InvalidParameter(f"queries: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    made = tuple(Query(**row) for row in rows)
+    if len({query.name for query in made}) < len(made):
+        raise InvalidParameter("queries: a name is used twice")
+    return made
+
+
+@dataclass(frozen=True)
+class Part:
+    """A query and what it gets.
+
+    Attributes:
+        mechanisms: what runs.
+        charge: of all its times and segments together.
+        epsilon: of one time, at the total's δ, by itself.
+        error: 95% of the noise on a count is within ± this many (an estimate's width, exact for the noise).
+        even: the same under an even split of the same total.
+        share: of the total.
+    """
+
+    query: Query
+    mechanisms: tuple[Mechanism, ...]
+    charge: Charge
+    epsilon: float
+    error: float
+    even: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Division:
+    """A total, divided.
+
+    Attributes:
+        epsilon: of everything together, an upper bound, at most the total.
+        weighted_error, even_error: Σ weight · error of this division, and of an even split at the same total.
+    """
+
+    budget: Budget
+    parts: tuple[Part, ...]
+    epsilon: float
+    bound: str
+    weighted_error: float
+    even_error: float
+
+    @property
+    def charge(self) -> Charge:
+        """The registration that pays for all of it, in any order."""
+        return Charge.join(*(part.charge for part in self.parts))
+
+    def schedule(self, days: int = 30) -> list[dict[str, Any]]:
+        """What to ask on which day: each query's times spread evenly over the days."""
+        validate.count(days=days)
+        lines: list[dict[str, Any]] = []
+        for part in self.parts:
+            for number in range(part.query.times):
+                day = 1 + number * days // part.query.times
+                text = " then ".join(map(str, part.mechanisms))
+                lines.append({"day": day, "query": part.query.name, "mechanism": text})
+        return sorted(lines, key=lambda line: line["day"])
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.budget.delta,
+            "bound": self.bound,
+            "weighted_error": self.weighted_error,
+            "even_error": self.even_error,
+            "registered": str(self.charge),
+            "parts": [
+                {
+                    "query": asdict(part.query),
+                    "mechanisms": [str(mechanism) for mechanism in part.mechanisms],
+                    "charge": str(part.charge),
+                    "epsilon": part.epsilon,
+                    "error": part.error,
+                    "even_error": part.even,
+                    "share": part.share,
+                }
+                for part in self.parts
+            ],
+            "schedule": self.schedule(),
+        }
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the base's."""
+
+    query: Query
+    base: tuple[Mechanism, ...]
+    price: float  # the zCDP-like cost of everything, at scale 1
+
+    def at(self, scale: float) -> tuple[Mechanism, ...]:
+        return tuple(_scaled(mechanism, scale) for mechanism in self.base)
+
+    def charge(self, scale: float) -> Charge:
+        query = self.query
+        labels = None if query.kind == "topk" and len(self.base) == 1 else query.k
+        one = Charge.join(
+            *(
+                mechanism.charge(query.sensitivity, labels=labels if number == len(self.base) - 1 else None)
+                for number, mechanism in enumerate(self.at(scale))
+            )
+        )
+        one = Charge(one.costs, delta=one.delta, adaptive=one.adaptive or len(self.base) > 1, neighbours=one.neighbours)
+        inside = query.segments if query.segments_per_user is None else min(query.segments_per_user, query.segments)
+        if query.segments > 1:
+            one = segments_charge([one] * query.segments, segments_per_user=inside)
+        return one.times(query.times)
+
+    def error(self, scale: float) -> float:
+        last = self.at(scale)[-1]
+        assert isinstance(last, Measured)  # noqa: S101 - every design ends with counts
+        return float(last.half_width(self.query.sensitivity, confidence=0.95))
+
+    def std(self, scale: float) -> float:
+        last: Any = self.at(scale)[-1]
+        return float(last.noise_std(self.query.sensitivity))
+
+
+def _scaled(mechanism: Any, scale: float) -> Any:
+    """The mechanism with its noise divided by ``scale``; δ and the number of rows stay."""
+    changes: dict[str, Any] = {}
+    for one in fields(mechanism):
+        value = getattr(mechanism, one.name)
+        if one.name == "sigma":
+            changes["sigma"] = value / scale
+        elif one.name == "epsilon":
+            changes["epsilon"] = value * scale
+        elif is_dataclass(value) and not isinstance(value, type):
+            changes[one.name] = _scaled(value, scale)
+    return replace(mechanism, **changes)
+
+
+def _design(query: Query, epsilon: float, delta: float) -> _Design:
+    """The design that is best for the query at an even part of the total."""
+    if query.kind == "counts":
+        base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
+    else:
+        options: dict[str, Any] = {"sensitivity": query.sensitivity, "domain": query.domain, "counts": "gaussian"}
+        base = plan_topk(query.k, Budget(epsilon, delta), **options).mechanisms
+    design = _Design(query, base, 1.0)
+    return replace(design, price=_price(design.charge(1.0), delta))
+
+
+def _price(charge: Charge, delta: float) -> float:
+    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε."""
+    bare = Charge(charge.costs, delta=0.0, adaptive=charge.adaptive, neighbours=charge.neighbours)
+    epsilon = compose(bare, delta=delta / 2, max_seconds=1.0).epsilon
+    log = math.log(2 / delta)
+    return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
+
+
+def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_seconds: float = 1.0) -> Division:
+    """Divide (ε, δ) over queries so that the weighted error is least.
+
+    Args:
+        queries: what is wanted, at least one.
+        epsilon: of the total.
+        delta: of the total, above 0.
+        max_seconds: for each evaluation of the composition.
+
+    Returns:
+        Division: its charge stays within (ε, δ) by the tightest bound (an upper bound); the division is the optimum of
+        the convex program up to the solver's precision, and errors are those of the noise that will run.
+
+    Raises:
+        InvalidParameter: when the wanted accuracies and locks alone cost more than the total.
+    """
+    if not queries:
+        raise InvalidParameter("queries: there is none")
+    budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
+    times = sum(query.times for query in queries)
+    designs = [_design(q, epsilon * q.times / times, delta * q.times / (2 * times)) for q in queries]
+    prices = np.array([design.price for design in designs])
+    noise = np.array([design.std(1.0) for design in designs])
+    weights = np.array([query.weight for query in queries])
+    least = np.array([_least(design, query.accuracy) for design, query in zip(designs, queries, strict=True)])
+    fixed = np.array([_least(design, query.locked) for design, query in zip(designs, queries, strict=True)])
+
+    def scales(total: float) -> list[float]:
+        return [float(s) for s in _program(prices, weights * noise, least, fixed, total)]
+
+    total, scaled = _largest(designs, scales, budget, float(prices.sum()), max_seconds)
+    even = _largest(designs, lambda r: [math.sqrt(r)] * len(designs), budget, 1.0, max_seconds, rescale=prices)[1]
+    return _divided(designs, scaled, even, budget, total)
+
+
+def _least(design: _Design, error: float | None) -> float:
+    """The smallest scale at which the error is at most so large; 0 where nothing is asked."""
+    if error is None:
+        return 0.0
+    low, high = 1e-9, 1e9
+    if design.error(high) > error:
+        raise InvalidParameter(f"{design.query.name}: an error of {error:g} cannot be reached")
+    for _ in range(80):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if design.error(middle) <= error else (middle, high)
+    return high
+
+
+def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
+    """The scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is linear in ρ."""
+    import cvxpy
+
+    cp: Any = cvxpy
+    free = fixed == 0
+    rest = total - float(prices[~free] @ fixed[~free] ** 2)
+    if rest <= float(prices[free] @ least[free] ** 2) or (not free.any() and rest < 0):
+        raise InvalidParameter("the wanted accuracies and locks cost more than the total")
+    scales = fixed.copy()
+    if free.any():
+        share = cp.Variable(int(free.sum()), pos=True)  # of the rest
+        costs, values = prices[free], worth[free]
+        unit = values * np.sqrt(costs / rest)
+        problem = cp.Problem(
+            cp.Minimize((unit / unit.max()) @ cp.power(share, -0.5)),
+            [cp.sum(share) <= 1, share >= least[free] ** 2 * costs / rest],
+        )
+        problem.solve(solver=cp.CLARABEL)
+        if share.value is None:
+            raise InvalidParameter("the convex program has no solution within the total")
+        found = np.maximum(np.asarray(share.value), 1e-12)
+        scales[free] = np.maximum(np.sqrt(found / found.sum() * rest / costs), least[free])
+    return scales
+
+
+def _largest(
+    designs: Sequence[_Design],
+    scales: Callable[[float], list[float]],
+    budget: Budget,
+    start: float,
+    max_seconds: float,
+    rescale: Any = None,
+) -> tuple[float, list[float]]:
+    """The largest total found at which everything together stays within the budget, and the scales there."""
+
+    def at(total: float) -> list[float]:
+        found = scales(total)
+        return found if rescale is None else [s / math.sqrt(price) for s, price in zip(found, rescale, strict=True)]
+
+    def epsilon(total: float) -> float:
+        charge = Charge.join(*(design.charge(s) for design, s in zip(designs, at(total), strict=True)))
+        return compose(charge, delta=budget.delta, max_seconds=max_seconds).epsilon
+
+    def affordable(total: float) -> bool:
+        return epsilon(total) <= budget.epsilon
+
+    low, high = 0.0, start
+    while affordable(high):
+        low, high = high, 2 * high
+    if low == 0.0:
+        low = high
+        while not affordable(low):
+            high, low = low, low / 2
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if affordable(middle) else (low, middle)
+    return low, at(low)
+
+
+def _divided(
+    designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget, total: float
+) -> Division:
+    charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
+    whole = compose(Charge.join(*charges), delta=budget.delta)
+    parts = tuple(
+        Part(
+            query=design.query,
+            mechanisms=design.at(scale),
+            charge=charge,
+            epsilon=compose(charge, delta=budget.delta, max_seconds=1.0).epsilon,
+            error=design.error(scale),
+            even=design.error(same),
+            share=design.price * scale**2 / total,
+        )
+        for design, scale, same, charge in zip(designs, scales, even, charges, strict=True)
+    )
+    worth = [sum(p.query.weight * value for p, value in zip(parts, values, strict=True)) for values in _errors(parts)]
+    return Division(budget, parts, whole.epsilon, whole.name, worth[0], worth[1])
+
+
+def _errors(parts: Sequence[Part]) -> tuple[list[float], list[float]]:
+    return [part.error for part in parts], [part.even for part in parts]

@@ -1,0 +1,344 @@
+"""The endpoints under /v1."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import TimeoutError as NotYet
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from dptopk.accounting.ledger.ledger import Spend
+from dptopk.mechanisms.base import Measured, Noisy
+from dptopk.planning import Plan
+from dptopk.service.access import Person
+from dptopk.service.asking import job_of, shown
+from dptopk.service.catalog import DatasetSpec, valid_name
+from dptopk.service.division import divide, queries_of
+from dptopk.service.jobs import Job
+from dptopk.service.models import Asked, Divide, NewVersion, Problem
+from dptopk.service.state import Service
+
+__all__ = ["router"]
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"model": Problem, "description": "No token, or not a valid one."},
+    404: {"model": Problem, "description": "Not there, or not for you."},
+    422: {"model": Problem, "description": "The request makes no sense; nothing was charged."},
+    429: {"model": Problem, "description": "Too many requests."},
+    503: {"model": Problem, "description": "The ledger or the data cannot be reached; ask again with the same key."},
+}
+_CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "The budget does not cover it."}}
+_ADMIN: dict[int | str, dict[str, Any]] = {403: {"model": Problem, "description": "For administrators."}}
+
+router = APIRouter(prefix="/v1", responses=_REFUSALS)
+_bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger analyst add`.")
+_GUESSES_PER_SECOND = 2.0
+
+
+def service_of(request: Request) -> Service:
+    """The worker's state."""
+    service: Service = request.app.state.service
+    return service
+
+
+Worker = Annotated[Service, Depends(service_of)]
+
+
+def person_of(
+    request: Request, service: Worker, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Person:
+    """Who asks; refuses who is unknown or too fast."""
+    spends = request.method == "POST" and request.url.path.endswith("/topk")
+    person = None if given is None else service.access.person(given.credentials)
+    if person is None:
+        host = request.client.host if request.client else ""
+        _slow_down(service.rates.wait(f"guess {host}", _GUESSES_PER_SECOND))
+        raise HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})
+    kind, rate = ("spend", service.catalog.spending_per_second) if spends else ("free", service.catalog.free_per_second)
+    _slow_down(service.rates.wait(f"{kind} {person.token}", rate))
+    return person
+
+
+def _slow_down(seconds: float) -> None:
+    if seconds:
+        raise HTTPException(429, "Too many requests", {"Retry-After": str(math.ceil(seconds))})
+
+
+Asking = Annotated[Person, Depends(person_of)]
+
+
+def admin_of(person: Asking) -> Person:
+    """Who asks, if an administrator."""
+    if person.role != "admin":
+        raise HTTPException(403, "For administrators")
+    return person
+
+
+Admin = Annotated[Person, Depends(admin_of)]
+
+
+def dataset_of(service: Worker, person: Asking, dataset: Annotated[str, Path(max_length=64)]) -> DatasetSpec:
+    """The data set of an address; one that the analyst may not see is not there."""
+    spec = service.catalog.datasets.get(dataset)
+    if spec is None or not (person.role == "admin" or spec.may_ask(person.analyst)):
+        raise HTTPException(404, "No such data set")
+    return spec
+
+
+Dataset = Annotated[DatasetSpec, Depends(dataset_of)]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        min_length=8,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9_.:-]+$",
+        description="Your name for this question; the same key never pays twice.",
+    ),
+]
+
+
+@router.get("/me")
+def me(person: Asking) -> dict[str, str]:
+    """Who the token belongs to."""
+    return {"analyst": person.analyst, "role": person.role}
+
+
+@router.get("/datasets")
+def datasets(service: Worker, person: Asking) -> list[dict[str, Any]]:
+    """The data sets you may ask about."""
+    return [
+        _schema(service, spec)
+        for spec in service.catalog.datasets.values()
+        if person.role == "admin" or spec.may_ask(person.analyst)
+    ]
+
+
+@router.get("/datasets/{dataset}")
+def schema(service: Worker, spec: Dataset) -> dict[str, Any]:
+    """What is known of a data set without looking into it."""
+    return _schema(service, spec)
+
+
+def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "unit": spec.unit,
+        "version": service.books.version(spec.name),
+        "labels_per_user": spec.labels_per_user,
+        "per_label_cap": spec.per_label_cap,
+        "neighbours": spec.sensitivity.neighbours,
+        "domain": spec.domain,
+        "filters": {column: list(values) for column, values in spec.filters.items()},
+    }
+
+
+@router.get("/datasets/{dataset}/budget")
+def budget(service: Worker, person: Asking, spec: Dataset) -> dict[str, Any]:
+    """The data set's budget, your part of it, and how often the questions asked before still fit."""
+    kinds: dict[str, Spend] = {}
+    for spend in service.books.spends(spec.name):
+        kinds[str(spend.mechanism.get("text", ""))] = spend
+    state = service.books.ledger.state(spec.name)
+    accounts = state.accounts(person.analyst).values()
+    fits = [
+        {"question": spend.mechanism.get("question"), "fits": min(account.fits(spend.charge) for account in accounts)}
+        for spend in list(kinds.values())[-5:]
+    ]
+    mine = state.spent(analyst=person.analyst)
+    return _json(service.books.balance(spec.name, person.analyst) | {"spent_by_me": str(mine), "fits": fits})
+
+
+@router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
+def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked) -> dict[str, Any]:
+    """What a question would cost and deliver; free, no data takes part."""
+    question = asked.question()
+    spec.checked(question.where)
+    made = service.plans.get(spec, question)
+    balance = service.books.balance(spec.name, person.analyst, made.charge)
+    return _json(_promise(made) | {"balance": balance})
+
+
+def _promise(made: Plan) -> dict[str, Any]:
+    """A plan in numbers."""
+    last: Any = made.mechanisms[-1]
+    appears = getattr(made, "appears_at", None)
+    counted = isinstance(last, Noisy) and getattr(made, "counted", True)
+    return {
+        "charge": str(made.charge),
+        "epsilon": made.bound.epsilon,
+        "delta": made.budget.delta,
+        "bound": made.bound.name,
+        "noise_std": last.noise_std(made.sensitivity) if counted else None,
+        "half_width": last.half_width(made.sensitivity) if counted and isinstance(last, Measured) else None,
+        "threshold": getattr(made, "threshold", None) if appears else None,
+        "appears_at": appears(0.5) if appears else None,
+        "explain": made.explain(),
+    }
+
+
+@router.post("/datasets/{dataset}/topk", responses={**_CONFLICT, 202: {"description": "Not done yet: see the job."}})
+def topk(
+    service: Worker,
+    person: Asking,
+    spec: Dataset,
+    key: Key,
+    asked: Asked,
+    wait: Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")] = 30.0,
+) -> Response:
+    """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged once."""
+    question = asked.question()
+    spec.checked(question.where)
+    known = service.asker.known(spec, person.analyst, key, question)
+    if known is not None and known.answer is not None and not service.running(person.analyst, spec.name, key):
+        service.metrics.question(spec.name, "again")
+        return JSONResponse(_shown(service, spec, known))
+    future = service.submit(spec, person, key, question)
+    try:
+        done = future.result(timeout=wait)
+    except NotYet:
+        if future.done():  # it was the question's own
+            raise
+        job = job_of(person.analyst, spec.name, key)
+        return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers={"Location": f"/v1/jobs/{job}"})
+    return JSONResponse(_shown(service, spec, done))
+
+
+def _shown(service: Service, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
+    answer = service.books.ledger.answer(spend)
+    if answer is None:
+        raise HTTPException(404, "No such answer")
+    return _json(shown(spend, answer, spec.name))
+
+
+@router.get("/datasets/{dataset}/releases")
+def releases(
+    service: Worker,
+    person: Asking,
+    spec: Dataset,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> list[dict[str, Any]]:
+    """Your answers, newest first, again and free."""
+    mine = [spend for spend in service.books.spends(spec.name, person.analyst) if spend.answer is not None]
+    return [_shown(service, spec, spend) for spend in reversed(mine[-limit:])]
+
+
+@router.get("/datasets/{dataset}/releases/{entry}")
+def release(
+    service: Worker, person: Asking, spec: Dataset, entry: Annotated[int, Path(ge=1, le=2**53)]
+) -> dict[str, Any]:
+    """One of your answers, by the number of its charge in the ledger."""
+    for spend in service.books.spends(spec.name, person.analyst):
+        if spend.seq == entry and spend.answer is not None:
+            return _shown(service, spec, spend)
+    raise HTTPException(404, "No such answer")
+
+
+@router.post("/datasets/{dataset}/versions", responses=_ADMIN)
+def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> dict[str, Any]:
+    """The data changed: later questions read the new version; budgets go on."""
+    version = valid_name(version=new.version)
+    service.books.ledger.set_version(spec.name, version)
+    service.access.note(person.analyst, "version", spec.name, "done", {"version": version})
+    return _schema(service, spec)
+
+
+@router.get("/datasets/{dataset}/spending", responses=_ADMIN)
+def spending(service: Worker, _: Admin, spec: Dataset) -> dict[str, Any]:
+    """Spending over time and by analyst, for who owns the data."""
+    return _json(service.books.spending(spec.name))
+
+
+@router.get("/jobs/{job}")
+def job(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
+    """Where a question stands."""
+    return _job(_mine(service, person, job))
+
+
+@router.get("/jobs/{job}/events", response_class=StreamingResponse)
+def events(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> StreamingResponse:
+    """The same as server-sent events, until the question is answered."""
+    first = _mine(service, person, job)
+
+    async def lines() -> AsyncIterator[str]:
+        found: Job | None = first
+        last = ""
+        while found is not None:
+            text = json.dumps(_job(found))
+            if text != last:
+                yield f"event: progress\ndata: {text}\n\n"
+            last = text
+            if found.over:
+                return
+            await asyncio.sleep(0.1)
+            found = await asyncio.to_thread(service.jobs.find, job)
+
+    return StreamingResponse(lines(), media_type="text/event-stream")
+
+
+@router.delete("/jobs/{job}", responses=_CONFLICT)
+def cancel(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
+    """Call a question off, as long as it is not charged."""
+    found = _mine(service, person, job)
+    if not service.jobs.cancel(job):
+        raise HTTPException(409, "Too late")
+    return _job(found) | {"stage": "cancelled"}
+
+
+def _mine(service: Service, person: Person, ident: str) -> Job:
+    found = service.jobs.find(ident)
+    if found is None or found.analyst != person.analyst:
+        raise HTTPException(404, "No such job")
+    return found
+
+
+def _job(found: Job) -> dict[str, Any]:
+    line = {"job": found.id, "dataset": found.dataset, "stage": found.stage, "done": found.done, "total": found.total}
+    return line | ({"error": found.code, "message": found.message} if found.code else {})
+
+
+@router.post("/divide")
+def division(_: Asking, wanted: Annotated[Divide, Body()]) -> dict[str, Any]:
+    """The budget tool: one (epsilon, delta) divided over wanted queries by what they are worth; free."""
+    made = divide(queries_of([query.model_dump() for query in wanted.queries]), wanted.epsilon, wanted.delta)
+    return _json(made.plain())
+
+
+@router.get("/audit", responses=_ADMIN)
+def audit(
+    service: Worker,
+    _: Admin,
+    before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> list[dict[str, Any]]:
+    """Who did what, newest first."""
+    return service.access.notes(before=before, limit=limit)
+
+
+@router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)
+def metrics(service: Worker, _: Admin) -> str:
+    """Numbers for Prometheus, of this worker."""
+    head = service.books.ledger.head()
+    return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))
+
+
+def _json(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table as JSON can hold it: numbers that are not finite become null."""
+    return {key: _finite(value) for key, value in table.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return _json(value)
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
