@@ -158,7 +158,7 @@ class _Outermost:
 
         try:
             await self.app(scope, receive, sending)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - nothing may reach a log with its message
             LOG.error("a request failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
             if status:
                 raise RuntimeError("the answer broke off") from None

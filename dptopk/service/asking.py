@@ -3,7 +3,7 @@
 1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer stored, it is given
    again. Is it not (the process was killed, or another one is at it), the answer is drawn with the plan that the charge
    remembers, and stored; the ledger takes one answer for a charge, so of two that are drawn one is never seen.
-2. Else: plan, read the data, check the data version, charge (one transaction that looks for the key again), draw, store.
+2. Else: plan, read the data, check the version, charge (one transaction that looks for the key again), draw, store.
 
 Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed at any instant,
 charged >= released.

@@ -1,0 +1,92 @@
+"""A service on a free port of this machine, in a thread: its own ledger, data and tokens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from dptopk.service.access import Access
+from dptopk.service.app import create_app
+from dptopk.service.catalog import Catalog
+from dptopk.service.tables import Tables
+
+CATALOG = """
+ledger = "ledger.db"
+rates = { free = 1000.0, spending = 1000.0 }
+
+[datasets.words]
+source = "words-{version}.csv"
+label = "word"
+count = "n"
+labels_per_user = 1
+unit = "word"
+budget = { epsilon = 4.0, delta = 1e-5 }
+limits = { bob = { epsilon = 0.4, delta = 1e-6 } }
+filters = { part = ["one", "two"] }
+
+[datasets.hidden]
+source = "macbeth"
+labels_per_user = 1
+budget = { epsilon = 1.0, delta = 1e-6 }
+analysts = ["ann"]
+"""
+# A label that would run if it were not escaped, and counts that no answer may ever show as they are.
+WORDS = [("<img src=x onerror=alert(1)>", 918273), ("two & two", 604513), ("three", 500231), ("four", 401177)]
+ASKED = {"k": 3, "epsilon": 0.3, "delta": 1e-7, "counts": "gaussian", "method": "threshold"}
+
+
+def write_words(folder: Path, version: str, times: int = 1) -> None:
+    """The table that the service reads."""
+    rows = [f'"{word}",{count * times},{part}' for part in ("one", "two") for word, count in WORDS]
+    unique = {row.split('",')[0]: row for row in rows}
+    (folder / f"words-{version}.csv").write_text("word,n,part\n" + "\n".join(unique.values()) + "\n", encoding="utf-8")
+
+
+class Server:
+    """A running service."""
+
+    def __init__(self, folder: Path, text: str = CATALOG, **options) -> None:
+        self.folder = folder
+        write_words(folder, "1")
+        (folder / "catalog.toml").write_text(text, encoding="utf-8")
+        self.catalog = Catalog.load(folder / "catalog.toml")
+        self.app = create_app(self.catalog, **options)
+        access = Access(Tables(self.catalog.access))
+        self.tokens = {name: access.create(name) for name in ("ann", "bob")} | {"eve": access.create("eve", "admin")}
+        self.access = access
+
+    @property
+    def service(self):
+        return self.app.state.service
+
+    def client(self, who: str | None, timeout: float = 60.0) -> httpx.Client:
+        headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=timeout)
+
+    @contextmanager
+    def running(self) -> Iterator[Server]:
+        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="critical", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            thread.join(0.02)
+        self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path).running() as running:
+        yield running

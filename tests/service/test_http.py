@@ -1,0 +1,145 @@
+"""The service over HTTP: who may do what, what it costs, what comes back."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from dptopk.release import Release
+
+from .conftest import ASKED, WORDS, Server, write_words
+
+KEYS = (f"question-{number}" for number in itertools.count())
+
+
+def ask(client, dataset="words", key=None, **changes):
+    headers = {"Idempotency-Key": key or next(KEYS)}
+    return client.post(f"/v1/datasets/{dataset}/topk", json=ASKED | changes, headers=headers)
+
+
+def test_from_plan_to_answer_and_again(server):
+    with server.client("ann") as ann:
+        plan = ann.post("/v1/datasets/words/plan", json=ASKED).json()
+        assert plan["epsilon"] <= 0.3
+        assert plan["balance"]["total"]["share"] == 0
+        answer = ask(ann, key="my-question")
+        assert answer.status_code == 200
+        release = Release.from_dict(answer.json()["release"])
+        assert len(release) == 3
+        assert str(release.charge) == plan["charge"] == answer.json()["charge"]
+        for row, interval in zip(answer.json()["release"]["rows"], answer.json()["intervals"], strict=True):
+            assert interval["low"] <= row["count"] <= interval["high"]
+        after = ann.get("/v1/datasets/words/budget").json()
+        assert after["total"]["share"] == pytest.approx(plan["balance"]["total"]["share_after"])
+        assert ask(ann, key="my-question").json() == answer.json()
+        assert ann.get("/v1/datasets/words/releases").json() == [answer.json()]
+        assert ann.get(f"/v1/datasets/words/releases/{answer.json()['entry']}").json() == answer.json()
+        assert ann.get("/v1/datasets/words/budget").json()["total"] == after["total"]
+    assert server.service.books.ledger.verify()
+
+
+def test_a_key_belongs_to_one_question_of_one_analyst(server):
+    with server.client("ann") as ann, server.client("bob") as bob:
+        mine = ask(ann, key="same-key").json()
+        assert ask(ann, key="same-key", k=2).json()["error"] == "key_used"
+        assert ask(bob, key="same-key").json()["entry"] != mine["entry"]
+        assert bob.get(f"/v1/datasets/words/releases/{mine['entry']}").status_code == 404
+        assert ann.post("/v1/datasets/words/topk", json=ASKED).status_code == 422  # no key
+
+
+def test_an_analyst_ends_with_the_part_that_was_allotted(server):
+    with server.client("bob") as bob, server.client("ann") as ann:
+        assert ask(bob).status_code == 200
+        plan = bob.post("/v1/datasets/words/plan", json=ASKED | {"epsilon": 0.6}).json()
+        assert plan["balance"]["mine"]["fits"] == 0
+        assert "limit of" in plan["balance"]["mine"]["refused"] or plan["balance"]["mine"]["refused"]
+        refused = ask(bob, epsilon=0.6)
+        assert (refused.status_code, refused.json()["error"]) == (409, "budget_exceeded")
+        assert ask(ann, epsilon=0.6).status_code == 200
+        assert "mine" not in ann.get("/v1/datasets/words/budget").json()
+
+
+def test_who_may_do_what(server):
+    with server.client(None) as nobody, server.client("bob") as bob, server.client("eve") as eve:
+        assert nobody.get("/v1/datasets").status_code == 401
+        nobody.headers["Authorization"] = "Bearer dptopk_000000000000_" + "A" * 43
+        assert nobody.get("/v1/me").status_code == 401
+        assert [one["name"] for one in bob.get("/v1/datasets").json()] == ["words"]
+        assert ask(bob, "hidden").status_code == 404
+        for path in ("/v1/audit", "/v1/metrics", "/v1/datasets/words/spending"):
+            assert bob.get(path).status_code == 403
+            assert eve.get(path).status_code == 200
+        new = {"version": "2"}
+        assert bob.post("/v1/datasets/words/versions", json=new).status_code == 403
+        assert eve.post("/v1/datasets/words/versions", json={"version": "../x"}).status_code == 422
+
+
+def test_tokens_end_at_once(server):
+    with server.client("ann") as ann:
+        assert ann.get("/v1/me").json() == {"analyst": "ann", "role": "analyst"}
+        fresh = server.access.rotate("ann")
+        assert ann.get("/v1/me").status_code == 401
+        ann.headers["Authorization"] = f"Bearer {fresh}"
+        assert ann.get("/v1/me").status_code == 200
+        server.access.revoke("ann")
+        assert ann.get("/v1/me").status_code == 401
+    held = server.catalog.access
+    with open(held, "rb") as file:  # noqa: PTH123 - one line
+        text = file.read()
+    for token in (*server.tokens.values(), fresh):
+        assert token.split("_", 2)[2].encode() not in text
+
+
+def test_a_new_version_is_read_and_budgets_go_on(server):
+    with server.client("ann") as ann, server.client("eve") as eve:
+        first = ask(ann, key="before-it").json()
+        write_words(server.folder, "2", times=3)
+        assert eve.post("/v1/datasets/words/versions", json={"version": "2"}).json()["version"] == "2"
+        second = ask(ann).json()
+        assert second.get("version") == "2", second
+        assert second["release"]["rows"][0]["count"] > 2 * first["release"]["rows"][0]["count"]
+        assert ask(ann, key="before-it").json() == first
+        assert eve.get("/v1/datasets/words/spending").json()["analysts"]["ann"]["queries"] == 2
+
+
+def test_filters_are_public_lists(server):
+    with server.client("ann") as ann:
+        rows = ask(ann, where={"part": "two"}).json()["release"]["rows"]
+        assert len(rows) == 3
+        for where in ({"part": "secret"}, {"word": "three"}):
+            refused = ask(ann, where=where)
+            assert refused.status_code == 422
+            assert "secret" not in refused.text
+
+
+def test_no_count_is_ever_written_down(server, caplog):
+    with server.client("ann") as ann, server.client("eve") as eve:
+        answer = ask(ann).json()
+        told = [eve.get(path).text for path in ("/v1/audit", "/v1/metrics", "/v1/datasets/words/spending")]
+        told += [ann.get("/v1/datasets/words").text, ann.post("/v1/datasets/words/plan", json=ASKED).text, caplog.text]
+    released = {row["count"] for row in answer["release"]["rows"]}
+    for word, count in WORDS:
+        assert count in released or str(count) not in str(answer)
+        assert not any(str(count) in text or word in text for text in told)
+
+
+def test_data_that_cannot_be_read_costs_nothing(server, caplog):
+    (server.folder / "words-1.csv").write_text("word,n,part\nfour,secret-401177,one\n", encoding="utf-8")
+    with server.client("ann") as ann:
+        answer = ask(ann, key="retry-me")
+        assert (answer.status_code, answer.json()["error"]) == (503, "data_unreadable")
+        assert "401177" not in answer.text + caplog.text
+        write_words(server.folder, "1")
+        assert ask(ann, key="retry-me").status_code == 200
+        assert server.service.books.spends("words")[0].mechanism["question"]["k"] == 3
+
+
+def test_too_fast(tmp_path):
+    from .conftest import CATALOG
+
+    slow = CATALOG.replace("free = 1000.0, spending = 1000.0", "free = 1.0, spending = 1.0")
+    with Server(tmp_path, slow).running() as server, server.client("ann") as ann:
+        statuses = [ann.get("/v1/me") for _ in range(8)]
+        assert [answer.status_code for answer in statuses].count(429) >= 2
+        assert int(statuses[-1].headers["Retry-After"]) >= 1
