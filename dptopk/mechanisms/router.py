@@ -164,4 +164,5 @@ def _each(k: int, epsilon: float, delta: float) -> float:
     from dptopk.accounting.budget import Budget
     from dptopk.accounting.calibration import calibrate
 
-    return calibrate(lambda each: Charge({BoundedRange(each): k}, adaptive=k > 1), Budget(epsilon, delta))
+    budget = Budget(epsilon, delta)
+    return calibrate(lambda each: Charge({BoundedRange(each): k}, adaptive=k > 1), budget, max_seconds=1.0)

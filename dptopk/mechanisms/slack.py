@@ -27,6 +27,7 @@ from dptopk.mechanisms.random import Bits
 
 __all__ = ["Answers", "Ranked", "draw_answer", "log_odds", "uniform_below", "uniform_distinct"]
 
+_LARGEST_ODDS = 1e15
 _REFUSED = 6.0  # blocks are split until an answer is accepted at least about once in so many draws
 
 
@@ -171,7 +172,7 @@ def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) ->
                 for (first, _), size, part in zip(blocks, sizes, parts, strict=True)
             ]
 
-    unit = max(mass.adjusted() for mass in masses(10))
+    unit = max(mass.adjusted() for mass in masses(10) if mass)
 
     def weights(bits: int) -> list[int]:
         digits = int(bits * 0.30103) + 12
@@ -220,7 +221,7 @@ class _Cuts:
         """
         while True:
             low, high = self.bracket(cut)
-            if high - low <= math.log(ratio):
+            if not high - low > math.log(ratio):  # weights that underflow to nothing leave nothing to refine
                 return
             begin = int(np.searchsorted(self.at, cut))
             excess = np.exp(self.high[begin:] - high) - np.exp(self.low[begin:] - high)
@@ -242,7 +243,8 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
 
     An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is the weight of the
     slacks from ``cut`` on. Both are bracketed to a ratio of e^{doubt}, and their middles taken.
-    Floats add less than 1e-6 (no term of a number of answers is larger than that number).
+    Floats add less than 1e-6 (no term of a number of answers is larger than that number). Beyond 1e15 it is cut, which
+    moves it by no more.
     """
     cut = min(max(cut, answers.lowest), answers.highest)
     cuts = _Cuts(answers, rate, [cut])
@@ -251,4 +253,4 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
         cuts.refine(math.exp(doubt), start)
         low, high = cuts.bracket(start)
         middles.append((low + high) / 2)
-    return middles[0] - middles[1]
+    return float(min(middles[0] - middles[1], _LARGEST_ODDS))

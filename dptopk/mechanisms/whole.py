@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +17,9 @@ from dptopk.mechanisms.base import add_remove, known
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.release import Release
 
-__all__ = ["LARGEST_DOMAIN", "WholeAnswer", "check_public", "labels_at"]
+__all__ = ["WholeAnswer", "check_public", "labels_at"]
 
-LARGEST_DOMAIN = 1 << 62  # ranks fit int64
+LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +81,12 @@ class WholeAnswer:
 
 
 def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
-    """Refuse a histogram that is private, incomplete, too large to rank, or has fewer than k labels."""
+    """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny epsilon."""
     known(histogram, mechanism)
+    if Fraction(mechanism.epsilon) / (k * histogram.sensitivity.linf) < LEAST_RATE:
+        raise InvalidParameter(f"epsilon={mechanism.epsilon} is too small: epsilon / (k·linf) must be at least 1e-280")
     if k > histogram.domain_size:
         raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
-    if histogram.domain_size > LARGEST_DOMAIN:
-        raise InvalidParameter(f"domain_size={histogram.domain_size} is more than 2^62")
 
 
 def labels_at(histogram: Histogram, rows: list[int], *, ordered: bool) -> tuple[object, ...]:

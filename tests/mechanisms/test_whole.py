@@ -1,0 +1,100 @@
+"""Whole answers: refusals, extremes, sessions; distinct labels always."""
+
+import numpy as np
+import pytest
+
+from dptopk import (
+    Accountant,
+    Budget,
+    CanonicalTopK,
+    Histogram,
+    InvalidParameter,
+    JointTopK,
+    OneShotTopK,
+    RoutedTopK,
+    Sensitivity,
+    Session,
+    StabilityTopK,
+)
+
+PURE = [JointTopK, CanonicalTopK, OneShotTopK, RoutedTopK]
+DELTA = [lambda **kw: StabilityTopK(**kw, delta=1e-6), lambda **kw: RoutedTopK(**kw, delta=1e-6)]
+ALL = [*PURE, *DELTA, lambda **kw: RoutedTopK(**kw, ordered=True)]
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize(
+    "histogram",
+    [
+        Histogram(None, np.full(40, 7)),
+        Histogram(None, [], domain_size=10**18),
+        Histogram(None, [2**62 - 1, 3, 2**61, 0, 1, 2]),
+        Histogram(None, np.arange(30) ** 3, sensitivity=Sensitivity(linf=10**9)),
+        Histogram([f"label {i}" for i in range(12)], np.arange(12) * 10**6, domain="public"),
+    ],
+    ids=["ties", "empty", "huge", "coarse", "texts"],
+)
+def test_k_distinct_labels_whatever_the_counts(make, histogram):
+    for epsilon in (1.0,) if make in DELTA else (1e-12, 1.0, 1e3):
+        release = make(k=5, epsilon=epsilon).release(histogram, np.random.default_rng(1))
+        assert len(set(release.labels)) == len(release) == 5
+        assert release.counts is None
+        assert release.seeded
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_the_whole_domain_and_one_label(make):
+    for size in (1, 3):
+        release = make(k=size, epsilon=1.0).release(Histogram(None, [5, 0, 9][:size]))
+        assert sorted(release.labels) == list(range(size))
+
+
+def test_sets_come_in_label_order():
+    """An order by count would tell more than the set."""
+    histogram = Histogram(["c", "b", "a", "z"], [10**6, 2 * 10**6, 3 * 10**6, 0], domain="public")
+    for mechanism in (CanonicalTopK(k=3, epsilon=50.0), StabilityTopK(k=3, epsilon=50.0, delta=1e-6)):
+        release = mechanism.release(histogram)
+        assert release.labels == ("a", "b", "c")
+        assert "set" in release.note
+    assert JointTopK(k=3, epsilon=50.0).release(histogram).labels == ("a", "b", "c")
+    assert JointTopK(k=2, epsilon=50.0).release(Histogram(None, [4000, 9000, 0])).labels == (1, 0)
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize(
+    ("histogram", "named"),
+    [
+        (Histogram(["a"], [1]), "domain"),
+        (Histogram(["a", "b"], [1, 2], domain="public", complete=False), "complete"),
+        (Histogram(None, [1]), "k=2"),
+        (Histogram(None, [1, 2], sensitivity=Sensitivity(neighbours="replace_one")), "neighbours"),
+    ],
+)
+def test_refusals(make, histogram, named):
+    with pytest.raises(InvalidParameter, match=named):
+        make(k=2, epsilon=1.0).release(histogram)
+
+
+@pytest.mark.parametrize("cls", PURE)
+def test_bad_parameters(cls):
+    for bad in (0, -1.0, float("nan"), float("inf"), "1"):
+        with pytest.raises(InvalidParameter, match="epsilon"):
+            cls(k=1, epsilon=bad)
+    for bad in (0, 1.5, True):
+        with pytest.raises(InvalidParameter, match="k must"):
+            cls(k=bad, epsilon=1.0)
+    with pytest.raises(InvalidParameter, match="epsilon"):
+        cls(k=2, epsilon=1e-300).release(Histogram(None, [1, 2, 3]))
+    with pytest.raises(InvalidParameter, match="delta"):
+        StabilityTopK(k=1, epsilon=1.0, delta=0.0)
+
+
+def test_sessions_charge_before_they_draw():
+    histogram = Histogram(None, np.arange(50, 0, -1) * 1000)
+    session = Session(histogram, budget=Budget(2.0, 1e-6))
+    session.run(JointTopK(k=5, epsilon=0.5))
+    session.run(RoutedTopK(k=5, epsilon=0.5))
+    stable = StabilityTopK(k=5, epsilon=0.5, delta=1e-7)
+    accountant = Accountant(stable.charge(histogram.sensitivity), delta=1e-6)
+    used = Session(histogram, budget=accountant).run(stable).charge
+    assert sum(used.costs.values()) <= 7
