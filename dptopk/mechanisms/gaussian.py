@@ -162,9 +162,9 @@ class UnknownGaussian(ThresholdedMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedGaussian(ThresholdedMechanism):
-    """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold no new label can pass.
+    """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold new labels rarely pass.
 
-    Whole-histogram form (d_bar=None): every present count is noised and released if above linf + T; charge
+    Whole-histogram form (d_bar=None): every present count is noised and released if above T; charge
     ZCDP(l0/(2 sigma²)) + δ, l0 finite. Form cut at d_bar: the d_bar largest counts *and the floor* h_(d_bar+1) are
     noised, the offset is linf + 2T; charge ZCDP(n/(2 sigma²)) + δ, n = min(l0, d_bar + 1). Neighbours: add or remove
     one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the data.
@@ -228,8 +228,13 @@ class TruncatedGaussian(ThresholdedMechanism):
         return self.bound(sensitivity)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above 0 (whole) or the noisy floor (cut at d_bar) a noisy count must be: linf + T or linf + 2T."""
-        return sensitivity.linf + self.bound(sensitivity) * (1 if self.d_bar is None else 2)
+        """How far above 0 (whole) or the noisy floor (cut at d_bar) a noisy count must be: T or linf + 2T.
+
+        Whole: a touched label that only one of two neighbours has counts at most linf there, and passes T when its
+        noise is one of the linf outermost values: with the probability q that the δ of a touched label pays for.
+        """
+        bound = self.bound(sensitivity)
+        return bound if self.d_bar is None else sensitivity.linf + 2 * bound
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""

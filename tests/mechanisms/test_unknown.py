@@ -95,7 +95,7 @@ def test_thresholds_are_the_smallest_that_the_discrete_law_allows(linf, l0):
     assert CUT.threshold_offset(sensitivity) == linf + 2 * T
     assert CUT.half_width(sensitivity) == T
     if l0 is not None:
-        assert WHOLE.threshold_offset(sensitivity) == linf + T
+        assert WHOLE.threshold_offset(sensitivity) == T
 
 
 @pytest.mark.parametrize("mechanism", ALL, ids=name)

@@ -67,6 +67,19 @@ def test_delta_is_attained_and_the_next_smaller_threshold_is_caught(linf, mechan
     assert divergence(wrong, world)[-1] > mechanism.delta * 1.2
 
 
+@pytest.mark.parametrize("linf", [1, 2, 3])
+def test_the_whole_truncated_form_needs_its_threshold_and_no_more(linf):
+    """A label that one side alone has, of count linf: at T it attains δ, at T - 1 it exceeds it."""
+    sensitivity = Sensitivity(linf=linf, l0=1)
+    q = tails.gaussian_edge_mass(0.8 * linf, linf, 3 * linf)
+    mechanism = TruncatedGaussian(sigma=0.8, delta=exactly(q))
+    alone = World(1, (0, *range(1, linf + 1)), sensitivity)
+    assert mechanism.threshold_offset(sensitivity) == mechanism.bound(sensitivity)
+    assert divergence(mechanism, alone)[-1] == pytest.approx(q, abs=TOLERANCE)
+    assert excess(mechanism, World(2, (0, 1, linf, 2 * linf, 4 * linf, 5 * linf, 6 * linf), sensitivity)) <= TOLERANCE
+    assert divergence(lower_threshold(mechanism), alone)[-1] > q * 1.2
+
+
 SHARED = [
     (m, linf, mechanism)
     for m in (1, 2, 3)
