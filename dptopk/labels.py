@@ -21,7 +21,7 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["as_labels", "from_plain", "identity", "label_order", "label_text", "listed", "to_plain"]
+__all__ = ["as_labels", "from_plain", "identity", "label_order", "label_text", "listed", "missing", "to_plain"]
 
 _INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
@@ -76,7 +76,7 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
         same = len(set(found if types <= {str, int} else map(identity, found))) < len(found)
     except TypeError:
         raise InvalidParameter("labels must be hashable") from None
-    if any(map(_missing, found if not types <= {str, int} else ())):
+    if any(map(missing, found if not types <= {str, int} else ())):
         raise InvalidParameter("labels must not be missing")
     if same:
         raise InvalidParameter("labels must be distinct: a label is repeated")
@@ -85,7 +85,8 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
     return np.fromiter(found, dtype=object, count=len(found))
 
 
-def _missing(label: Any) -> bool:
+def missing(label: Any) -> bool:
+    """Whether this is no label but the lack of one: None, NaN, NaT, pandas' NA."""
     if label is None:
         return True
     try:

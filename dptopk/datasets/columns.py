@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any
+from uuid import UUID
+
+import numpy as np
 
 from dptopk.datasets.engines import Source, without_data
 from dptopk.errors import InvalidParameter
 
-__all__ = ["needed_columns", "select_events"]
+__all__ = ["fitting", "needed_columns", "select_events"]
 
 
 def select_events(source: Source, where: Any, **columns: str | None) -> Any:
@@ -22,6 +28,7 @@ def select_events(source: Source, where: Any, **columns: str | None) -> Any:
     """
     kept = source.table
     named = {role: name for role, name in columns.items() if name is not None}
+    _told_apart(kept.columns, named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}})
     for role, name in named.items():
         _typed(kept, role, name)  # a missing column is told before a bad filter
     if where is not None:
@@ -31,6 +38,13 @@ def select_events(source: Source, where: Any, **columns: str | None) -> Any:
         **{role: column if role == "weight" else source.exact(column) for role, column in typed.items()}
     )
     return events.filter(*[events[role].notnull() for role in typed if role != "weight"])
+
+
+def _told_apart(present: Sequence[str], named: Mapping[str, Any]) -> None:
+    """Refuse a column whose name another column shares but for its case: engines then read either of them."""
+    for role, name in named.items():
+        if isinstance(name, str) and sum(name.casefold() == other.casefold() for other in present) > 1:
+            raise InvalidParameter(f"{role}: several columns are called {name!r} but for upper and lower case")
 
 
 def _typed(table: Any, role: str, name: str) -> Any:
@@ -84,9 +98,9 @@ def _row_wise(table: Any, where: Any) -> Any:
     if isinstance(where, Mapping):
         return _equalities(table, where)
     condition = without_data("where", "it is no condition on this table", partial(_bound, table, where))
-    across = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure)
+    across = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure, ops.RowID)
     if condition.op().find(across, filter=ops.Value):
-        raise InvalidParameter("where must look at one row at a time: no aggregates, windows, subqueries")
+        raise InvalidParameter("where must look at one row at a time: no aggregates, windows, subqueries, row numbers")
     return condition
 
 
@@ -105,6 +119,79 @@ def _bound(table: Any, where: Any) -> Any:
     return where
 
 
+def fitting(value: Any, kind: Any, what: str) -> Any:
+    """A value that a column is compared with, as the column's own type: the engine then never converts the column.
+
+    A conversion in the engine may fail on a single row, and with it the query: one user's value would decide between an
+    answer and a refusal. So what fits is decided here, by the value and the type.
+
+    Raises:
+        InvalidParameter: when the value is not of this type, nor a text or a number that spells it.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    for holds, read in _FITTING:
+        if holds(kind):
+            try:
+                fitted = read(value)
+            except (TypeError, ValueError, ArithmeticError):
+                fitted = None
+            if fitted is not None:
+                return fitted
+            break
+    raise InvalidParameter(f"{what} is of type {type(value).__name__}, which does not fit the column's, {kind}")
+
+
+def _as_text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, str | int | UUID) else None
+
+
+def _as_integer(value: Any) -> int | None:
+    if isinstance(value, str):
+        return int(value) if str(int(value)) == value else None
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _as_number(value: Any) -> float | Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+        return None
+    number = value if isinstance(value, Decimal) else float(value)
+    return number if math.isfinite(number) else None
+
+
+def _as_truth(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value)
+    return value if isinstance(value, bool) else None
+
+
+def _as_date(value: Any) -> dt.date | None:
+    if isinstance(value, str):
+        return dt.date.fromisoformat(value)
+    return value if isinstance(value, dt.date) and not isinstance(value, dt.datetime) else None
+
+
+def _as_time(value: Any) -> dt.datetime | None:
+    if isinstance(value, str):
+        return dt.datetime.fromisoformat(value)
+    return value if isinstance(value, dt.datetime) else None
+
+
+_FITTING: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (lambda kind: kind.is_string(), _as_text),
+    (lambda kind: kind.is_integer(), _as_integer),
+    (lambda kind: kind.is_boolean(), _as_truth),
+    (lambda kind: kind.is_floating() or kind.is_decimal(), _as_number),
+    (lambda kind: kind.is_date(), _as_date),
+    (lambda kind: kind.is_timestamp(), _as_time),
+    (lambda kind: kind.is_uuid(), lambda value: str(UUID(str(value)))),
+)
+
+
 def _equalities(table: Any, where: Mapping[str, Any]) -> Any:
     import ibis
 
@@ -113,8 +200,9 @@ def _equalities(table: Any, where: Mapping[str, Any]) -> Any:
         if name not in table.columns:
             raise InvalidParameter(f"where: the table has no column {name!r}")
         listed = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-        chosen = without_data(
-            "where", f"the values for {name!r} do not fit the column", partial(table[name].isin, listed)
-        )
+        column, kind = table[name], table[name].type()
+        fitted = [fitting(each, kind, f"where: a value for {name!r}") for each in listed]
+        column = column.cast("string") if kind.is_uuid() else column
+        chosen = without_data("where", f"the values for {name!r} do not fit the column", partial(column.isin, fitted))
         condition = condition & chosen
     return condition

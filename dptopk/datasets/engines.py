@@ -7,6 +7,7 @@ is text (a type guessed from a sample could merge the labels "01" and "1" for th
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dptopk import _validate as validate
 from dptopk.errors import InvalidParameter
+from dptopk.labels import label_text, missing
 
 __all__ = ["DuckDB", "Engine", "Source", "Spark", "imported", "open_table", "without_data"]
 
@@ -282,8 +286,17 @@ def _duckdb_database(connection: Any, path: str, table_name: str | None) -> Any:
     return without_data("table_name", "the database has no such table", table)
 
 
+def _duckdb_parquet(connection: Any, path: str, _: str | None) -> Any:
+    """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
+    described = "SELECT DISTINCT name, type, converted_type, logical_type FROM parquet_schema(?)"
+    differing = f"SELECT count(*) FROM (SELECT name FROM ({described}) GROUP BY name HAVING count(*) > 1)"  # noqa: S608
+    if "*" in path and connection.con.execute(differing, [path]).fetchone()[0]:
+        raise InvalidParameter("table: a column has different types in the files of the folder; write them alike")
+    return connection.read_parquet(path, hive_types_autocast=False)
+
+
 _DUCKDB_FILES: dict[str, Callable[[Any, str, str | None], Any]] = {
-    "parquet": lambda connection, path, _: connection.read_parquet(path),
+    "parquet": _duckdb_parquet,
     "csv": _duckdb_text,
     "tsv": _duckdb_text,
     "json": _duckdb_json,
@@ -292,7 +305,25 @@ _DUCKDB_FILES: dict[str, Callable[[Any, str, str | None], Any]] = {
 
 
 def _spark_session() -> Any:
-    return import_module("pyspark.sql").SparkSession.builder.getOrCreate()
+    """The active session, or a local one of our own, which keeps what it reads out of its log."""
+    builder = import_module("pyspark.sql").SparkSession
+    active = builder.getActiveSession()
+    if active is not None:
+        return active
+    session = builder.builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def _spark_parquet(session: Any, path: str) -> Any:
+    """Folder names such as i=01 are text, whatever other folders are called."""
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = session.conf.get(setting)
+    session.conf.set(setting, "false")
+    try:
+        return session.read.parquet(path.removesuffix("/**/*.parquet"))
+    finally:
+        session.conf.set(setting, before)
 
 
 def _spark_text(session: Any, path: str) -> Any:
@@ -301,7 +332,7 @@ def _spark_text(session: Any, path: str) -> Any:
 
 
 _SPARK_FILES: dict[str, Callable[[Any, str], Any]] = {
-    "parquet": lambda session, path: session.read.parquet(path.removesuffix("/**/*.parquet")),
+    "parquet": _spark_parquet,
     "csv": _spark_text,
     "tsv": _spark_text,
     "json": lambda session, path: session.read.json(path, primitivesAsString=True),
@@ -318,10 +349,40 @@ def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
     kept = frame if columns is None else frame[[name for name in columns if name in frame.columns]]
     table = without_data(
         "table",
-        "a column of the pandas frame holds values of several types; make it text",
-        lambda: pa.Table.from_pandas(kept, preserve_index=False),
+        "a column of the pandas frame is of a type that Arrow does not know; make it text",
+        lambda: pa.Table.from_pandas(_without_objects(kept), preserve_index=False),
     )
     return table.replace_schema_metadata(None)
+
+
+def _without_objects(frame: Any) -> Any:
+    """The frame with each column of Python objects as text, value by value.
+
+    What Arrow makes of such a column depends on all its values: one user's text among integers would refuse them.
+    """
+    import pandas as pd
+
+    texts = {
+        name: pd.Series(list(map(_object_text, frame[name].tolist())), index=frame.index, dtype="string[pyarrow]")
+        for name in frame.columns
+        if frame[name].dtype == object
+    }
+    return frame.assign(**texts) if texts else frame
+
+
+def _object_text(value: Any) -> str | None:
+    """One value of a column of objects as text; None for what is missing."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if missing(value):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return label_text(value.isoformat() if isinstance(value, dt.date) else value)
 
 
 def _from_polars(frame: Any, columns: Sequence[str] | None) -> Any:
@@ -351,12 +412,18 @@ _DUCKDB_FRAMES: dict[str, Callable[[Any, Sequence[str] | None], Any]] = {
 
 
 def _plain_columns(table: Any) -> Any:
-    """Dictionaries as their values, and a column of nothing but NULL (of no type) as text."""
+    """Types that Ibis knows: dictionaries as their values, UUIDs and a column of nothing but NULL (no type) as text."""
     import pyarrow as pa
 
     def plain(kind: Any) -> Any:
         if pa.types.is_dictionary(kind):
             return plain(kind.value_type)
-        return pa.string() if pa.types.is_null(kind) else kind
+        if pa.types.is_fixed_size_binary(kind):
+            return pa.binary()
+        return pa.string() if pa.types.is_null(kind) else pa.float32() if pa.types.is_float16(kind) else kind
 
+    for place, field in enumerate(table.schema):
+        if getattr(field.type, "extension_name", "") == "arrow.uuid":
+            texts = [None if value is None else str(value) for value in table.column(place).to_pylist()]
+            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
     return table.cast(pa.schema([field.with_type(plain(field.type)) for field in table.schema]))

@@ -11,7 +11,7 @@ from dptopk import _validate as validate
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
 from dptopk.datasets.bounding import Bounds, Progress, amounts, bounded, label_counts, lot
-from dptopk.datasets.columns import needed_columns, select_events
+from dptopk.datasets.columns import fitting, needed_columns, select_events
 from dptopk.datasets.engines import Engine, Source, open_table, without_data
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import IncompatibleCosts, InvalidParameter
@@ -119,10 +119,14 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight, segment=segment)
         named = source.text(events.segment) if events.segment.type().is_binary() else events.segment
-        kept = without_data("segments", "they do not fit the column", lambda: named.isin(listed))
+        fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
+        if len(set(fitted)) < len(fitted):
+            raise InvalidParameter("segments: two of them are the same value of the column")
+        kept = without_data("segments", "they do not fit the column", lambda: named.isin(fitted))
         contribute = partial(_contributions, bounds=bounds, s=None if s >= len(listed) else s)
         counted = label_counts(source, events.filter(kept), contribute, top=top, within=("segment",), progress=progress)
-    histograms = {name: to_histogram(_rows_of(counted, name), bounds, top) for name in listed}
+    pairs = zip(listed, fitted, strict=True)
+    histograms = {name: to_histogram(_rows_of(counted, value), bounds, top) for name, value in pairs}
     return Segments(histograms, min(s, len(listed)))
 
 

@@ -190,7 +190,6 @@ def test_a_parquet_file_of_no_rows(tmp_path):
         (FRAMES["ibis"](), {"engine": Spark()}, "engine"),
         (pa.array([1]), {}, "Arrow table"),
         (pd.concat([EVENTS, EVENTS], axis=1), {}, "different names"),
-        (pd.DataFrame({"member": ["secret", 1], "article": ["secret", 1]}), {}, "several types"),
         (EVENTS["member"], {}, "pandas"),
     ],
 )

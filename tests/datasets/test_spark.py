@@ -138,3 +138,17 @@ def test_refusals(session, folder, tmp_path):
         events_histogram(folder / "events.parquet", **(OPTIONS | {"user": "nobody"}), engine=Spark(session=session))
     with pytest.raises(InvalidParameter, match="table"):
         events_histogram(pd.DataFrame(), **OPTIONS, engine=Spark(session=session))
+
+
+def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_path):
+    for user, label in zip("abc", ["1", "01", "zz"], strict=True):
+        (tmp_path / f"i={label}").mkdir()
+        pd.DataFrame({"u": [user]}).to_parquet(tmp_path / f"i={label}" / "part.parquet")
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = session.conf.get(setting)
+    for left_out in (None, "zz"):
+        if left_out:
+            shutil.rmtree(tmp_path / f"i={left_out}")
+        found = events_histogram(tmp_path, user="u", item="i", labels_per_user=1, engine=Spark(session=session))
+        assert {"1", "01"} <= set(found.labels.tolist())
+    assert session.conf.get(setting) == before
