@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from dptopk.accounting.ledger.ledger import Ledger, Receipt
 
 __all__ = ["Budget", "Session"]
+
+_LOG = logging.getLogger(__name__)
 
 # An Accountant may serve several sessions and threads: a check and the spend that follows must not be torn apart.
 _SPENDING = threading.RLock()
@@ -151,8 +154,11 @@ class Session:
         query = self._fingerprint(what, charge, mechanism, options)
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
+            _LOG.info("giving a stored answer again")
             return stored if self._source else replace(stored, source=self._histogram.identity)
+        _LOG.info("charging %s for %s", charge, what)
         receipt: Any = self._book.charge(charge, query, what)
+        _LOG.info("drawing")
         release: Release = mechanism.release(self._histogram, self._rng, **options)
         if not charge.includes(release.charge):
             raise ReleaseWithheld(charge, release.charge)

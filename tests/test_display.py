@@ -9,7 +9,19 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dptopk import Budget, Histogram, InvalidParameter, KnownGumbel, KnownLaplace, Sensitivity, plan_topk
+from dptopk import (
+    Accountant,
+    Budget,
+    Charge,
+    Histogram,
+    InvalidParameter,
+    KnownGumbel,
+    KnownLaplace,
+    PureDP,
+    Sensitivity,
+    compose,
+    plan_topk,
+)
 from dptopk._display import bar, escape, html_bar, spreadsheet, visible
 from dptopk.release import Release
 
@@ -123,3 +135,16 @@ def test_bars_end_where_the_interval_does():
     assert bar(-5, 0, 0, 100) == ""
     assert "width:20.00%" in html_bar(50, 40, 60, 100)
     assert escape("a&b") == "a&amp;b"
+
+
+def test_bounds_and_accounts_are_shown_in_notebooks():
+    charge = Charge({PureDP(0.5): 4})
+    bound = compose(charge, delta=1e-6)
+    assert str(bound.epsilon) in bound._repr_html_()
+    accountant = Accountant(charge, delta=1e-6)
+    accountant.spend(Charge({PureDP(0.5): 1}))
+    for account in (accountant, Accountant.filter(Budget(2.0, 0.0))):
+        shown = account._repr_html_()
+        assert f"({account.epsilon():.6g}, " in shown
+        assert str(account.remaining()) in shown
+    assert "25.0%" in accountant._repr_html_()

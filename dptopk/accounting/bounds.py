@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -31,6 +31,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import INTERACTIONS, Interaction
+from dptopk._display import html_table
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
@@ -107,6 +108,12 @@ class Bound:
     valid_in: tuple[Interaction, ...]
     note: str = ""
     certificate: Certificate | None = None
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["valid_in"] = ", ".join(self.valid_in)
+        return html_table(["bound", self.name], [(name, "" if v is None else v) for name, v in values.items()])
 
 
 @dataclass(frozen=True, slots=True)

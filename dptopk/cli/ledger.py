@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -195,6 +195,7 @@ def show(
     url: Url,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Only this dataset.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw spending over time into this PNG or SVG.")] = None,
+    output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="table or json.")] = "table",
     key_file: KeyFile = None,
     head_file: HeadFile = None,
 ) -> None:
@@ -211,8 +212,12 @@ def show(
         if plot is not None and len(names) != 1:
             raise InvalidParameter("plot: name one --dataset")
         recent = max(0, ledger.head()["seq"] - LATELY)
-        for name in names:
-            view.show(ledger.state(name), ledger.history(name, after=recent))
+        if output_format == "json":
+            shown = [view.as_dict(ledger.state(name), ledger.history(name, after=recent)) for name in names]
+            typer.echo(json.dumps(shown, indent=2))
+        else:
+            for name in names:
+                view.show(ledger.state(name), ledger.history(name, after=recent))
         if plot is not None:
             with replacing(plot) as file:
                 view.plot(ledger.state(names[0]), ledger.history(names[0]), file, plot.suffix[1:].lower())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress_bar import ProgressBar
@@ -11,14 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from dptopk._display import visible
+from dptopk.remaining import Remaining
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dptopk.accounting.ledger.ledger import Spend
     from dptopk.accounting.ledger.state import DatasetState
+    from dptopk.costs import Charge
 
-__all__ = ["plain", "plot", "show"]
+__all__ = ["as_dict", "plain", "plot", "show"]
 
 RECENT = 10
 
@@ -66,6 +69,24 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         console.print(_latest(spends))
 
 
+def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
+    """One dataset as JSON can hold it: what is spent and left, by analyst, and how many more of each query fit."""
+    analysts = {
+        analyst: {"queries": total.queries, "spent": str(total.charge(state.sensitivity.neighbours))}
+        for analyst, total in state.now.items()
+    }
+    return {
+        "dataset": state.name,
+        "unit": state.unit,
+        "version": state.version,
+        "sensitivity": {"linf": state.sensitivity.linf, "l0": state.sensitivity.l0},
+        "spent": str(state.spent()),
+        "shares_used": dict(state.account.summary().shares),
+        **Remaining.of(state.account, _largest(spends)).to_dict(),
+        "analysts": analysts,
+    }
+
+
 def _balance(state: DatasetState) -> Table:
     table = Table(title="used", title_justify="left", box=None)
     for name, share in state.account.summary().shares.items():
@@ -84,13 +105,20 @@ def _analysts(state: DatasetState) -> Table:
 
 def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
     table = Table("query", "asked", "more", title="affordable", title_justify="left", box=None)
-    kinds: dict[str, list[Spend]] = {}
-    for spend in spends:
-        kinds.setdefault(_query_name(spend), []).append(spend)
-    for name, alike in kinds.items():
-        largest = max((spend.charge for spend in alike), key=lambda charge: charge.count)
-        table.add_row(plain(name), str(len(alike)), str(state.account.fits(largest)))
+    asked = Counter(_query_name(spend) for spend in spends)
+    for name, charge in _largest(spends).items():
+        table.add_row(plain(name), str(asked[name]), str(state.account.fits(charge)))
     return table
+
+
+def _largest(spends: list[Spend]) -> dict[str, Charge]:
+    """The largest charge of each kind of query."""
+    largest: dict[str, Charge] = {}
+    for spend in spends:
+        name = _query_name(spend)
+        if name not in largest or spend.charge.count > largest[name].count:
+            largest[name] = spend.charge
+    return largest
 
 
 def _query_name(spend: Spend) -> str:

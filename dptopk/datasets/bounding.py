@@ -6,6 +6,7 @@ contributed after the bounds: at most ``labels_per_user`` labels, at most ``per_
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 
 __all__ = ["CHOICES", "Bounds", "Progress", "amounts", "bounded", "contributions", "label_counts", "lot"]
+
+_LOG = logging.getLogger(__name__)
 
 CHOICES = ("hash", "random", "top")
 
@@ -126,6 +129,7 @@ def label_counts(
 
     total: Any = None
     for part in range(source.passes):
+        _LOG.info("bounding contributions, pass %d of %d", part + 1, source.passes)
         chosen = events if source.passes == 1 else events.filter(_part_of(events.user, source.passes) == part)
         kept = contribute(source, chosen)
         counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())

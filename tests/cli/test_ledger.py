@@ -145,3 +145,17 @@ def test_bad_arguments_exit_with_2(ledger, arguments, named):
 
 def test_a_seed_needs_a_test_ledger(ask):
     assert "fixed seed" in ask("--seed", 1).output
+
+
+def test_show_as_json_says_what_is_left(tmp_path):
+    counts = tmp_path / "counts.csv"
+    counts.write_text("label,count\nthe,900\nand,800\n", encoding="utf-8")
+    url = tmp_path / "l.db"
+    terms = ("--dataset", "d", "--registered", "4*DP(0.5) + delta(1e-6)", "--delta", 1e-5, "--labels-per-user", 1)
+    assert run("ledger", "init", url, *terms).exit_code == 0
+    (shown,) = json.loads(run("ledger", "show", url, "--format", "json").output)
+    assert shown["dataset"] == "d"
+    assert shown["left"] == "4*DP(0.5) + delta(1e-06)"
+    assert shown["epsilon_spent"] == 0
+    assert shown["epsilon_left"] == shown["epsilon_total"] <= 2
+    assert shown["fits"] == {}
