@@ -26,8 +26,8 @@ Domain = Literal["private", "public"]
 # Who chooses, and when, from the weakest to the strongest analyst (docs/theorems.md): a bound that is valid in one is
 # valid in all before it.
 Interaction = Literal["batch", "ordered", "setwise", "filter"]
-# The noise on released counts; "none": labels only.
-Counts = Literal["gaussian", "laplace", "none"]
+# The noise on released counts; "auto": whichever is best; "none": labels only.
+Counts = Literal["auto", "gaussian", "laplace", "none"]
 # How the top k are found: select then count, or noise on all counts.
 Method = Literal["auto", "peel", "threshold"]
 # What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.

@@ -1,0 +1,13 @@
+"""From a total (ε, δ), or an accuracy, to the mechanisms that answer a top-k question best, before any data is seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptopk._lazy import attach
+
+if TYPE_CHECKING:
+    from dptopk.planning.plan import Phase as Phase, Plan as Plan
+    from dptopk.planning.search import plan_topk as plan_topk
+
+__getattr__, __dir__, __all__ = attach(__name__)

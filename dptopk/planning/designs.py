@@ -1,0 +1,208 @@
+"""The designs that a plan compares: ways to spend a zCDP budget ρ on a top-k answer.
+
+A design turns (request, split, ρ) into mechanisms. Its parameters follow from ρ by the plain formulas below (ε²/8 for a
+selection, 1/(2σ²) and ε²/2 for a count), which only fix the proportions: the search scales ρ until the composition
+of all phases under the tightest valid bound spends the total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dptopk._choices import DOMAINS, Domain
+from dptopk.mechanisms import (
+    Centred,
+    CountMLE,
+    KnownGaussian,
+    KnownGumbel,
+    KnownLaplace,
+    TruncatedGaussian,
+    UnknownGaussian,
+    UnknownGumbel,
+    UnknownLaplace,
+)
+from dptopk.mechanisms.centred import best_centre
+from dptopk.planning.request import Request, Split, at_least, at_most
+
+__all__ = ["DESIGNS", "Design"]
+
+Mechanisms = tuple[Any, ...]
+# Shares of the zCDP budget for selections, tried where the shape of the counts is known.
+SELECTION_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+# Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
+THRESHOLD_SHARES = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class Design:
+    """One way to answer.
+
+    Attributes:
+        name: in words.
+        method: "peel" (select, then count what was selected) or "threshold" (noise on all counts at once).
+        noise: of the counts, "gaussian" or "laplace"; "none" where the design releases labels only.
+        domain: of the labels.
+        build: the mechanisms for a request, a split and ρ.
+        whole: needs the whole histogram.
+    """
+
+    name: str
+    method: Literal["peel", "threshold"]
+    noise: Literal["gaussian", "laplace", "none"]
+    domain: Domain
+    build: Callable[[Request, Split, float], Mechanisms]
+    whole: bool = False
+
+    @property
+    def pure(self) -> bool:
+        """Whether its costs compose without a δ."""
+        return self.noise != "gaussian"
+
+    def misfit(self, request: Request) -> str:
+        """Why the design does not answer the request; "" if it does."""
+        peel, labels_only = self.method == "peel", self.noise == "none"
+        reasons = (
+            (self.domain != request.domain, f"for a {self.domain} domain"),
+            (request.method not in ("auto", self.method), f"method={self.method!r}"),
+            (not peel and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
+            (self.whole and not request.whole, "needs the whole histogram (d_bar=None)"),
+            (request.delta == 0 and not self.pure, "needs a delta above 0"),
+            (labels_only and request.counted, "releases labels only"),
+            (peel and not labels_only and not request.counted, "pays for counts"),
+            (request.counts in ("gaussian", "laplace") and self.noise != request.counts, f"counts={self.noise!r}"),
+        )
+        return next((reason for holds, reason in reasons if holds), "")
+
+    def splits(self, request: Request) -> list[Split]:
+        """The divisions of the budget that are compared."""
+        shares: tuple[float, ...] = (1.0,)
+        if self.method == "peel" and self.noise != "none":
+            if request.selection_share is not None:
+                shares = (request.selection_share,)
+            else:
+                shares = (0.5,) if request.shape is None else SELECTION_SHARES
+        thresholds: tuple[float, ...] = (0.0,)
+        if self.domain == "private":
+            thresholds = (*THRESHOLD_SHARES, 1.0) if self.pure else THRESHOLD_SHARES
+        return [Split(share, threshold) for share in shares for threshold in thresholds]
+
+
+def _laplace(rho: float, copies: int) -> KnownLaplace:
+    return KnownLaplace(epsilon=at_most(math.sqrt(2 * rho / copies)))
+
+
+def _gaussian(rho: float, copies: int) -> KnownGaussian:
+    return KnownGaussian(sigma=at_least(math.sqrt(copies / (2 * rho))))
+
+
+def _laplace_counts(request: Request, rho: float) -> KnownLaplace:
+    return _laplace(rho, request.touched)
+
+
+def _gaussian_counts(request: Request, rho: float) -> KnownGaussian:
+    return _gaussian(rho, request.touched)
+
+
+def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
+    """μ² = A/σ_Z² + B/σ_Y² at σ_Z²/σ_Y² = sqrt(A/B) (docs/centred.md)."""
+    centre, A, B = _weights(request, 2)
+    sigma = at_least(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
+    common = KnownGaussian(sigma=at_least(sigma * (B / A) ** 0.25))
+    return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)
+
+
+def _centred_laplace_counts(request: Request, rho: float) -> Centred:
+    """The ratio of the rates is best for a sum of squares; without a δ for a plain sum."""
+    centre, A, B = _weights(request, 2)
+    _, A1, B1 = _weights(request, 1)
+    ratio = (A / B) ** 0.25 if request.delta else (A1 / B1) ** (1 / 3)
+    epsilon = at_most(math.sqrt(2 * rho / (A + B * ratio**2)))
+    common = KnownLaplace(epsilon=at_most(epsilon * ratio))
+    return Centred(noise=KnownLaplace(epsilon=epsilon), common=common, centre=centre)
+
+
+def _weights(request: Request, power: int) -> tuple[Any, int, int]:
+    """The best centre a/b, and the sums of shift^power over the Z and for Y, in units of linf."""
+    k, t = request.k, request.touched
+    centre = best_centre(k, t)
+    a, b = centre.numerator, centre.denominator
+    return centre, t * (b - a) ** power + (k - t) * a**power, a**power
+
+
+def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
+    """Selections of ε²/8 each."""
+    epsilon = at_most(math.sqrt(8 * rho / request.k))
+    if request.domain == "public":
+        return KnownGumbel(k=request.k, epsilon=epsilon)
+    return UnknownGumbel(k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=split.threshold * request.delta)
+
+
+def _peel(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+    def build(request: Request, split: Split, rho: float) -> Mechanisms:
+        noise = counts(request, (1 - split.selection) * rho)
+        counting = CountMLE(noise=noise) if request.fit else noise
+        return _selection(request, split, split.selection * rho), counting
+
+    return build
+
+
+def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
+    return (_selection(request, split, rho),)
+
+
+def _all_laplace(request: Request, _: Split, rho: float) -> Mechanisms:
+    return (_laplace(rho, request.sensitivity.l0 or 1),)
+
+
+def _all_gaussian(request: Request, _: Split, rho: float) -> Mechanisms:
+    return (_gaussian(rho, request.sensitivity.l0 or 1),)
+
+
+def _slots(request: Request) -> int:
+    """Copies that cover the slots and the floor."""
+    return request.sensitivity.touched(request.d_bar + 1) or 1
+
+
+def _cut_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
+    epsilon = _laplace(rho, _slots(request)).epsilon
+    return (UnknownLaplace(epsilon=epsilon, d_bar=request.d_bar, delta=split.threshold * request.delta),)
+
+
+def _cut_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+    sigma = _gaussian(rho, _slots(request)).sigma
+    return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
+
+
+def _cut_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
+    sigma = _gaussian(rho, _slots(request)).sigma
+    return (TruncatedGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
+
+
+def _whole_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
+    sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
+    return (TruncatedGaussian(sigma=sigma, delta=split.threshold * request.delta),)
+
+
+# In the order in which ties are broken.
+DESIGNS = (
+    Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
+    Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all_gaussian),
+    Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
+    Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),
+    Design("truncated Gaussian over a noisy floor", "threshold", "gaussian", "private", _cut_truncated),
+    Design("truncated Gaussian on all counts", "threshold", "gaussian", "private", _whole_truncated, whole=True),
+    *(
+        design
+        for domain in DOMAINS
+        for design in (
+            Design("Gumbel selections", "peel", "none", domain, _labels),
+            Design("Gumbel, then Laplace counts", "peel", "laplace", domain, _peel(_laplace_counts)),
+            Design("Gumbel, then Gaussian counts", "peel", "gaussian", domain, _peel(_gaussian_counts)),
+            Design("Gumbel, then centred Laplace counts", "peel", "laplace", domain, _peel(_centred_laplace_counts)),
+            Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _peel(_centred_gaussian_counts)),
+        )
+    ),
+)

@@ -1,0 +1,234 @@
+"""Plan: what will run, what it will cost and what it will deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dptopk import _validate as validate
+from dptopk._choices import Domain
+from dptopk.accounting.bounds import Bound
+from dptopk.accounting.budget import Budget
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter, ReleaseWithheld
+from dptopk.histogram import Histogram, Sensitivity, descending
+from dptopk.mechanisms import CountMLE
+from dptopk.mechanisms.base import Measured, Mechanism, Noisy, Thresholded
+from dptopk.planning.request import Request
+from dptopk.planning.shape import Outcome
+from dptopk.planning.warnings import doubts
+from dptopk.release import Release
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.random import Generator
+
+__all__ = ["Phase", "Plan", "joined", "phases_of"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One step of a plan: its name, its mechanism, and the most it can cost."""
+
+    name: str
+    mechanism: Mechanism
+    charge: Charge
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, what it will cost, and what the user will get; made before any data is seen.
+
+    Attributes:
+        k: how many labels are asked for.
+        budget: the total (ε, δ) the plan may spend.
+        sensitivity, domain: what must hold of the histogram; ``release`` refuses one that does not fit.
+        phases: the mechanisms in the order in which they run, each with the most it can cost.
+        bound: the composition of all phases at the budget's δ: its epsilon is at most the budget's.
+        split: in words, how the budget was divided.
+        counted: whether the answer shows counts; noise on counts may select labels without being shown.
+        design: the name of the design that was taken.
+        why: why it was taken.
+        outcome: what it is expected to do on the shape that was given, if one was.
+    """
+
+    k: int
+    budget: Budget
+    sensitivity: Sensitivity
+    domain: Domain
+    phases: tuple[Phase, ...]
+    bound: Bound
+    split: str
+    counted: bool = True
+    design: str = ""
+    why: str = ""
+    outcome: Outcome | None = None
+    compared: Callable[[], pd.DataFrame] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def charge(self) -> Charge:
+        """The most that a release of this plan can cost."""
+        return joined(self.phases)
+
+    @property
+    def mechanisms(self) -> tuple[Any, ...]:
+        """The mechanisms in the order in which they run."""
+        return tuple(phase.mechanism for phase in self.phases)
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the whole plan at the budget's δ, an upper bound."""
+        return self.bound.epsilon
+
+    @property
+    def noise_std(self) -> float | None:
+        """Standard deviation of the noise on a released count; None where no counts are shown."""
+        return float(self.mechanisms[-1].noise_std(self.sensitivity)) if self.counted else None
+
+    @property
+    def threshold(self) -> int | None:
+        """How far above the floor a noisy count must be for its label to be released; None in a public domain."""
+        first = self.mechanisms[0]
+        return first.threshold_offset(self.sensitivity) if isinstance(first, Thresholded) else None
+
+    def appears_at(self, probability: float = 0.5) -> int | None:
+        """How far above the floor a true count must be for its label to appear with that probability (1/2 or more).
+
+        The floor is the count of rank d_bar + 1, or 0 where the whole histogram takes part. None in a public domain.
+        """
+        first = self.mechanisms[0]
+        if not isinstance(first, Thresholded):
+            return None
+        return first.appears_at(self.sensitivity, probability=probability)
+
+    @cached_property
+    def alternatives(self) -> pd.DataFrame:
+        """All designs that fit, each scaled to the same budget, best first: what they deliver and what they run."""
+        if self.compared is None:
+            raise InvalidParameter("alternatives: this plan was not made by plan_topk")
+        return self.compared()
+
+    def release(self, histogram: Histogram, rng: Generator | None = None) -> Release:
+        """Run the plan on a histogram.
+
+        Args:
+            histogram: must have the plan's domain, and a sensitivity no larger than the plan's.
+            rng: None for cryptographically secure noise; a generator makes the release reproducible, and marked so.
+
+        Returns:
+            Release: at most k labels, in the order of their released counts (of selection, where there are none), with
+            the charge that was used: selections not made are not charged.
+
+        Raises:
+            InvalidParameter: when the histogram does not fit the plan; nothing was charged.
+        """
+        self.check(histogram)
+        # Noise for the plan's own sensitivity, whatever the histogram's: a finer lattice costs more at some ε.
+        histogram = histogram.with_sensitivity(self.sensitivity)
+        released: Release | None = None
+        notes: list[str] = []
+        charges: dict[str, Charge] = {}
+        for phase in self.phases:
+            earlier = {} if released is None else _after(phase.mechanism, released)
+            released = phase.mechanism.release(histogram, rng, **earlier)
+            if not phase.charge.includes(released.charge):
+                raise ReleaseWithheld(phase.charge, released.charge)
+            charges[phase.name] = released.charge
+            notes += [released.note] if released.note and released.note not in notes else []
+        assert released is not None  # noqa: S101 - a plan has at least one phase
+        total = Charge.join(*charges.values())
+        total = _adaptive(total, len(charges))
+        return replace(_shown(released, self.k, self.counted), charge=total, phases=charges, note="; ".join(notes))
+
+    def check(self, histogram: Histogram) -> None:
+        """Refuse a histogram that the plan was not made for.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
+        if validate.instance(Histogram, histogram=histogram).domain != self.domain:
+            raise InvalidParameter(f"histogram has a {histogram.domain} domain, the plan is for a {self.domain} one")
+        mine, theirs = self.sensitivity, histogram.sensitivity
+        if not mine.covers(theirs):
+            raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
+        self.phases[0].mechanism.check(histogram)
+
+    def explain(self) -> str:
+        """The plan in words: phases, noise, thresholds, the split and the total."""
+        moved = "any number of labels" if self.sensitivity.l0 is None else f"at most {self.sensitivity.l0} label(s)"
+        cap = self.sensitivity.linf
+        lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
+        for number, phase in enumerate(self.phases, start=1):
+            lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
+            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity)]
+        if not self.counted and isinstance(self.mechanisms[-1], Noisy):
+            lines.append("The noisy counts choose and order the labels, and are not shown.")
+        if self.why:
+            lines.append(f"Why: {self.design} is {self.why}")
+        spent, total = self.bound, self.budget
+        lines += [
+            f"Split: {self.split}",
+            f"Together: ({spent.epsilon:.6g}, {total.delta:g})-DP by {spent.name} ({spent.source})",
+            f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
+        ]
+        lines += [f"Warning: {doubt}" for doubt in doubts(total.epsilon, total.delta)]
+        return "\n".join(lines)
+
+
+def _adaptive(charge: Charge, phases: int) -> Charge:
+    """The charge of phases that look at one another's answers."""
+    adaptive = charge.adaptive or phases > 1
+    return Charge(charge.costs, delta=charge.delta, adaptive=adaptive, neighbours=charge.neighbours)
+
+
+def joined(phases: tuple[Phase, ...]) -> Charge:
+    """The charge of all phases together."""
+    return _adaptive(Charge.join(*(phase.charge for phase in phases)), len(phases))
+
+
+def phases_of(request: Request, mechanisms: tuple[Any, ...], method: str) -> tuple[Phase, ...]:
+    """The mechanisms with their names and the most they can cost."""
+    names = ("select", "count") if method == "peel" else ("count and select",)
+    return tuple(
+        Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=request.k if name == "count" else None))
+        for name, mechanism in zip(names, mechanisms, strict=False)
+    )
+
+
+def _shown(released: Release, k: int, counted: bool) -> Release:
+    """The k rows of the largest released counts, in their order; the counts only where they were asked for."""
+    if released.counts is not None:
+        order = descending(released.counts, None)
+        released = replace(
+            released,
+            labels=tuple(released.labels[row] for row in order),
+            counts=released.counts[order],
+            measured=None if released.measured is None else released.measured[order],
+        )
+    released = released.top(k)
+    return released if counted else replace(released, counts=None, measured=None, measurement=None)
+
+
+def _after(mechanism: Mechanism, released: Release) -> dict[str, Any]:
+    """How a counting mechanism is told what an earlier phase selected."""
+    return {"ranking" if isinstance(mechanism, CountMLE) else "labels": released}
+
+
+def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:
+    """What a phase will deliver, known before any data is seen."""
+    lines = []
+    if isinstance(mechanism, Noisy):
+        std = f"noise on a count has standard deviation {mechanism.noise_std(sensitivity):.4g}"
+        if isinstance(mechanism, Measured):
+            std += f"; 95% of it is within ±{mechanism.half_width(sensitivity, confidence=0.95)}"
+        lines.append(std)
+    if isinstance(mechanism, Thresholded):
+        floor = "0" if mechanism.d_bar is None else f"the count of rank {mechanism.d_bar + 1}"
+        half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+        lines += [
+            f"threshold: {mechanism.threshold_offset(sensitivity)} above {floor}",
+            f"a label appears with probability 1/2 at {half} above {floor}, 0.95 at {sure} above",
+        ]
+    return lines

@@ -1,0 +1,97 @@
+"""What was asked of a plan: the validated arguments of plan_topk, and how a budget may be divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+from dptopk import _validate as validate
+from dptopk._choices import COUNTS, DOMAINS, METHODS, Counts, Domain, Method
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Sensitivity
+from dptopk.mechanisms.base import add_remove
+from dptopk.planning.shape import Shape
+
+__all__ = ["Request", "Split", "at_least", "at_most"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A division of the budget.
+
+    Attributes:
+        selection: the share of the zCDP budget that goes to the selections of a design that counts afterwards.
+        threshold: the share of δ that goes to the threshold of a private domain; the composition gets the rest.
+    """
+
+    selection: float = 1.0
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """The validated arguments of plan_topk.
+
+    Attributes:
+        k, sensitivity, domain, counts, method, fit: as there.
+        delta: the total δ.
+        epsilon: the total ε, or None where an accuracy was asked for.
+        accuracy: the half-width asked for, or None.
+        d_bar: how many of the largest counts take part in a design over a cut histogram.
+        whole: designs over the whole histogram are allowed.
+        selection_share: the one that was asked for, or None.
+        shape: the counts to plan for, or None.
+    """
+
+    k: int
+    epsilon: float | None
+    delta: float
+    accuracy: float | None
+    sensitivity: Sensitivity
+    domain: Domain
+    d_bar: int
+    whole: bool
+    counts: Counts
+    method: Method
+    selection_share: float | None
+    fit: bool
+    shape: Shape | None
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            k=validate.count(k=self.k),
+            sensitivity=add_remove(self.sensitivity),
+            domain=validate.member(DOMAINS, domain=self.domain),
+            d_bar=validate.count(at_least=self.k, d_bar=self.d_bar),
+            counts=validate.member(COUNTS, counts=self.counts),
+            method=validate.member(METHODS, method=self.method),
+            fit=validate.instance(bool, fit=self.fit),
+        )
+        if self.selection_share is not None:
+            share = validate.probability(allow_zero=False, selection_share=self.selection_share)
+            validate.assign(self, selection_share=share)
+        if self.accuracy is not None and self.counts == "none":
+            raise InvalidParameter("accuracy is that of a count: counts must not be None")
+        if self.domain == "private" and self.delta == 0:
+            raise InvalidParameter("budget.delta must be above 0: hiding which labels exist costs some δ")
+
+    @property
+    def counted(self) -> bool:
+        """Whether the answer shows counts."""
+        return self.counts != "none"
+
+    @property
+    def touched(self) -> int:
+        """How many of k labels one user touches at most."""
+        return self.sensitivity.touched(self.k) or self.k
+
+
+def at_most(value: float) -> float:
+    """The value to six digits, rounded down: numbers that people can read and repeat."""
+    return float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(value))
+
+
+def at_least(value: float) -> float:
+    """The value to six digits, rounded up."""
+    return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(value))

@@ -1,0 +1,318 @@
+"""plan_topk: every design that fits, scaled to the same budget, and the best of them.
+
+A cheap estimate (zCDP, plain sums for pure costs) finds each design's best division of the budget and drops the designs
+that are far behind; those that are near the best are scaled to the budget exactly, by ``compose``, and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dptopk import _validate as validate
+from dptopk._choices import Counts, Domain, Method
+from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.budget import Budget
+from dptopk.accounting.calibration import calibrate
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.histogram import Sensitivity
+from dptopk.planning.designs import DESIGNS, Design
+from dptopk.planning.merit import Merit, half_width, merit_of
+from dptopk.planning.plan import Phase, Plan, joined, phases_of
+from dptopk.planning.request import Request, Split, at_least
+from dptopk.planning.shape import Shape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["plan_topk"]
+
+# Estimates of a design's merit are within this factor of the exact one, up and down together.
+NEAR = 1.3
+CLOSE = 0.1
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound`` is there."""
+
+    design: Design
+    split: Split
+    rho: float
+    phases: tuple[Phase, ...]
+    merit: Merit
+    bound: Bound | None = None
+
+
+def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the budget are asked of everyone
+    k: int,
+    budget: Budget | None = None,
+    *,
+    accuracy: float | None = None,
+    delta: float | None = None,
+    sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
+    domain: Domain = "private",
+    d_bar: int | None = None,
+    counts: Counts | None = "auto",
+    method: Method = "auto",
+    like: Any = None,
+    selection_share: float | None = None,
+    fit: bool = True,
+    max_seconds: float = 1.0,
+) -> Plan:
+    """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε, δ).
+
+    Every design that fits is compared at the same budget: noise on all counts or on selected ones, Laplace, Gaussian,
+    truncated, centred, over the whole histogram or its top, and divisions of ε and δ between the phases. The best has
+    the smallest *merit*, in counts: the standard deviation of a released count plus, in a private domain, how far above
+    the floor a label appears with probability 1/2 (of labels without counts: that alone, or the standard deviation of
+    the noise that selects them). With ``like``: the root mean square error of a shown count plus the count that the
+    answer misses, per row, as simulated on that shape (Plan.outcome).
+
+    Args:
+        k: how many labels, at least 1.
+        budget: the total; δ = 0 is possible in a public domain. Exactly one of budget and accuracy is given.
+        accuracy: ask the other way round: the smallest ε at which 95% of the noise on a count is within ± this many.
+        delta: the total δ that goes with ``accuracy``; default 0.
+        sensitivity: what one user can move; a finite l0 makes counts cheaper.
+        domain: "private" (labels come from the data) or "public" (the label set is known to all).
+        d_bar: private domain only: how many of the largest counts may take part, where the histogram is cut to its
+            top; must not depend on the data. None: the whole histogram will be at hand; designs that cut it
+            themselves do so at 10 k, at least 100.
+        counts: "auto" for whichever noise is best, "gaussian", "laplace", or None (or "none") for labels only.
+        method: "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or "auto".
+        like: counts of the shape that is expected, public or already released (an earlier Release: planning by it is
+            post-processing, and free): a public Histogram, a Release, or a sequence of counts.
+        selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
+            the best for ``like``.
+        fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that never hurts.
+        max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
+            the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
+
+    Returns:
+        Plan: its composition under the tightest valid bound is at most budget.epsilon at budget.delta (an upper bound),
+        and close to it. ``alternatives`` lists the others, ``explain()`` says why this one.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
+    """
+    if domain == "public" and d_bar is not None:
+        raise InvalidParameter("d_bar is for private domains: in a public one every label takes part")
+    epsilon, accuracy, total = _total(budget, accuracy, delta)
+    request = Request(
+        k=validate.count(k=k),
+        epsilon=epsilon,
+        delta=total,
+        accuracy=accuracy,
+        sensitivity=sensitivity,
+        domain=domain,
+        d_bar=max(10 * k, 100) if d_bar is None else d_bar,
+        whole=d_bar is None,
+        counts="none" if counts is None else counts,
+        method=method,
+        selection_share=selection_share,
+        fit=fit,
+        shape=None if like is None else Shape.of(like),
+    )
+    designs = [design for design in DESIGNS if not design.misfit(request)]
+    if not designs:
+        raise InvalidParameter(_nothing_fits(request))
+    guesses = [_guess(request, design) for design in designs]
+    exact = [_exactly(request, guess, max_seconds) for guess in _near(request, guesses)]
+    best = min(exact, key=lambda found: _rank(request, found))
+    return _plan(request, best, designs, max_seconds)
+
+
+def _near(request: Request, guesses: list[_Candidate]) -> list[_Candidate]:
+    """The candidates that may be the best: within NEAR of the best estimate, and among peels within CLOSE.
+
+    Peels with one kind of noise differ in nothing but the counts; the errors of their estimates are the same.
+    """
+    least = min(_rank(request, guess) for guess in guesses)
+    limit = {"peel": math.inf, "threshold": math.inf}
+    for guess in guesses:
+        if guess.design.method == "peel":
+            room = CLOSE * (_rank(request, guess) if request.epsilon is None else guess.merit.noise_std or math.inf)
+            limit["peel"] = min(limit["peel"], _rank(request, guess) + room)
+    return [guess for guess in guesses if _rank(request, guess) <= min(NEAR * least, limit[guess.design.method])]
+
+
+def _rank(request: Request, found: _Candidate) -> float:
+    """What is compared: ε where an accuracy was asked for, else the merit."""
+    if request.epsilon is None and found.bound is not None:
+        return found.bound.epsilon
+    return _estimate(found, request) if request.epsilon is None else found.merit.total
+
+
+def _guess(request: Request, design: Design) -> _Candidate:
+    """The best division of the budget for a design, by estimate."""
+    found = []
+    for split in design.splits(request):
+        rho = _accurate(request, design, split) if request.epsilon is None else _affordable(request, design, split)
+        found.append(_at(request, design, split, rho))
+    return min(found, key=lambda candidate: (_rank(request, candidate), abs(candidate.split.threshold - 0.5)))
+
+
+def _at(request: Request, design: Design, split: Split, rho: float) -> _Candidate:
+    phases = phases_of(request, design.build(request, split, rho), design.method)
+    return _Candidate(design, split, rho, phases, merit_of(request, tuple(phase.mechanism for phase in phases)))
+
+
+def _affordable(request: Request, design: Design, split: Split) -> float:
+    """About the largest ρ that the budget affords: through zCDP, or by plain sums where costs are pure."""
+    assert request.epsilon is not None  # noqa: S101 - for the type checker
+    rest = request.delta * (1 - split.threshold)
+    rho = _zcdp(request.epsilon, rest) if rest else 0.0
+    if design.pure:
+        at_one = joined(phases_of(request, design.build(request, split, 1.0), design.method))
+        rho = max(rho, (request.epsilon / _basic(at_one)) ** 2)
+    return rho
+
+
+@lru_cache(maxsize=64)
+def _zcdp(epsilon: float, delta: float) -> float:
+    from dptopk.accounting.renyi.concentrated import zcdp_rho
+
+    return zcdp_rho(epsilon, delta, conversion="cks20")
+
+
+def _basic(charge: Any) -> float:
+    try:
+        return compose(charge, delta=charge.delta, bound="basic").epsilon
+    except IncompatibleCosts:
+        return math.inf
+
+
+def _estimate(found: _Candidate, request: Request) -> float:
+    """About the ε that a candidate costs: ρ + 2 sqrt(ρ ln(1/δ)), or the plain sum where costs are pure."""
+    rest = request.delta * (1 - found.split.threshold)
+    epsilon = found.rho + 2 * math.sqrt(found.rho * -math.log(rest)) if rest else math.inf
+    return min(epsilon, _basic(joined(found.phases))) if found.design.pure else epsilon
+
+
+def _accurate(request: Request, design: Design, split: Split) -> float:
+    """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a thousandth."""
+
+    def reached(rho: float) -> bool:
+        return half_width(design.build(request, split, rho)[-1], request.sensitivity) <= (request.accuracy or 0)
+
+    high = 1.0
+    while not reached(high):
+        high *= 4
+    low = high / 4
+    while low > 1e-12 and reached(low):
+        low, high = low / 4, low
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+def _exactly(request: Request, guess: _Candidate, max_seconds: float) -> _Candidate:
+    """The candidate with its ε as the tightest bound has it: scaled to the budget, or as the accuracy needs it."""
+    design, split, rho = guess.design, guess.split, guess.rho
+    if request.epsilon is not None:
+        budget = Budget(request.epsilon, request.delta)
+        rho = calibrate(
+            lambda rho: joined(phases_of(request, design.build(request, split, rho), design.method)),
+            budget,
+            max_seconds=max_seconds,
+        )
+    while True:
+        found = _at(request, design, split, rho)
+        bound = compose(joined(found.phases), delta=request.delta, max_seconds=max(10.0, max_seconds))
+        if request.epsilon is None or bound.epsilon <= request.epsilon:
+            return replace(found, bound=bound)
+        rho *= 0.99  # a refinement that had less time than in the search
+
+
+def _plan(request: Request, best: _Candidate, designs: list[Design], max_seconds: float) -> Plan:
+    assert best.bound is not None  # noqa: S101 - the best was scaled exactly
+    epsilon = at_least(best.bound.epsilon) if request.epsilon is None else request.epsilon
+
+    def alternatives() -> pd.DataFrame:
+        import pandas as pd
+
+        exact = [_exactly(request, _guess(request, design), max_seconds) for design in designs]
+        exact.sort(key=lambda found: _rank(request, found))
+        return pd.DataFrame([_row(request, found, found.design is best.design) for found in exact])
+
+    return Plan(
+        k=request.k,
+        budget=Budget(epsilon, request.delta),
+        sensitivity=request.sensitivity,
+        domain=request.domain,
+        phases=best.phases,
+        bound=best.bound,
+        split=_in_words(request, best),
+        counted=request.counted,
+        design=best.design.name,
+        why=_why(request, best, len(designs)),
+        outcome=best.merit.outcome,
+        compared=alternatives,
+    )
+
+
+def _row(request: Request, found: _Candidate, chosen: bool) -> dict[str, Any]:
+    assert found.bound is not None  # noqa: S101 - alternatives are scaled exactly
+    row = {
+        "design": found.design.name,
+        "chosen": chosen,
+        "merit": found.merit.total,
+        "epsilon": found.bound.epsilon,
+        "delta": request.delta,
+        "noise_std": found.merit.noise_std,
+        "threshold": found.merit.threshold,
+        "appears_at_half": found.merit.appears_at,
+        "selection_share": found.split.selection,
+        "threshold_share": found.split.threshold,
+    }
+    if found.merit.outcome is not None:
+        seen = found.merit.outcome
+        row |= {"error": seen.error, "missed": seen.missed, "recall": seen.recall, "rows": seen.rows}
+    return row | {"mechanisms": " then ".join(str(phase.mechanism) for phase in found.phases)}
+
+
+def _in_words(request: Request, best: _Candidate) -> str:
+    """The division of the budget in words."""
+    parts = []
+    if len(best.phases) > 1:
+        parts.append(f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for the counts")
+    if request.domain == "private":
+        rest = "the rest for the composition" if best.split.threshold < 1 else "none is left for the composition"
+        parts.append(f"δ = {best.split.threshold * request.delta:g} for the threshold, {rest}")
+    return "; ".join(parts) or "everything for one phase"
+
+
+def _why(request: Request, best: _Candidate, compared: int) -> str:
+    if request.epsilon is None:
+        return f"the smallest ε of {compared} designs for 95% of the noise within ±{request.accuracy:g}"
+    return f"the smallest of {compared} designs in {best.merit.words}: {best.merit.total:.4g} counts"
+
+
+def _nothing_fits(request: Request) -> str:
+    """Why no design is left: the argument to change first."""
+    if request.domain == "private" and request.delta == 0:
+        return "budget.delta must be above 0: hiding which labels exist costs some δ"
+    reasons = {design.misfit(request) for design in DESIGNS if design.domain == request.domain}
+    if request.method == "threshold" and request.sensitivity.l0 is None:
+        return "method='threshold' needs a finite l0 (labels per user)"
+    if request.counts == "gaussian" and request.delta == 0:
+        return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
+    return f"no design fits this method and these counts: {'; '.join(sorted(reasons))}"
+
+
+def _total(
+    budget: Budget | None, accuracy: float | None, delta: float | None
+) -> tuple[float | None, float | None, float]:
+    """(ε, accuracy, δ), one of the first two being None."""
+    if (budget is None) == (accuracy is None):
+        raise InvalidParameter("give exactly one of budget and accuracy")
+    if budget is None:
+        return None, validate.positive(accuracy=accuracy), validate.probability(delta=delta or 0.0)
+    if delta is not None:
+        raise InvalidParameter("delta goes with accuracy; a budget has its own")
+    total = validate.instance(Budget, budget=budget)
+    return total.epsilon, None, total.delta

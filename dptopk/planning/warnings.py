@@ -1,0 +1,31 @@
+"""Budgets that are allowed, and hardly ever meant."""
+
+from __future__ import annotations
+
+__all__ = ["doubts"]
+
+LARGEST_EPSILON = 20.0
+LARGEST_DELTA = 1e-3
+
+
+def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
+    """What to say of a budget that protects hardly anyone; nothing is refused.
+
+    Args:
+        epsilon: the total.
+        delta: the total.
+        users: how many users there are, where that is public.
+
+    >>> doubts(1.0, 1e-6)
+    []
+    """
+    found = []
+    if epsilon > LARGEST_EPSILON:
+        found.append(
+            f"ε = {epsilon:g} promises next to nothing: one user may change the odds of an answer by e^{epsilon:g}"
+        )
+    if delta > LARGEST_DELTA:
+        found.append(f"δ = {delta:g} is large: with that probability anything about a user may show; 1e-6 is common")
+    if users is not None and delta * users > 1:
+        found.append(f"δ = {delta:g} is above 1/users: publishing the data of one user at random would satisfy it")
+    return found
