@@ -25,7 +25,7 @@ from dptopk.histogram import Histogram
 from dptopk.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
-from dptopk.planning import Plan, plan_topk
+from dptopk.planning import Plan, default_d_bar, plan_topk
 from dptopk.release import Release
 from dptopk.remaining import Remaining
 
@@ -191,7 +191,7 @@ class Session:
         if options.get("utilities") is not None:
             return ""
         histogram = self._histogram
-        plan = [mechanism.k, str(mechanism.sensitivity)] if isinstance(mechanism, Plan) else []
+        plan = [mechanism.k, mechanism.counted, str(mechanism.sensitivity)] if isinstance(mechanism, Plan) else []
         named = {name: [to_plain(label) for label in _names(value)] for name, value in options.items()}
         size = histogram.domain_size if histogram.domain == "public" else None
         about = [str(histogram.sensitivity), histogram.domain, size, histogram.complete, histogram.limit]
@@ -200,7 +200,7 @@ class Session:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def top_k(
-        self, k: int, *, budget: Budget, counts: Counts | None = "gaussian", reuse: bool = False, **options: Any
+        self, k: int, *, budget: Budget, counts: Counts | None = "auto", reuse: bool = False, **options: Any
     ) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
@@ -209,9 +209,11 @@ class Session:
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
             counts: as for plan_topk, and with the same default.
             reuse: as for ``run``.
-            options: further arguments of plan_topk: d_bar, method, selection_share.
+            options: further arguments of plan_topk: d_bar, method, like, selection_share.
         """
         histogram = self._histogram
+        if histogram.domain == "private" and not histogram.complete:
+            options.setdefault("d_bar", default_d_bar(k))  # a fact known beforehand: only the top is at hand
         plan = plan_topk(
             k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
         )

@@ -14,6 +14,7 @@ from dptopk.cli import analyst as analyst_commands, datasets as datasets_command
 from dptopk.cli.audit import audit
 from dptopk.cli.certify import certify
 from dptopk.cli.options import (
+    Accuracy,
     Cap,
     CountsOption,
     DBar,
@@ -25,6 +26,7 @@ from dptopk.cli.options import (
     KnownDomain,
     MethodOption,
     PerUser,
+    total,
 )
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
@@ -100,30 +102,30 @@ def demo(
 @app.command("plan")
 def plan_command(
     k: K,
-    epsilon: Epsilon,
+    epsilon: Epsilon = None,
     delta: Delta = 0.0,
-    counts: CountsOption = "gaussian",
+    accuracy: Accuracy = None,
+    counts: CountsOption = "auto",
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
     known_domain: KnownDomain = False,
     d_bar: DBar = None,
     method: MethodOption = "auto",
-    fit: Fit = False,
+    fit: Fit = None,
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
-    from dptopk.accounting.budget import Budget
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
     plan = plan_topk(
         k,
-        Budget(epsilon, delta),
+        **total(epsilon, delta, accuracy),
         sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
         domain="public" if known_domain else "private",
         d_bar=d_bar,
         counts=counts,
         method=method,
-        fit=fit,
+        fit=fit is not False,
     )
     typer.echo(plan.explain())
 

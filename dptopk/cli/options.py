@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from dptopk._choices import Counts, Method
+from dptopk.errors import InvalidParameter
 
 __all__ = [
+    "Accuracy",
     "Cap",
     "CountsOption",
     "DBar",
@@ -23,13 +25,19 @@ __all__ = [
     "MethodOption",
     "PerUser",
     "Seed",
+    "total",
+    "warn",
 ]
 
 # How an answer is written.
 Format = Literal["table", "csv", "json", "html", "parquet"]
 
 K = Annotated[int, typer.Option("--k", help="How many labels.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Total ε of the answer.")]
+Epsilon = Annotated[float | None, typer.Option("--epsilon", help="Total ε of the answer.")]
+Accuracy = Annotated[
+    float | None,
+    typer.Option("--accuracy", help="In place of --epsilon: the smallest ε for 95% of the noise within ± this many."),
+]
 Delta = Annotated[float, typer.Option("--delta", help="Total δ of the answer.")]
 CountsOption = Annotated[Counts, typer.Option("--counts", help="Noise of the released counts.")]
 Cap = Annotated[int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")]
@@ -40,13 +48,31 @@ PerUser = Annotated[
 DBar = Annotated[
     int | None,
     typer.Option(
-        "--d-bar", help="Unknown domain: how many of the largest counts take part (default: 10 k, 100 or more)."
+        "--d-bar", help="Unknown domain: so many of the largest counts take part (default: all, where that is better)."
     ),
 ]
-Fit = Annotated[bool, typer.Option("--fit", help="Fit counts to the order of selection (CountMLE).")]
+Fit = Annotated[
+    bool | None,
+    typer.Option("--fit/--no-fit", help="Draw counts towards the order of selection, as far as that never hurts."),
+]
 MethodOption = Annotated[Method, typer.Option("--method", help="Select then count, or noise on all counts.")]
 KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.")]
 Domain = Annotated[
     Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")]
+
+
+def total(epsilon: float | None, delta: float, accuracy: float | None) -> dict[str, Any]:
+    """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ."""
+    from dptopk.accounting.budget import Budget
+
+    if (epsilon is None) == (accuracy is None):
+        raise InvalidParameter("give exactly one of --epsilon and --accuracy")
+    return {"accuracy": accuracy, "delta": delta} if epsilon is None else {"budget": Budget(epsilon, delta)}
+
+
+def warn(warnings: list[str]) -> None:
+    """Say on standard error what is doubtful; nothing is refused."""
+    for warning in warnings:
+        typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW, err=True)

@@ -10,6 +10,7 @@ import typer
 from dptopk import _validate as validate
 from dptopk.cli import ledger as ledger_commands
 from dptopk.cli.options import (
+    Accuracy,
     Cap,
     CountsOption,
     DBar,
@@ -23,6 +24,8 @@ from dptopk.cli.options import (
     MethodOption,
     PerUser,
     Seed,
+    total,
+    warn,
 )
 from dptopk.cli.shell import fail
 from dptopk.errors import InvalidParameter
@@ -41,8 +44,9 @@ def topk(
         Path, typer.Argument(help="CSV, TSV, Parquet or JSON lines: a row a label, or with --user-col a row an event.")
     ],
     k: K,
-    epsilon: Epsilon,
+    epsilon: Epsilon = None,
     delta: Delta = 0.0,
+    accuracy: Accuracy = None,
     label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
     count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
     sep: Annotated[str | None, typer.Option("--sep", help="Of a CSV file of counts: what separates cells.")] = None,
@@ -50,14 +54,14 @@ def topk(
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
     ] = None,
-    counts: CountsOption = "gaussian",
+    counts: CountsOption = "auto",
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
     known_domain: KnownDomain = False,
     domain: Domain = None,
     d_bar: DBar = None,
     method: MethodOption = "auto",
-    fit: Fit = False,
+    fit: Fit = None,
     seed: Seed = None,
     user_col: Annotated[
         str | None, typer.Option("--user-col", help="Column of users; Δ and τ are enforced.", rich_help_panel=EVENTS)
@@ -111,7 +115,6 @@ def topk(
     """
     import numpy as np
 
-    from dptopk.accounting.budget import Budget
     from dptopk.cli import output
     from dptopk.cli.input import Source
     from dptopk.histogram import Sensitivity
@@ -139,15 +142,16 @@ def topk(
     )
     plan = plan_topk(
         k,
-        Budget(epsilon, delta),
+        **total(epsilon, delta, accuracy),
         sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
         domain=given.kind,
         d_bar=d_bar,
         counts=counts,
         method=method,
-        fit=fit,
+        fit=fit is not False,
     )
-    _heeded(plan, fit=fit)
+    _heeded(plan, fit=bool(fit))
+    warn(plan.warnings)
     histogram = given.read(plan)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     left: list[str] = []

@@ -64,6 +64,9 @@ class Centred(CountingMechanism):
             raise InvalidParameter("common must be of the same kind as noise")
         validate.assign(self, centre=_centre(self.centre))
 
+    def __repr__(self) -> str:
+        return f"Centred(noise={self.noise}, common={self.common}, centre={self.centre})"
+
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The pairs of Z and Y at their shifts; each is dominated by the largest shift, in both directions.
 

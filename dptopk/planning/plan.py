@@ -103,6 +103,11 @@ class Plan:
             return None
         return first.appears_at(self.sensitivity, probability=probability)
 
+    @property
+    def warnings(self) -> list[str]:
+        """What to say of a budget that protects hardly anyone."""
+        return doubts(self.budget.epsilon, self.budget.delta)
+
     @cached_property
     def alternatives(self) -> pd.DataFrame:
         """All designs that fit, each scaled to the same budget, best first: what they deliver and what they run."""
@@ -173,7 +178,7 @@ class Plan:
             f"Together: ({spent.epsilon:.6g}, {total.delta:g})-DP by {spent.name} ({spent.source})",
             f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
         ]
-        lines += [f"Warning: {doubt}" for doubt in doubts(total.epsilon, total.delta)]
+        lines += [f"Warning: {doubt}" for doubt in self.warnings]
         return "\n".join(lines)
 
 

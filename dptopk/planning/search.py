@@ -27,11 +27,11 @@ from dptopk.planning.shape import Shape
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["plan_topk"]
+__all__ = ["default_d_bar", "plan_topk"]
 
-# Estimates of a design's merit are within this factor of the exact one, up and down together.
-NEAR = 1.3
-CLOSE = 0.1
+# Estimates err by up to a tenth, nearly all to the same side: a design this far behind the best is not looked at.
+NEAR = 1.2
+CLOSE = 0.05
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         accuracy=accuracy,
         sensitivity=sensitivity,
         domain=domain,
-        d_bar=max(10 * k, 100) if d_bar is None else d_bar,
+        d_bar=default_d_bar(k) if d_bar is None else d_bar,
         whole=d_bar is None,
         counts="none" if counts is None else counts,
         method=method,
@@ -125,18 +125,27 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     return _plan(request, best, designs, max_seconds)
 
 
-def _near(request: Request, guesses: list[_Candidate]) -> list[_Candidate]:
-    """The candidates that may be the best: within NEAR of the best estimate, and among peels within CLOSE.
+def default_d_bar(k: int) -> int:
+    """How many of the largest counts take part where a histogram is cut and nothing was said: 10 k, at least 100."""
+    return max(10 * validate.count(k=k), 100)
 
-    Peels with one kind of noise differ in nothing but the counts; the errors of their estimates are the same.
+
+def _near(request: Request, guesses: list[_Candidate]) -> list[_Candidate]:
+    """The candidates that may be the best: within NEAR of the best estimate, and of one selection within CLOSE.
+
+    Selections with one division of the budget and one kind of noise differ in nothing but how the counts are measured.
     """
-    least = min(_rank(request, guess) for guess in guesses)
-    limit = {"peel": math.inf, "threshold": math.inf}
-    for guess in guesses:
-        if guess.design.method == "peel":
-            room = CLOSE * (_rank(request, guess) if request.epsilon is None else guess.merit.noise_std or math.inf)
-            limit["peel"] = min(limit["peel"], _rank(request, guess) + room)
-    return [guess for guess in guesses if _rank(request, guess) <= min(NEAR * least, limit[guess.design.method])]
+    best = min(guesses, key=lambda guess: _rank(request, guess))
+    least = _rank(request, best)
+
+    def limit(guess: _Candidate) -> float:
+        same_noise = guess.design.noise == best.design.noise
+        alike = same_noise and guess.design.method == best.design.method == "peel" and guess.split == best.split
+        if not alike or request.epsilon is None or best.merit.noise_std is None:
+            return NEAR * least
+        return least + CLOSE * best.merit.noise_std
+
+    return [guess for guess in guesses if _rank(request, guess) <= limit(guess)]
 
 
 def _rank(request: Request, found: _Candidate) -> float:

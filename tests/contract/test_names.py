@@ -48,6 +48,7 @@ MECHANISMS = {
     "UnknownGaussian": ("d_bar", "sigma", "delta"),
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),
     "CountMLE": ("noise", "shrink"),
+    "Centred": ("noise", "common", "centre"),
 }
 BOUNDS = {
     "basic", "advanced", "optimal_dp", "optimal_dp_exact", "optimal_dp_approx", "two_epsilon", "multi_dp",
@@ -98,7 +99,7 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
     (Accountant.spend, ["charge"], {}),
     (Accountant.refund, ["charge"], {}),
     (Accountant.filter, ["budget"], {}),
-    (plan_topk, ["k", "budget"], {"domain": "private", "d_bar": None, "counts": "gaussian"}),
+    (plan_topk, ["k", "budget"], {"domain": "private", "d_bar": None, "counts": "auto"}),
     (Plan.release, ["histogram", "rng"], {}),
     (Ledger, ["url"], {}),
     (Ledger.create_dataset, ["name"], {"registered": None, "budget": None, "delta": None}),

@@ -1,0 +1,139 @@
+"""plan_topk takes the best design, spends the budget, answers the question the other way round, and says why."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dptopk import Budget, Histogram, Sensitivity, plan_topk
+from dptopk.accounting.bounds import compose
+from dptopk.datasets import macbeth
+from dptopk.mechanisms import Centred, KnownLaplace, UnknownLaplace
+from dptopk.planning.designs import DESIGNS
+from dptopk.planning.warnings import doubts
+
+BUDGET = Budget(1, 1e-6)
+ZIPF = np.rint(1e4 / np.arange(1, 2001))
+
+
+def merit(plan):
+    """The default merit, from the plan's public numbers."""
+    return (plan.noise_std or 0) + (plan.appears_at(0.5) or 0)
+
+
+GRID = [*itertools.product((0.5, 4.0), (1, 5, 40, None), (5,), ("private", "public")), (1.0, 20, 25, "public")]
+
+
+@pytest.mark.parametrize(("epsilon", "l0", "k", "domain"), GRID, ids=str)
+def test_no_design_that_is_asked_for_by_name_has_a_smaller_merit(epsilon, l0, k, domain):
+    options = {"sensitivity": Sensitivity(l0=l0), "domain": domain}
+    best = plan_topk(k, Budget(epsilon, 1e-6), **options)
+    named = [{"counts": "laplace"}, {"counts": "gaussian"}]
+    if l0 is not None:
+        named += [{"method": "threshold"}]
+    for name in named:
+        assert merit(best) <= merit(plan_topk(k, Budget(epsilon, 1e-6), **options, **name)) * (1 + 2e-3), name
+
+
+@pytest.mark.parametrize(("l0", "domain"), [(1, "private"), (5, "private"), (5, "public")])
+def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
+    plan = plan_topk(5, Budget(2, 1e-6), sensitivity=Sensitivity(l0=l0), domain=domain, max_seconds=0.3)
+    table = plan.alternatives
+    assert set(table["design"]) == {d.name for d in DESIGNS if d.domain == domain and d.name != "Gumbel selections"}
+    assert (table["epsilon"] <= 2).all()
+    assert (table["epsilon"] >= 0.97 * 2).all()
+    assert table["merit"].is_monotonic_increasing
+    assert table["chosen"].tolist() == [True] + [False] * (len(table) - 1)
+    assert table["merit"].iloc[0] == pytest.approx(merit(plan), rel=5e-3)
+    assert plan.design in plan.explain()
+    assert "smallest of" in plan.explain()
+
+
+def test_one_label_per_user_takes_laplace_noise():
+    """Three times less noise and half the threshold of Gaussian noise at the same budget."""
+    best = plan_topk(25, Budget(2, 1e-6), sensitivity=Sensitivity(l0=1))
+    gaussian = plan_topk(25, Budget(2, 1e-6), sensitivity=Sensitivity(l0=1), counts="gaussian")
+    assert gaussian.noise_std > 3 * best.noise_std
+    assert best.threshold < 0.6 * gaussian.threshold
+
+
+@pytest.mark.parametrize(("k", "low", "high"), [(25, 17.6, 18.6), (100, 32.6, 33.4)])
+def test_half_the_noise_where_a_user_may_touch_any_number_of_labels(k, low, high):
+    plan = plan_topk(k, BUDGET, domain="public", max_seconds=5.0)
+    noise = plan.mechanisms[1].noise
+    assert isinstance(noise, Centred)
+    assert low <= plan.noise_std <= high
+
+
+def test_labels_only_may_use_noise_on_all_counts_and_does_not_show_it():
+    """Without it: recall 0.044 of the top 100 of Macbeth."""
+    sensitivity = Sensitivity(l0=1)
+    plan = plan_topk(100, BUDGET, sensitivity=sensitivity, counts=None)
+    assert isinstance(plan.mechanisms[0], UnknownLaplace)
+    truth = macbeth(sensitivity=sensitivity)
+    top = set(truth.labels[truth.top_rows(100)].tolist())
+    found = [plan.release(truth, np.random.default_rng(seed)) for seed in range(5)]
+    assert all(release.counts is None and "count" not in release.table for release in found)
+    assert np.mean([len(top.intersection(release.labels)) / 100 for release in found]) > 0.96
+    assert plan.noise_std is None
+    assert "not shown" in plan.explain()
+
+
+@pytest.mark.parametrize(
+    "options", [{"domain": "public"}, {"sensitivity": Sensitivity(l0=1)}, {"k": 3, "method": "peel"}]
+)
+def test_accuracy_first(options):
+    """The ε of an accuracy reaches it, and a smaller ε does not."""
+    options = {"k": 25} | options
+    plan = plan_topk(accuracy=10, delta=1e-6, **options)
+    assert compose(plan.charge, delta=1e-6).epsilon <= plan.budget.epsilon
+    again = plan_topk(budget=Budget(0.97 * plan.epsilon, 1e-6), **options)
+    assert plan.noise_std < again.noise_std
+    last = plan.mechanisms[-1]
+    noise = KnownLaplace(epsilon=last.epsilon) if isinstance(last, UnknownLaplace) else last
+    assert noise.half_width(plan.sensitivity, confidence=0.95) <= 10
+    assert "±10" in plan.explain()
+
+
+def test_a_shape_moves_the_division_of_the_budget():
+    """Well separated counts need little for the selections; flat ones much; the plan never asks for data."""
+    apart = plan_topk(10, BUDGET, domain="public", like=1000 * np.arange(200, 0, -1))
+    close = plan_topk(10, BUDGET, domain="public", like=500 - np.arange(200))
+    assert apart.noise_std < close.noise_std
+    assert apart.outcome.recall > 0.99
+    assert apart.outcome.missed <= close.outcome.missed
+    assert apart.outcome.error == pytest.approx(apart.noise_std)
+
+
+def test_a_shape_from_public_counts_or_from_a_release():
+    histogram = Histogram(None, ZIPF.astype(int), sensitivity=Sensitivity(l0=5))
+    plan = plan_topk(10, BUDGET, domain="public", sensitivity=Sensitivity(l0=5), like=histogram)
+    again = plan_topk(10, BUDGET, domain="public", sensitivity=Sensitivity(l0=5), like=ZIPF)
+    assert plan == again
+    answer = plan.release(histogram, np.random.default_rng(1))
+    later = plan_topk(10, BUDGET, domain="public", sensitivity=Sensitivity(l0=5), like=answer)
+    assert later.outcome.recall > 0.5
+
+
+def test_the_simulated_outcome_is_that_of_releases():
+    sensitivity = Sensitivity(l0=5)
+    truth = macbeth(sensitivity=sensitivity)
+    plan = plan_topk(25, BUDGET, sensitivity=sensitivity, like=truth.counts)
+    top = set(truth.labels[truth.top_rows(25)].tolist())
+    releases = [plan.release(truth, np.random.default_rng(seed)) for seed in range(40)]
+    recall = np.mean([len(top.intersection(release.labels)) / 25 for release in releases])
+    squares = [((r.counts - truth.counts[truth.positions(r.labels)]) ** 2).mean() for r in releases]
+    assert plan.outcome.recall == pytest.approx(recall, abs=0.03)
+    assert plan.outcome.error == pytest.approx(math.sqrt(np.mean(squares)), rel=0.15)
+    assert plan.outcome.rows == pytest.approx(np.mean([len(release) for release in releases]), abs=0.5)
+
+
+def test_absurd_budgets_are_told_and_not_refused():
+    plan = plan_topk(3, Budget(1e6, 0.9), sensitivity=Sensitivity(l0=1))
+    assert len(plan.warnings) == 2
+    assert plan.explain().count("Warning: ") == 2
+    assert not plan_topk(3, BUDGET, sensitivity=Sensitivity(l0=1)).warnings
+    assert "users" in doubts(1.0, 1e-6, users=10**7)[0]
