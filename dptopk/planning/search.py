@@ -15,7 +15,6 @@ from dptopk import _validate as validate
 from dptopk._choices import Counts, Domain, Method
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.calibration import calibrate
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.planning.designs import DESIGNS, Design
@@ -32,6 +31,9 @@ __all__ = ["default_d_bar", "plan_topk"]
 # Estimates err by up to a tenth, nearly all to the same side: a design this far behind the best is not looked at.
 NEAR = 1.2
 CLOSE = 0.05
+# How much of the budget a candidate may leave unspent when designs are compared, and in the end.
+ROUGH, FINE = 0.01, 0.002
+MOST_STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,10 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     if not designs:
         raise InvalidParameter(_nothing_fits(request))
     guesses = [_guess(request, design) for design in designs]
-    exact = [_exactly(request, guess, max_seconds) for guess in _near(request, guesses)]
-    best = min(exact, key=lambda found: _rank(request, found))
+    rough = [_exactly(request, guess, max_seconds) for guess in _near(request, guesses)]
+    near = (1 + 2 * ROUGH) * min(_rank(request, found) for found in rough)
+    fine = [_exactly(request, found, max_seconds, FINE) for found in rough if _rank(request, found) <= near]
+    best = min(fine, key=lambda found: _rank(request, found))
     return _plan(request, best, designs, max_seconds)
 
 
@@ -219,22 +223,29 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     return high
 
 
-def _exactly(request: Request, guess: _Candidate, max_seconds: float) -> _Candidate:
-    """The candidate with its ε as the tightest bound has it: scaled to the budget, or as the accuracy needs it."""
-    design, split, rho = guess.design, guess.split, guess.rho
-    if request.epsilon is not None:
-        budget = Budget(request.epsilon, request.delta)
-        rho = calibrate(
-            lambda rho: joined(phases_of(request, design.build(request, split, rho), design.method)),
-            budget,
-            max_seconds=max_seconds,
-        )
-    while True:
-        found = _at(request, design, split, rho)
-        bound = compose(joined(found.phases), delta=request.delta, max_seconds=max(10.0, max_seconds))
-        if request.epsilon is None or bound.epsilon <= request.epsilon:
-            return replace(found, bound=bound)
-        rho *= 0.99  # a refinement that had less time than in the search
+def _exactly(request: Request, guess: _Candidate, max_seconds: float, rtol: float = ROUGH) -> _Candidate:
+    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within ``rtol`` of the budget.
+
+    ε grows about as the root of ρ, so that a few steps are enough. Where they end elsewhere (a bound that had less
+    time, the rounding of parameters), the largest ρ found that is within the budget is taken.
+    """
+    rho, best = guess.rho, None
+    for number in range(MOST_STEPS):
+        found = _at(request, guess.design, guess.split, rho)
+        # In the end by what ``compose`` says when it is asked without further options.
+        seconds = max_seconds if rtol > FINE else max(10.0, max_seconds)
+        bound = compose(joined(found.phases), delta=request.delta, rtol=rtol / 2, max_seconds=seconds)
+        found = replace(found, bound=bound)
+        if request.epsilon is None or request.epsilon * (1 - rtol) <= bound.epsilon <= request.epsilon:
+            return found
+        if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
+            best = found
+        aim = request.epsilon * (1 - rtol * (1 if best is None and number > 3 else 0.3))
+        step = (aim / bound.epsilon) ** 2 if bound.epsilon > 0 else 4.0
+        rho *= min(max(step, 1e-3), 1e3)
+    if best is None:
+        raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
+    return best
 
 
 def _plan(request: Request, best: _Candidate, designs: list[Design], max_seconds: float) -> Plan:
@@ -244,7 +255,7 @@ def _plan(request: Request, best: _Candidate, designs: list[Design], max_seconds
     def alternatives() -> pd.DataFrame:
         import pandas as pd
 
-        exact = [_exactly(request, _guess(request, design), max_seconds) for design in designs]
+        exact = [_exactly(request, _guess(request, design), max_seconds, FINE) for design in designs]
         exact.sort(key=lambda found: _rank(request, found))
         return pd.DataFrame([_row(request, found, found.design is best.design) for found in exact])
 
