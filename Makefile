@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: run coverage test lint types check figures bench audits bench-all whole-answers docs package-check clean
+.PHONY: run coverage test lint types check figures bench utility audits bench-all whole-answers docs package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -39,6 +39,10 @@ figures: $(VENV)/.test-ready
 # Side by side with other libraries: writes docs/benchmarks.md.
 bench: $(VENV)/.bench-ready
 	$(BIN)/python benchmarks/peers.py
+
+# Every design of the planner on six shapes of data: writes docs/utility-table.md.
+utility: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/utility.py
 
 # Audits of mechanisms known to be broken, and of ours: writes docs/audit-results.md.
 audits: $(VENV)/.bench-ready

@@ -66,7 +66,7 @@ class Design:
         peel, labels_only = self.method == "peel", self.noise == "none"
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
-            (request.method not in ("auto", self.method), f"method={self.method!r}"),
+            (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
             (not peel and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
             (self.whole and not request.whole, "needs the whole histogram (d_bar=None)"),
             (request.delta == 0 and not self.pure, "needs a delta above 0"),

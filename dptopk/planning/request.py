@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from dptopk import _validate as validate
-from dptopk._choices import COUNTS, DOMAINS, METHODS, Counts, Domain, Method
+from dptopk._choices import COUNTS, DOMAINS, Counts, Domain
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
@@ -52,7 +52,7 @@ class Request:
     d_bar: int
     whole: bool
     counts: Counts
-    method: Method
+    method: str
     selection_share: float | None
     fit: bool
     shape: Shape | None
@@ -65,7 +65,6 @@ class Request:
             domain=validate.member(DOMAINS, domain=self.domain),
             d_bar=validate.count(at_least=self.k, d_bar=self.d_bar),
             counts=validate.member(COUNTS, counts=self.counts),
-            method=validate.member(METHODS, method=self.method),
             fit=validate.instance(bool, fit=self.fit),
         )
         if self.selection_share is not None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
-from dptopk._choices import Counts, Domain, Method
+from dptopk._choices import METHODS, Counts, Domain, Method
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.errors import IncompatibleCosts, InvalidParameter
@@ -58,7 +58,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     domain: Domain = "private",
     d_bar: int | None = None,
     counts: Counts | None = "auto",
-    method: Method = "auto",
+    method: Method | str = "auto",
     like: Any = None,
     selection_share: float | None = None,
     fit: bool = True,
@@ -84,7 +84,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
             top; must not depend on the data. None: the whole histogram will be at hand; designs that cut it
             themselves do so at 10 k, at least 100.
         counts: "auto" for whichever noise is best, "gaussian", "laplace", or None (or "none") for labels only.
-        method: "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or "auto".
+        method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or the name
+            of a design as ``alternatives`` has it.
         like: counts of the shape that is expected, public or already released (an earlier Release: planning by it is
             post-processing, and free): a public Histogram, a Release, or a sequence of counts.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
@@ -113,7 +114,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         d_bar=default_d_bar(k) if d_bar is None else d_bar,
         whole=d_bar is None,
         counts="none" if counts is None else counts,
-        method=method,
+        method=validate.member((*METHODS, *(design.name for design in DESIGNS)), method=method),
         selection_share=selection_share,
         fit=fit,
         shape=None if like is None else Shape.of(like),

@@ -57,6 +57,8 @@ def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
     assert table["chosen"].tolist() == [True] + [False] * (len(table) - 1)
     assert table["merit"].iloc[0] == pytest.approx(merit(plan), rel=5e-3)
     assert plan.design in plan.explain()
+    last = plan_topk(5, Budget(2, 1e-6), sensitivity=Sensitivity(l0=l0), domain=domain, method=table["design"].iloc[-1])
+    assert merit(last) == pytest.approx(table["merit"].iloc[-1], rel=0.02)
     assert "smallest of" in plan.explain()
 
 
