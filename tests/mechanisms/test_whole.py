@@ -1,5 +1,10 @@
 """Whole answers: refusals, extremes, sessions; distinct labels always."""
 
+import importlib.util
+import itertools
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -98,3 +103,21 @@ def test_sessions_charge_before_they_draw():
     accountant = Accountant(stable.charge(histogram.sensitivity), delta=1e-6)
     used = Session(histogram, budget=accountant).run(stable).charge
     assert sum(used.costs.values()) <= 7
+
+
+def test_the_published_mechanisms_of_the_benchmark_are_what_their_papers_say():
+    """JOINT: P ∝ e^{-ε gap/2}, all sequences by enumeration; canonical: every set, the best one most often."""
+    path = Path(__file__).parents[2] / "benchmarks" / "whole_answers.py"
+    spec = importlib.util.spec_from_file_location("whole_answers", path)
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    counts, rng = np.array([5, 3, 2, 0]), np.random.default_rng(4)
+    drawn = [tuple(page.joint(counts, 2, rng).tolist()) for _ in range(3000)]
+    gaps = {s: max(counts[i] - counts[s[i]] for i in range(2)) for s in itertools.permutations(range(4), 2)}
+    total = sum(math.exp(-gap / 2) for gap in gaps.values())
+    for answer, gap in gaps.items():
+        assert drawn.count(answer) / 3000 == pytest.approx(math.exp(-gap / 2) / total, abs=0.04)
+    assert drawn.count((0, 1)) / 3000 < math.exp(-gaps[0, 1]) / sum(math.exp(-gap) for gap in gaps.values()) - 0.04
+    sets = [tuple(sorted(page.canonical(counts, 2, rng).tolist())) for _ in range(500)]
+    assert set(sets) == set(itertools.combinations(range(4), 2))
+    assert max(set(sets), key=sets.count) == (0, 1)
