@@ -47,7 +47,7 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
     x e^{-x} <= 1/e times theirs. That is less than 2e-6 of a unit in all, and rounding to an integer adds half of one.
 
     >>> exp_units([0, 1], 1, 10)
-    [1024, 376]
+    [1024, 377]
     """
     with precise(int(bits * 0.30103) + 8):
         divisor, scale = Decimal(denominator), Decimal(1 << bits)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.base import add_remove, drawn_labels
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.mechanisms.selection import gumbel_top_k
 from dptopk.mechanisms.slack import Ranked
-from dptopk.mechanisms.whole import check_public, labels_at
+from dptopk.mechanisms.whole import check_public, in_label_order
 from dptopk.release import Release
 from dptopk.tails import laplace_tail, smallest_offset
 
@@ -99,8 +99,9 @@ class StabilityTopK:
         stable = self._stable(ranked, histogram.sensitivity, bits)
         inside = [ranked.row(rank) for rank in range(stable)]
         rest = self._peel(histogram, inside, bits)
+        labels = drawn_labels(histogram, np.array(inside + rest, dtype=np.int64), bits)
         return Release(
-            labels=(*labels_at(histogram, inside, ordered=False), *labels_at(histogram, rest, ordered=True)),
+            labels=(*in_label_order(labels[:stable]), *labels[stable:]),
             counts=None,
             charge=self._charge(len(rest)),
             mechanism=self,

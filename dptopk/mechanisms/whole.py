@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -13,11 +14,11 @@ from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.labels import label_order
-from dptopk.mechanisms.base import add_remove, known
+from dptopk.mechanisms.base import add_remove, drawn_labels, known
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.release import Release
 
-__all__ = ["WholeAnswer", "check_public", "labels_at"]
+__all__ = ["WholeAnswer", "check_public", "in_label_order"]
 
 LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision
 
@@ -67,9 +68,10 @@ class WholeAnswer:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
         self.check(histogram)
-        charge = self.charge(histogram.sensitivity)
+        charge, bits = self.charge(histogram.sensitivity), random_bits(rng)
+        labels = drawn_labels(histogram, np.array(self.rows(histogram, bits), dtype=np.int64), bits)
         return Release(
-            labels=labels_at(histogram, self.rows(histogram, random_bits(rng)), ordered=self.ordered),
+            labels=labels if self.ordered else in_label_order(labels),
             counts=None,
             charge=charge,
             mechanism=self,
@@ -89,11 +91,7 @@ def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
         raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
 
 
-def labels_at(histogram: Histogram, rows: list[int], *, ordered: bool) -> tuple[object, ...]:
-    """The labels of rows: in their order, or in that of the labels, which the data do not touch."""
-    labels = [histogram.label_at(row) for row in rows]
-    if ordered:
-        return tuple(labels)
-    array = np.empty(len(labels), dtype=object)
-    array[:] = labels
+def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
+    """The labels of a set, in an order that the data do not touch."""
+    array = np.fromiter(labels, dtype=object, count=len(labels))
     return tuple(labels[i] for i in label_order(array))

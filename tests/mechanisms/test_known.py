@@ -10,14 +10,18 @@ from scipy import stats
 
 import dptopk
 from dptopk import (
+    CanonicalTopK,
     Charge,
     Exponential,
     Histogram,
     InvalidParameter,
+    JointTopK,
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    OneShotTopK,
     Sensitivity,
+    StabilityTopK,
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 
@@ -135,6 +139,25 @@ def test_the_names_of_a_public_domain_do_not_tell_which_labels_have_a_row(rows):
     chosen = [Exponential(epsilon=1.0, utility_range=1.0).release(histogram, rng).labels[0] for _ in range(300)]
     assert stats.chisquare([chosen.count(label) for label in "abc"]).pvalue > 1e-3
     assert sorted(KnownLaplace(epsilon=1.0).release(histogram, rng, labels=["zzz", "b"]).labels) == ["b", "zzz"]
+
+
+WHOLE = [
+    JointTopK(k=2, epsilon=1.0),
+    CanonicalTopK(k=2, epsilon=1.0),
+    OneShotTopK(k=2, epsilon=1.0),
+    StabilityTopK(k=2, epsilon=1.0, delta=0.01),
+]
+
+
+@pytest.mark.parametrize("mechanism", WHOLE, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("rows", [["a", "b", "c"], ["b"], []])
+def test_whole_answers_name_labels_without_a_row_alike(mechanism, rows):
+    histogram = Histogram(rows, [0] * len(rows), domain="public", domain_size=3, absent_label="abc".__getitem__)
+    rng = seeded()
+    drawn = [frozenset(mechanism.release(histogram, rng).labels) for _ in range(200)]
+    seen = [drawn.count(frozenset(pair)) for pair in itertools.combinations("abc", 2)]
+    assert sum(seen) == 200
+    assert stats.chisquare(seen).pvalue > 1e-3
 
 
 def test_an_unlisted_domain_that_breaks_its_promise_is_refused():
