@@ -25,6 +25,9 @@ DOMINATED = types_with(sources=True)
 MANY = 12
 # Longest grid that is tried.
 MOST_POINTS = 2**19
+# Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
+MOST_ATOMS = 8_000_000
+SECONDS_PER_ATOM = 4e-7
 # Times that the steps are halved at most.
 REFINEMENTS = 10
 
@@ -76,6 +79,11 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
         Bracket: always sound; the note says when it is wider than rtol.
     """
     parts = sources(charge)
+    planned = SECONDS_PER_ATOM * sum(part.atoms() for part in parts)
+    if sum(part.atoms() for part in parts) > MOST_ATOMS or time.monotonic() + planned > query.deadline:
+        nothing = LossDistribution(1.0, 0, np.ones(1), 0.0, 0.0, 0.0, 0.0, 0.0, 1)
+        upper = 1.0 if query.epsilon is not None else _largest_loss(charge)
+        return Bracket(upper, 0.0, "no time for a product of this many losses", nothing, None)
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
     grids = _first_grids(charge, parts, tilt, query)
     started = time.monotonic()

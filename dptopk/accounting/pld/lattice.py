@@ -39,6 +39,7 @@ __all__ = [
     "Pairs",
     "best_tilt",
     "discrete_pair",
+    "gathered",
     "log_peak",
     "merged_responses",
     "product",
@@ -259,6 +260,38 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
         shift=rows * (rounding + 2 * EPS * step),
         noise=pairs.count * float((masses * moves**2).sum()),
     )
+
+
+def gathered(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
+    """One pair of many losses on the grid: split (side = 1) or rounded down (side = -1), as ``product`` does it.
+
+    What is left to place afterwards are losses on the grid, as few as it has points within reach.
+    """
+    losses, log_masses = pairs.losses[0], pairs.log_masses[0]
+    below = np.floor(losses / step)
+    exponents = log_masses + tilt * losses
+    top = float(exponents.max())
+    masses = np.exp(exponents - top)  # of the losses where they are, tilted
+    first = int(below.min())
+    place = (below - first).astype(np.int64)
+    rest = np.clip(losses - below * step, 0.0, step)
+    if side > 0:
+        whole = -math.expm1(-step)
+        up = masses * np.exp(tilt * (step - rest)) * (-np.expm1(-rest) / whole)
+        down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
+        total = np.bincount(place + 1, up, minlength=int(place.max()) + 2)
+        total += np.bincount(place, down, minlength=total.size)
+    else:
+        total = np.bincount(place, masses * np.exp(-tilt * rest))
+    kept = np.flatnonzero(total)
+    points = np.asarray((first + kept) * step, dtype=np.float64)
+    crowd = float(np.bincount(place).max())
+    largest = float(np.abs(log_masses).max() + tilt * np.abs(losses).max())
+    rounding = EPS * (2 * crowd + 4 * largest + 32)
+    found = discrete_pair(points, np.log(total[kept]) + top - tilt * points,
+                          log_error=float(np.max(pairs.log_error)) + rounding)  # fmt: skip
+    # A loss that is off moves shares between the two ends, as if it had been there: the losses keep their error.
+    return replace(found, loss_error=pairs.loss_error + 4 * EPS * float(np.abs(losses).max()), error=pairs.error)
 
 
 def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twist: float = 0.0) -> LossDistribution:
