@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: run coverage test lint types check figures bench utility audits bench-all whole-answers docs package-check clean
+.PHONY: run coverage test lint types check figures bench utility setwise-table census audits bench-all whole-answers docs package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -51,6 +51,14 @@ audits: $(VENV)/.bench-ready
 # Whole answers beside the published mechanisms: writes docs/whole-answers.md; some minutes.
 whole-answers: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/whole_answers.py
+
+# The widths of the set-wise brackets beside the baselines, into docs/setwise.md; some minutes.
+setwise-table: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/bench_setwise.py --write
+
+# The 2020 Census redistricting data, composed exactly: writes docs/census.md.
+census: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/census.py
 
 # Everything that is measured; takes long.
 bench-all: bench

@@ -1,51 +1,92 @@
-"""Time, memory and width of the certified bracket of the adaptive optimum.
+"""Certified brackets of the adaptive optimum: their widths and times, beside the strongest baselines.
 
-Run ``python benchmarks/bench_setwise.py [--long]``; the long run adds k = 10,000 (about a minute).
+Run ``make setwise-table`` (or ``python benchmarks/bench_setwise.py --write``) to put the table into docs/setwise.md;
+without ``--write`` it is printed. Each charge is asked in a process of its own, so that nothing is in a cache.
 """
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
 import resource
-import sys
 import time
+from pathlib import Path
 
-from dptopk.accounting.accountant import Accountant
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.budget import Budget
-from dptopk.costs import BoundedRange, Charge
+from dptopk.costs import Charge
+from dptopk.errors import IncompatibleCosts
 
-CHARGES = [
-    "100*BR(0.1)",
-    "1000*BR(0.1)",
-    "500*BR(0.1) + 500*DP(0.1) + GDP(0.5)",
-    "20*BR(0.1) + 20*BR(0.05)",
-    "30*BR(0.1) + 5*DGauss(20.0, 1)",
-]
 DELTA = 1e-6
+PAGE = Path(__file__).parent.parent / "docs" / "setwise.md"
+BEGIN, END = "<!-- table: make setwise-table -->", "<!-- end of table -->"
 
 
-def report(text: str, max_seconds: float) -> None:
-    charge = Charge.parse(text)
-    start, cpu = time.perf_counter(), time.process_time()
-    found = compose(charge, delta=DELTA, bound="optimal_setwise", max_seconds=max_seconds)
-    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
-    width = found.epsilon / (found.lower or float("nan")) - 1
-    print(f"{text:40} {found.epsilon:10.6f} {width:9.1e} {wall:8.2f} s {cpu:8.2f} s cpu  {found.note}")
+def times(count: int, ranges: str) -> str:
+    return " + ".join(f"{count}*BR({epsilon})" if count > 1 else f"BR({epsilon})" for epsilon in ranges.split())
+
+
+SIX, FOUR, THREE = "0.02 0.03 0.04 0.06 0.08 0.1", "0.03 0.05 0.07 0.1", "0.02 0.05 0.1"
+MANY = {
+    "12 ranges 0.05, 0.06, ...": times(1, " ".join(str(i / 100) for i in range(5, 17))),
+    "20 ranges 0.025, 0.03, ...": times(1, " ".join(str(i / 1000) for i in range(25, 125, 5))),
+    "100 ranges 0.02, 0.022, ...": times(1, " ".join(str(i / 1000) for i in range(20, 220, 2))),
+}
+CHARGES = [
+    *(f"{k}*BR(0.1)" for k in (10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)),
+    *(f"{k}*BR(0.01)" for k in (10_000, 100_000, 1_000_000)),
+    *(f"{k}*BR(1.0)" for k in (10, 100, 1000)),
+    *(times(k, "0.05 0.1") for k in (10, 50, 100, 300, 500, 1000)),
+    times(100, "0.09 0.1"), times(100, "0.1 0.3"), times(100, "0.01 0.1"), "1000*BR(0.05) + 10*BR(0.1)",
+    "10*BR(0.05) + 1000*BR(0.1)", times(200, "0.05 0.1 0.2"), times(100, "0.05 0.0731 0.1"),
+    *(times(k, THREE) for k in (17, 20, 30, 100)), *(times(k, FOUR) for k in (5, 8, 10, 30, 100)),
+    *(times(k, SIX) for k in (3, 5, 10, 30, 100)), *MANY,
+    "100*DP(0.1) + 100*BR(0.1)", "1000*DP(0.1) + 1000*BR(0.1)", "10000*DP(0.1) + 10000*BR(0.1)",
+    "100*BR(0.1) + GDP(0.5)", "100*BR(0.05) + 100*BR(0.1) + GDP(0.5)", "300*BR(0.1) + 25*DGauss(10.0, 1)",
+    "200*BR(0.1) + 100*DP(0.05) + 100*DGauss(30.0, 1)", "10*DP(0.1) + 300*BR(0.05) + 300*BR(0.1) + GDP(0.5)",
+    "100*BR(0.1) + 10*ADP(0.1, 1e-09)", "100*BR(0.1) + ZCDP(0.05)", "200*BR(0.1) + ZCDP(0.07)",
+    "50*DP(0.1) + ZCDP(0.1)", "25*DP(0.2) + ZCDP(0.02)", "GDP(0.5) + ZCDP(0.05)",
+    "ZCDP(0.125)", "ZCDP(1.0)", "ZCDP(0.01, xi=0.1)",
+]  # fmt: skip
+
+
+def value(charge: Charge, bound: str) -> str:
+    try:
+        return f"{compose(charge, delta=DELTA, bound=bound).epsilon:.5g}"
+    except IncompatibleCosts:
+        return ""
+
+
+def row(asked: tuple[str, float]) -> str:
+    name, seconds = asked
+    charge = Charge.parse(MANY.get(name, name))
+    compose(Charge.parse("3*BR(0.1) + DP(0.1) + GDP(0.1)"), delta=DELTA)  # imports
+    cpu = time.process_time()
+    found = compose(charge, delta=DELTA, bound="optimal_setwise", max_seconds=seconds)
+    cpu = time.process_time() - cpu
+    lower = found.lower or 0.0
+    others = " | ".join(value(charge, bound) for bound in ("mgf", "zcdp_tight", "renyi"))
+    width = (found.epsilon - lower) / found.epsilon
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"| {name} | {others} | {lower:.6g} | {found.epsilon:.6g} | {width:.1e} | {cpu:.2f} | {memory:.0f} |"
 
 
 def main() -> None:
-    compose(Charge.parse("3*BR(0.1) + DP(0.1) + GDP(0.1)"), delta=DELTA)  # imports
-    print(f"{'charge':40} {'epsilon':>10} {'width':>9} {'wall':>10} {'cpu':>10}")
-    for text in CHARGES + (["10000*BR(0.1)"] if "--long" in sys.argv else []):
-        report(text, 120.0)
-    budget = Accountant.filter(Budget(3.0, DELTA))
-    step = Charge({BoundedRange(0.001): 10}, delta=1e-12)
-    budget.spend(step)
-    start = time.perf_counter()
-    for _ in range(1000):
-        budget.spend(step)
-    print(f"one filter step: {(time.perf_counter() - start) * 1e3:.1f} µs")
-    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/setwise.md")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="time limit of each answer, by the clock on the wall"
+    )
+    arguments = parser.parse_args()
+    lines = ["| charge | mgf | zCDP, exact constants | Rényi curves | lower | optimum, upper | width | CPU s | MiB |"]
+    lines.append("|---" * 9 + "|")
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for line in pool.imap(row, [(charge, arguments.seconds) for charge in CHARGES]):
+            lines.append(line)
+            print(line, flush=True)
+    if arguments.write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
