@@ -304,12 +304,17 @@ class Run:
 
 
 class _Search:
-    """Refinement of one answer."""
+    """Refinement of one answer: finer and finer runs, the last of them with groups joined where that takes long."""
 
     def __init__(self, curve: SetwiseCurve, query: Query) -> None:
         self.curve, self.query = curve, query
         self.value, self.order = curve.chernoff(query)
         self.lower = 0.0
+        self.joining = False
+        self.slowness = 1.0  # of this machine at this moment, against what is planned
+        # d ln δ for d ln ε
+        sharpness = max(1.0, self.order * query.epsilon) if query.epsilon is not None else 1.0
+        self.wanted = max(min(query.rtol / sharpness, FIRST), FINEST)
 
     def run(self) -> Answer:
         tolerance, last = self._first(), math.inf
@@ -317,7 +322,7 @@ class _Search:
             run = self._fitting(tolerance, last)
             if run is None:
                 return self.answer(TIME_RAN_OUT)
-            before = self.gap
+            before, began = self.gap, time.monotonic()
             try:
                 self.value = min(self.value, run.above())
                 self.lower = max(self.lower, min(run.below(self.value), self.value))
@@ -325,24 +330,26 @@ class _Search:
                 return self.answer(TIME_RAN_OUT)
             if self.gap <= self.query.rtol:
                 return self.answer("")
-            if run.tolerance < FINEST or (run.tolerance <= self.query.rtol and self.gap > STUCK * before):
-                return self.answer(AS_FINE_AS_IT_GETS)
+            self.slowness = min(max((time.monotonic() - began) / (run.planned_seconds() + 0.01), 1.0), 10.0)
             if self.query.epsilon is None and math.isfinite(self.value):
                 self.order = self.curve.chernoff(Query(epsilon=self.value))[1]
             last = run.tolerance
+            if last <= self.wanted and len(run.groups) > 1 and not self.joining:
+                self.joining, tolerance, last = True, last, math.inf
+                continue
+            if last < FINEST or (last <= self.wanted and self.gap > STUCK * before):
+                return self.answer(AS_FINE_AS_IT_GETS)
             tolerance = last * min(max(0.8 * self.query.rtol / self.gap, 0.05), 1 / FINER)
 
     def _first(self) -> float:
         """The tolerance of the first run: at once the one that is asked for where that is quick."""
-        # d ln δ for d ln ε
-        sharpness = max(1.0, self.order * self.query.epsilon) if self.query.epsilon is not None else 1.0
-        wanted = max(min(self.query.rtol / sharpness, FIRST), FINEST)
         left = self.query.deadline - time.monotonic()
-        quick = self._planned(wanted, left).planned_seconds() <= min(QUICK * left, 1.0)
-        return 0.8 * wanted if quick else FIRST
+        quick = self._planned(self.wanted, left).planned_seconds() <= min(QUICK * left, 1.0)
+        return 0.8 * self.wanted if quick else FIRST
 
     def _planned(self, tolerance: float, left: float) -> Run:
-        return Run(self.curve, self.query, self.order, tolerance, PATIENCE * left, self.value)
+        seconds = (PATIENCE if self.joining else QUICK) * left / self.slowness
+        return Run(self.curve, self.query, self.order, tolerance, seconds, self.value)
 
     @property
     def gap(self) -> float:
@@ -352,10 +359,10 @@ class _Search:
     def _fitting(self, tolerance: float, last: float) -> Run | None:
         """A run for which there is time: to the tolerance if possible, in any case a good deal finer than the last."""
         left = self.query.deadline - time.monotonic()
-        patience = PATIENCE if last < math.inf else PATIENCE_FIRST
+        patience = PATIENCE if self.lower else PATIENCE_FIRST
         while left > 0 and tolerance < min(last / COARSER, COARSEST):
             run = self._planned(tolerance, left)
-            if run.planned_seconds() <= patience * left:
+            if run.planned_seconds() * self.slowness <= patience * left:
                 return run
             tolerance *= COARSER
         return None
