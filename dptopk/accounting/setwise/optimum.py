@@ -337,7 +337,9 @@ class _Search:
             if last <= self.wanted and len(run.groups) > 1 and not self.joining:
                 self.joining, tolerance, last = True, last, math.inf
                 continue
-            if last < FINEST or (last <= self.wanted and self.gap > STUCK * before):
+            # Beside concentrated costs the width is not that of the grids.
+            done = self.gap > STUCK * before or bool(self.curve.concentrated.costs)
+            if last < FINEST or (last <= self.wanted and done):
                 return self.answer(AS_FINE_AS_IT_GETS)
             tolerance = last * min(max(0.8 * self.query.rtol / self.gap, 0.05), 1 / FINER)
 

@@ -117,7 +117,7 @@ def test_concentrated_costs_have_a_place() -> None:
         "10*BR(0.2) + 5*DP(0.1) + CDP(0.1, 0.3)",
     ):
         charge = Charge.parse(text)
-        found, renyi = compose(charge, delta=1e-6, **SETWISE), compose(charge, delta=1e-6, bound="renyi")
+        found, renyi = compose(charge, delta=1e-6, rtol=0.08, **SETWISE), compose(charge, delta=1e-6, bound="renyi")
         assert 0.9 * found.epsilon < found.lower < found.epsilon < renyi.epsilon * (1 - 1e-3)
 
 
@@ -129,19 +129,19 @@ def test_one_concentrated_cost_has_a_narrow_bracket() -> None:
 
 
 def test_a_charge_with_many_different_ranges() -> None:
-    charge = Charge({BoundedRange(0.05 + i / 1000): 3 for i in range(20)})
+    charge = Charge({BoundedRange(0.05 + i / 1000): 3 for i in range(10)})
     assert "time" in compose(charge, delta=1e-6, max_seconds=1e-4, **SETWISE).note
     found = compose(charge, delta=1e-6, rtol=0.1, max_seconds=600.0, **SETWISE)
-    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.07): 60}), delta=1e-6, **SETWISE).epsilon
+    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.06): 30}), delta=1e-6, **SETWISE).epsilon
     assert found.epsilon < compose(charge, delta=1e-6, bound="renyi").epsilon
 
 
 @pytest.mark.parametrize(
     "charge",
-    ["3000*BR(0.1) + 4*BR(0.5)", "2000*BR(0.1)", "200*BR(0.1) + 200*BR(0.05)"],
+    ["2000*BR(0.1) + 4*BR(0.5)", "2000*BR(0.1)", "200*BR(0.1) + 200*BR(0.05)"],
 )
 def test_large_counts(charge: str) -> None:
-    found = compose(Charge.parse(charge), delta=1e-6, **SETWISE)
+    found = compose(Charge.parse(charge), delta=1e-6, rtol=1.5e-3, max_seconds=600.0, **SETWISE)
     assert found.epsilon - found.lower <= 1.5e-3 * found.epsilon
     assert found.epsilon < compose(Charge.parse(charge), delta=1e-6, bound="renyi").epsilon
 
