@@ -7,6 +7,8 @@ scale), and ``source/programs/strategies/strategies.py``, ``ProductionCandidate2
 (shares of the queries).
 """
 
+# ruff: noqa: E501 - the lines of a page
+
 from __future__ import annotations
 
 import math

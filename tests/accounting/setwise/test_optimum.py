@@ -117,7 +117,7 @@ def test_concentrated_costs_have_a_place() -> None:
         "10*BR(0.2) + 5*DP(0.1) + CDP(0.1, 0.3)",
     ):
         charge = Charge.parse(text)
-        found, renyi = compose(charge, delta=1e-6, rtol=0.08, **SETWISE), compose(charge, delta=1e-6, bound="renyi")
+        found, renyi = compose(charge, delta=1e-6, rtol=0.02, **SETWISE), compose(charge, delta=1e-6, bound="renyi")
         assert 0.9 * found.epsilon < found.lower < found.epsilon < renyi.epsilon * (1 - 1e-3)
 
 
