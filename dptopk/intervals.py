@@ -43,6 +43,11 @@ class CountNoise:
     scale: float
     bound: int | None = None
 
+    @property
+    def std_upper(self) -> float:
+        """Upper bound on the standard deviation: that of the continuous law, which is never below."""
+        return self.scale * math.sqrt(2) if self.kind == "laplace" else self.scale
+
     def tail(self, c: int) -> float:
         """Upper bound on P[N > c], c >= 0; cutting the law only moves mass inwards: (a - b)/(1 - 2b) <= a for a <= 1/2.
 

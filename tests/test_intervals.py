@@ -272,7 +272,7 @@ def test_rows_chosen_by_their_own_counts_have_no_interval_by_the_row():
 
 
 def test_intervals_after_a_fit_are_those_before_it():
-    mechanism = CountMLE(noise=KnownGaussian(sigma=2.0))
+    mechanism = CountMLE(noise=KnownGaussian(sigma=2.0), shrink=False)
     release = mechanism.release(PUBLIC, np.random.default_rng(1), ranking=[2, 1, 0])
     middle = (release.intervals()["low"] + release.intervals()["high"]) / 2
     assert middle[1:].tolist() == release.measured[1:].tolist()

@@ -1,0 +1,130 @@
+"""How many labels users have, as a histogram to ask with a sliver of budget: what a cap Δ cuts off, and which to take.
+
+Counts of capped data are lower than the true ones, and by how much is itself private. Every user is in one bin, by how
+many labels that user has; so the histogram of the bins has l0 = linf = 1, and noise on it costs one PureDP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.datasets.bounding import Bounds, amounts
+from dptopk.datasets.columns import needed_columns, select_events
+from dptopk.datasets.engines import Engine, open_table, without_data
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.release import Release
+
+__all__ = ["CutOff", "cut_off", "users_by_labels"]
+
+# A user with n labels is in the first bin whose end is at least n, or in one more beyond the last. Bins of users with
+# very many labels would be mostly noise, times many labels.
+ENDS = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64)
+
+
+def users_by_labels(
+    table: Any,
+    *,
+    user: str,
+    item: str,
+    weight: str | None = None,
+    where: Any = None,
+    engine: Engine | None = None,
+    table_name: str | None = None,
+) -> Histogram:
+    """How many users have how many labels, before any cap: a public-domain histogram for a counting mechanism.
+
+    Args:
+        table: events, as in events_histogram.
+        user: column of whom the privacy is for.
+        item: column of the labels.
+        weight: as in events_histogram.
+        where: as in events_histogram.
+        engine: as in events_histogram.
+        table_name: as in events_histogram.
+
+    Returns:
+        A Histogram with the labels "1", "2", ..., "7-8", ..., "65 or more" and Sensitivity(linf=1, l0=1): adding or
+        removing a user moves one count by one. Ask it with KnownLaplace(epsilon), and read the answer with cut_off.
+
+    Raises:
+        InvalidParameter: as events_histogram.
+
+    >>> import pandas as pd
+    >>> events = pd.DataFrame({"who": ["a", "a", "a", "b"], "what": ["x", "y", "x", "x"]})
+    >>> histogram = users_by_labels(events, user="who", item="what")
+    >>> dict(zip(histogram.labels.tolist(), histogram.counts.tolist()))["2"]
+    1
+    """
+    bounds = Bounds(labels_per_user=None)
+    needed = needed_columns(where, user=user, item=item, weight=weight)
+    with open_table(table, engine, columns=needed, table_name=table_name) as source:
+        pairs = amounts(select_events(source, where, user=user, item=item, weight=weight), bounds)
+        users = pairs.group_by("user").agg(labels=pairs.count())
+        place = sum((users.labels > end).cast("int64") for end in ENDS)
+        placed = users.mutate(place=place)
+        counted = placed.group_by("place").agg(users=placed.count())
+        rows = without_data("table", "the engine could not run the query", partial(source.run, counted))
+    counts = np.zeros(len(ENDS) + 1, dtype=np.int64)
+    counts[rows["place"].to_numpy()] = rows["users"].to_numpy()
+    return Histogram(_names(), counts, sensitivity=Sensitivity(linf=1, l0=1), domain="public")
+
+
+def _names() -> list[str]:
+    """The labels of the bins."""
+    starts = [1, *(end + 1 for end in ENDS[:-1])]
+    inner = [str(end) if start == end else f"{start}-{end}" for start, end in zip(starts, ENDS, strict=True)]
+    return [*inner, f"{ENDS[-1] + 1} or more"]
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """What a cap of Δ labels a user cuts off: estimates, with about two standard deviations of the noise.
+
+    Attributes:
+        labels_per_user: the cap Δ.
+        users: share of the users who have more than Δ labels.
+        pairs: share of all pairs of a user and a label that the cap cuts off: by so much an average count is too low.
+            Users beyond the last bin are taken to have one label more than its end: where there are such, it is more.
+        error: of ``pairs``, from the noise alone; 1.0 where there are too few users to tell.
+    """
+
+    labels_per_user: int
+    users: float
+    pairs: float
+    error: float
+
+
+def cut_off(answer: Release, labels_per_user: int) -> CutOff:
+    """What a cap would cut off, from a released histogram of users_by_labels; post-processing, costs nothing.
+
+    Args:
+        answer: a release of the whole histogram of users_by_labels, with counts.
+        labels_per_user: the cap Δ to judge, at least 1.
+
+    Raises:
+        InvalidParameter: when the release is not one of that histogram.
+    """
+    cap = validate.count(labels_per_user=labels_per_user)
+    names = _names()
+    if answer.counts is None or answer.measurement is None or sorted(map(str, answer.labels)) != sorted(names):
+        raise InvalidParameter("answer must be a release of all counts of users_by_labels")
+    released = dict(zip(answer.labels, answer.counts.tolist(), strict=True))
+    counts = np.array([released[name] for name in names], dtype=float)
+    starts, ends = np.array([1, *(end + 1 for end in ENDS)]), np.array([*ENDS, ENDS[-1] + 1])
+    # Users of a bin are spread evenly over its numbers of labels.
+    spread = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
+    over = np.array([(labels > cap).mean() for labels in spread])
+    lost = np.array([np.maximum(labels - cap, 0).mean() for labels in spread])
+    have = np.array([labels.mean() for labels in spread])
+    users, total = counts.sum(), counts @ have
+    if users <= 0 or total <= 0:
+        return CutOff(cap, 0.0, 0.0, 1.0)
+    share = min(max(float(counts @ lost / total), 0.0), 1.0)
+    noise = answer.measurement.noise.std_upper * float(np.linalg.norm(lost - share * have))
+    return CutOff(cap, min(max(float(counts @ over / users), 0.0), 1.0), share, min(2 * noise / float(total), 1.0))
