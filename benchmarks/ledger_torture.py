@@ -114,7 +114,7 @@ def alone(folder: Path, spends: int) -> dict[str, float]:
         ledger.charge("data", "ann", Charge({TOKEN: 1}))
         ours.append(time.perf_counter() - start)
     bare = sqlite3.connect(folder / "bare.db", isolation_level=None)
-    for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE t (x)"):
+    for statement in ("PRAGMA journal_mode=PERSIST", "PRAGMA synchronous=FULL", "CREATE TABLE t (x)"):
         bare.execute(statement)
     theirs = []
     for _ in range(spends):

@@ -178,10 +178,10 @@ class Account(ABC):
         return fits
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
-        if charge.delta * repetitions >= 1:
-            return False
-        try:
-            return self.can_spend(charge.times(repetitions))
+        costs = {cost: times * repetitions for cost, times in charge}
+        bare = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
+        try:  # deltas are compared exactly, apart: that of ``charge.times`` is rounded up
+            return self._delta_fits(charge, repetitions) and self.can_spend(bare)
         except DptopkError:
             return False
 
@@ -194,6 +194,10 @@ class Account(ABC):
             f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}",
         ]
         return html_lines(lines) + html_table(["of the budget", "used"], shares)
+
+    @abstractmethod
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        """Whether the deltas and failure masses of so many charges are covered."""
 
     def __copy__(self) -> NoReturn:
         self._no_copy()

@@ -112,6 +112,9 @@ class Accountant(Account):
                 raise BudgetExceeded(charge, self.remaining(), assignment)
         return {"tokens": [[str(cost), str(token), times] for (cost, token), times in assignment.items()]}
 
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        return repetitions * Fraction(charge.delta) <= self._delta_left
+
     def _assignment(self, charge: Charge) -> dict[tuple[Cost, Cost], int] | str:
         """The tokens that a spend would use, or why it is refused."""
         validate.instance(Charge, charge=charge)
@@ -259,11 +262,7 @@ class Accountant(Account):
         return self.registered
 
     def table(self) -> pd.DataFrame:
-        """All bounds for the registration, as ``bounds.table``, with ``taken`` marking the one that ``epsilon()`` uses.
-
-        CDP and ZCDP costs have no dominating pair; with them the optimum is not known and the row taken is one of the
-        Rényi route (renyi, zcdp_tight, setwise_zcdp or setwise_cdp).
-        """
+        """All bounds for the registration, as ``bounds.table``; ``taken`` marks the one that ``epsilon()`` uses."""
         rows = bounds.table(
             self.registered, delta=self.delta, interaction="setwise", rtol=self._rtol, max_seconds=self._max_seconds
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Literal
 
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
@@ -21,12 +22,14 @@ from dptopk.accounting import bounds
 from dptopk.accounting.account import Account, Record, Summary, cost_of
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.meters import Meter, Pure, Renyi, meter_of
+from dptopk.accounting.meters import Gaussian, Meter, Pure, Ranges, Renyi, meter_of
 from dptopk.costs import ApproxDP, Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 __all__ = ["Filter"]
 
+FilterMethod = Literal["renyi", "ranges", "gaussian"]
+METHODS: tuple[FilterMethod, ...] = ("renyi", "ranges", "gaussian")
 PRICE_TOLERANCE = 1e-9  # relative difference of a recorded price from today's that is rounding
 
 
@@ -35,6 +38,10 @@ class Filter(Account):
 
     Args:
         budget: the total (ε, δ).
+        method: "renyi" (any cost with a Rényi bound), "ranges" (bounded range, ``ranges`` says which; tighter),
+            "gaussian" (continuous Gaussians, and pure costs; tighter for those); None: "ranges" where ranges are
+            given, else "renyi". Pure costs whose ε's add up to at most the budget's ε are taken besides by each.
+        ranges: the ε's of bounded-range costs that may be chosen freely; a cost between two of them takes the larger.
         order: λ > 0, Rényi order minus 1, fixed for good; None: the best for zCDP costs.
         failure_delta: the part of δ set aside for the deltas of charges and of ApproxDP and MultiDP costs, in
             [0, budget.delta); None: half of it.
@@ -56,6 +63,8 @@ class Filter(Account):
         self,
         budget: Budget,
         *,
+        method: FilterMethod | None = None,
+        ranges: Sequence[float] | None = None,
         order: float | None = None,
         failure_delta: float | None = None,
         neighbours: Neighbours = "add_remove",
@@ -71,7 +80,12 @@ class Filter(Account):
             raise InvalidParameter(
                 f"failure_delta must be below the budget's delta {budget.delta}, got {failure_delta}"
             )
-        self._meters = self._chosen(order) if meters is None else list(meters)
+        if method is None:
+            method = "renyi" if ranges is None else "ranges"
+        method = validate.member(METHODS, method=method)
+        if (ranges is not None) != (method == "ranges") or (order is not None and method != "renyi"):
+            raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, order")
+        self._meters = self._chosen(method, order, ranges) if meters is None else list(meters)
         self.order = next((meter.order for meter in self._meters if isinstance(meter, Renyi)), None)
         self._sums = dict.fromkeys((meter.name for meter in self._meters), Fraction(0))
         # Costs that ran and have no price on a meter: while there are any, that meter covers nothing more.
@@ -82,16 +96,25 @@ class Filter(Account):
         self._spent_delta = Fraction(0)
         self._adaptive = False
 
-    def _chosen(self, order: float | None) -> list[Meter]:
+    def _chosen(self, method: FilterMethod, order: float | None, ranges: Sequence[float] | None) -> list[Meter]:
         """The meters for the budget: the first is the one that the budget is meant for."""
-        budget, meters = self.budget, list[Meter]()
-        if budget.delta > 0:
-            order = None if order is None else validate.positive(order=order)
-            renyi = Renyi.at(budget.epsilon, budget.delta - self.failure_delta, order)
-            if renyi.capacity <= 0:
-                raise InvalidParameter(f"budget {budget} leaves nothing at order {renyi.order}")
-            meters.append(renyi)
-        return [*meters, Pure(budget.epsilon)]
+        epsilon, delta = self.budget.epsilon, self.budget.delta - self.failure_delta
+        pure = Pure(epsilon)
+        if not delta > 0:
+            return [pure]
+        chosen: Meter
+        if method == "ranges":
+            kinds = tuple(sorted({validate.positive(ranges=each) for each in ranges or ()}, reverse=True))
+            if not kinds:
+                raise InvalidParameter("ranges must name at least one range")
+            chosen = Ranges.at(epsilon, delta, kinds)
+        elif method == "gaussian":
+            chosen = Gaussian.at(epsilon, delta)
+        else:
+            chosen = Renyi.at(epsilon, delta, None if order is None else validate.positive(order=order))
+        if chosen.capacity <= 0:
+            raise InvalidParameter(f"budget {self.budget} leaves nothing for {chosen.what}")
+        return [chosen, pure]
 
     def terms(self) -> Record:
         """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing anything anew."""
@@ -163,6 +186,12 @@ class Filter(Account):
         meter = self._meters[0]
         asked = float(sums[meter.name] / meter.capacity)
         return f"the epsilon is used up: it takes {asked:.2%} of {meter.what}, {self.share_left:.2%} is left"
+
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        failures = sum(
+            (times * Fraction(self.price(cost)[-1] or 0.0) for cost, times in charge), Fraction(charge.delta)
+        )
+        return self._failures + repetitions * failures <= Fraction(self.failure_delta)
 
     def _priced(self, charge: Charge, record: Record) -> tuple[dict[str, Fraction], dict[str, int], Fraction]:
         """What a charge adds to each meter, how many of its costs have no price there, and its failure masses."""

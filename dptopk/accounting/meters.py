@@ -7,13 +7,17 @@ A meter is sound when any adaptive play, in which each cost is chosen freely aft
 |-------------|-------------------------------------------|------------------------------------------------|
 | ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds ε)          |
 | ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
+| ``ranges``  | an integer for each declared range        | the largest S whose price game has W_S(ε) <= δ |
+| ``gaussian``| μ² of a Gaussian cost or what it covers   | μ² with δ_μ(ε) <= δ                            |
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,10 +25,13 @@ import numpy as np
 from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
-from dptopk.costs import Charge
+from dptopk.accounting.setwise.prices import capacity as price_capacity, prices_of
+from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
-__all__ = ["Meter", "Pure", "Renyi", "best_order", "meter_of"]
+__all__ = ["Gaussian", "Meter", "Pure", "Ranges", "Renyi", "best_order", "meter_of"]
+
+LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
 
 
 class Meter(ABC):
@@ -108,10 +115,100 @@ class Renyi(Meter):
         return {"name": self.name, "order": self.order, "capacity": float(self.capacity)}
 
 
+class Ranges(Meter):
+    """The price game for bounded range: declared ranges in any order, at integer prices (docs/filters.md).
+
+    Args:
+        prices: of each range.
+        capacity: S with W_S(ε) <= δ.
+    """
+
+    name = "ranges"
+
+    def __init__(self, prices: Mapping[float, int], capacity: int) -> None:
+        self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], item[0])))
+        self.capacity = Fraction(capacity)
+        self.what = "the prices of ranges " + ", ".join(f"{epsilon:g}" for epsilon in sorted(prices))
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float, ranges: tuple[float, ...]) -> Ranges:
+        """The meter for a total (ε, δ) and these ranges."""
+        renyi = Renyi.at(epsilon, delta, None)
+        about = float(renyi.capacity) / renyi.price(Charge({BoundedRange(max(ranges)): 1}))
+        prices = prices_of(ranges, largest=LAYERS / max(about, 1.0))
+        return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta))
+
+    def price(self, rest: Charge) -> float:
+        """The least price of a range that covers the cost."""
+        from dptopk.accounting.tokens import dominates
+
+        ((cost, _),) = rest
+        for epsilon, price in self.prices.items():
+            if dominates(BoundedRange(epsilon), cost):
+                return float(price)
+        raise IncompatibleCosts(f"{cost} is covered by none of {self.what}")
+
+    def terms(self) -> dict[str, Any]:
+        """Name, prices and capacity."""
+        return {
+            "name": self.name,
+            "prices": [list(item) for item in self.prices.items()],
+            "capacity": int(self.capacity),
+        }
+
+
+@lru_cache(maxsize=32)
+def _price_capacity(prices: tuple[tuple[float, int], ...], epsilon: float, delta: float) -> int:
+    return price_capacity(dict(prices), epsilon, delta)
+
+
+class Gaussian(Meter):
+    """Sums of μ²: Gaussian costs compose to a Gaussian also when they are chosen from all answers (docs/filters.md)."""
+
+    name = "gaussian"
+    what = "the sum of squares of mu"
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity = Fraction(capacity)
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float) -> Gaussian:
+        """The meter for a total (ε, δ)."""
+        from dptopk.accounting.gaussian.composition import gaussian_delta
+
+        low, high = 0.0, math.sqrt(2 * epsilon) + 10.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            fits = float(gaussian_delta(np.array([epsilon]), middle)[0]) * (1 + 1e-9) <= delta
+            low, high = (middle, high) if fits else (low, middle)
+        return cls(low * low * (1 - 1e-12))
+
+    def price(self, rest: Charge) -> float:
+        """The smallest μ² known to cover the cost."""
+        ((cost, _),) = rest
+        if isinstance(cost, GaussianDP):
+            return math.nextafter(cost.mu * cost.mu, math.inf)
+        if isinstance(cost, PureDP | BoundedRange):
+            from scipy.special import expit, ndtri
+
+            mu = -2 * float(ndtri(expit(-cost.epsilon))) * (1 + 2e-12)  # the corner of the ε-DP trade-off curve
+            if math.isfinite(mu):
+                return math.nextafter(mu * mu, math.inf)
+        raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
+
+    def terms(self) -> dict[str, Any]:
+        """Name and capacity."""
+        return {"name": self.name, "capacity": float(self.capacity)}
+
+
 def meter_of(terms: dict[str, Any]) -> Meter:
     """The meter that ``Meter.terms`` described, computed nothing anew."""
     if terms["name"] == Pure.name:
         return Pure(terms["epsilon"])
+    if terms["name"] == Ranges.name:
+        return Ranges(dict(terms["prices"]), terms["capacity"])
+    if terms["name"] == Gaussian.name:
+        return Gaussian(terms["capacity"])
     return Renyi(terms["order"], terms["capacity"])
 
 

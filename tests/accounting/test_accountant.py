@@ -172,10 +172,10 @@ def test_the_table_says_which_route_was_taken() -> None:
     rows = Accountant(Charge({BoundedRange(0.1): 5, ZCDP(0.01): 1}), 1e-6).table()
     taken = rows.loc[rows["taken"], "name"].tolist()
     assert len(taken) == 1
-    assert taken[0] in {"renyi", "zcdp_tight", "setwise_zcdp"}
-    setwise = rows.set_index("name").loc["optimal_setwise"]
-    assert not setwise["applies"]
-    assert setwise["why not"]
+    by_name = rows.set_index("name")
+    assert by_name.loc[taken[0], "epsilon"] == rows["epsilon"].min()
+    assert not by_name.loc["optimal_dp", "applies"]
+    assert by_name.loc["optimal_dp", "why not"]
 
 
 def test_balance_adds_up() -> None:

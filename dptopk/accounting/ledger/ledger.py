@@ -12,7 +12,7 @@ given and returns unused costs (never δ). A process killed at any instant there
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -125,6 +125,7 @@ class Ledger:
         registered: Charge | None = None,
         budget: Budget | None = None,
         delta: float | None = None,
+        ranges: Sequence[float] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
         unit: str = "user",
         version: str = "1",
@@ -136,6 +137,7 @@ class Ledger:
             registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is reported at.
             budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
             delta: with ``registered``: the δ at which the guarantee is stated.
+            ranges: with ``budget``: ranges that may be chosen freely, at the tighter prices of docs/filters.md.
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
@@ -143,7 +145,7 @@ class Ledger:
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = terms_of(registered, budget, delta)
+        terms = terms_of(registered, budget, delta, ranges)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         body = normal(dataset={"terms": terms, "unit": unit, "version": version, "sensitivity": asdict(sensitivity)})
@@ -160,12 +162,13 @@ class Ledger:
         registered: Charge | None = None,
         budget: Budget | None = None,
         delta: float | None = None,
+        ranges: Sequence[float] | None = None,
     ) -> None:
         """Limit one analyst inside a dataset's budget.
 
         What the analyst has spent before counts, and what the analyst was shown of others' answers.
         """
-        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta)
+        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, ranges)
         with self._journal.write() as log:
             shown = self._now.dataset(dataset).shown(analyst)
             try:
@@ -190,11 +193,12 @@ class Ledger:
         registered: Charge | None = None,
         budget: Budget | None = None,
         delta: float | None = None,
+        ranges: Sequence[float] | None = None,
     ) -> None:
         """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on."""
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        body = normal(renewal={"terms": terms_of(registered, budget, delta), "reason": reason})
+        body = normal(renewal={"terms": terms_of(registered, budget, delta, ranges), "reason": reason})
         with self._journal.write() as log:
             self._now.dataset(dataset)
             self._journal.append(log, "renewal", dataset, "", body)

@@ -7,6 +7,7 @@ later version or busy hour reads another one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from dptopk.accounting.account import Account
@@ -22,7 +23,9 @@ __all__ = ["account_of", "terms_of"]
 _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
 
-def terms_of(registered: Charge | None, budget: Budget | None, delta: float | None) -> dict[str, Any]:
+def terms_of(
+    registered: Charge | None, budget: Budget | None, delta: float | None, ranges: Sequence[float] | None = None
+) -> dict[str, Any]:
     """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's total (ε, δ).
 
     Raises:
@@ -33,7 +36,9 @@ def terms_of(registered: Charge | None, budget: Budget | None, delta: float | No
     if budget is not None:
         if not isinstance(budget, Budget) or delta is not None:
             raise InvalidParameter("budget must be a Budget, which has its own delta")
-        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget).terms()}
+        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget, ranges=ranges).terms()}
+    if ranges is not None:
+        raise InvalidParameter("ranges are for a budget: a registration names its costs")
     if not isinstance(registered, Charge) or delta is None:
         raise InvalidParameter("registered must be a Charge, with the delta at which its guarantee is stated")
     account = Accountant(registered, delta)  # refuses what the accountant refuses

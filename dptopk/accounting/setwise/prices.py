@@ -1,0 +1,101 @@
+"""The price game for bounded range: ranges chosen freely, from all answers, while a sum of prices lasts.
+
+Each range ε has an integer price p_ε >= 1. With money S left the analyst may stop, or play any range of at most that
+price:
+
+    W_0 = [1 - e^x]_+,    W_S = max(W_{S-1}, max over ε with p_ε <= S of step_ε(W_{S - p_ε})),
+
+the largest δ at ε = x, whatever the prices are. So a filter that adds up prices and accepts while the sum is at most S
+is (x, δ)-DP as soon as W_S(x) <= δ; and V_E <= W_{Σp} for a registration E, which is one way of spending. The state is
+one number, so that six ranges cost no more layers than two. Steps and their certified bounds are those of the set-wise
+recursion (``chords.upper_step``). Statement and proof: docs/filters.md.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from dptopk.accounting.setwise.recursion import Layer, Rules
+
+__all__ = ["capacity", "price_layers", "prices_of"]
+
+STEPS = 40  # grid steps of the largest range, at least
+FINEST = 8  # price of the smallest range, at most
+EXPONENT = 1.93  # prices are about ε^1.93: near ε², where many costs meet; a guess that any game may use
+
+
+def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
+    """Integer prices about proportional to ε^1.93, which suits games of many costs; any prices are sound.
+
+    With the least price for the smallest range, up to 8, that meets the proportions within 2%, or as well as can be
+    with a price of at most ``largest`` for the largest range: long games need less precise prices.
+
+    >>> prices_of((0.1, 0.05))
+    {0.1: 15, 0.05: 4}
+    """
+    least = min(ranges)
+    shares = [math.pow(epsilon / least, EXPONENT) for epsilon in ranges]
+
+    def misfit(unit: int) -> float:
+        return max(abs(max(1, round(unit * share)) / (unit * share) - 1) for share in shares)
+
+    units = [unit for unit in range(1, FINEST + 1) if unit == 1 or unit * max(shares) <= largest]
+    unit = next((unit for unit in units if misfit(unit) <= 0.02), min(units, key=misfit))
+    return {epsilon: max(1, round(unit * share)) for epsilon, share in zip(ranges, shares, strict=True)}
+
+
+def price_layers(prices: Mapping[float, int], *, steps: int = STEPS, reach: float = 9.0) -> Iterator[Layer]:
+    """Upper bounds on W_0, W_1, W_2, ... as node values.
+
+    Args:
+        prices: of each range ε.
+        steps: about how many grid steps the largest ε takes.
+        reach: how many standard deviations beyond the mean W matters to the right.
+    """
+    rules = Rules.of(dict.fromkeys(prices, 1), steps, upper=True, reach=reach)
+    costs = tuple(prices[epsilon] for epsilon in rules.epsilons)
+    layers: deque[Layer] = deque([rules.nothing_left()], maxlen=max(costs))
+    yield layers[-1]
+    money = 0
+    while True:
+        money += 1
+        window = _window(rules, costs, money)
+        before = layers[-1]
+        best, top = before.extended(*window), before.top
+        for part, price in enumerate(costs):
+            if price <= money:
+                after = layers[-price]
+                best = np.maximum(best, rules.step(after, part, window))
+                top = max(top, after.top + rules.steps[part])
+        layers.append(Layer(window[0], best, top, rules.h, upper=True))
+        yield layers[-1]
+
+
+def _window(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, int]:
+    """The nodes that matter when the money may go into any one range."""
+    windows = rules.windows(np.diag([money / price for price in costs]))
+    return int(windows[:, 0].min()), int(windows[:, 1].max())
+
+
+def capacity(prices: Mapping[float, int], epsilon: float, delta: float, *, max_seconds: float = 30.0) -> int:
+    """The largest S found with W_S(epsilon) <= delta, certified; 0 when there is none.
+
+    Args:
+        prices: of each range.
+        epsilon: of the total, above 0.
+        delta: of the total, above 0.
+        max_seconds: where to stop: a smaller S is sound too.
+    """
+    deadline = time.monotonic() + max_seconds
+    reach = max(9.0, math.sqrt(-2 * math.log(delta)) + 3)
+    found = 0
+    for money, layer in enumerate(price_layers(prices, reach=reach)):
+        if float(layer.above(np.array([epsilon]))[0]) > delta or time.monotonic() > deadline:
+            break
+        found = money
+    return found

@@ -1,0 +1,182 @@
+"""Filters against games that are played out: free choice within the prices never exceeds what the filter promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, lru_cache
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.budget import Budget
+from dptopk.accounting.filter import Filter
+from dptopk.accounting.gaussian.composition import gaussian_delta
+from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.accounting.meters import Gaussian
+from dptopk.accounting.setwise.prices import capacity, price_layers, prices_of
+from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+
+H = 0.1  # losses of the games played out are multiples of it: every strategy is a real one
+
+
+def laws(cost: Cost) -> list[list[tuple[float, int]]]:
+    """Pairs of mechanisms with a cost: for each its losses, in steps of H, with their probabilities under P."""
+    if isinstance(cost, PureDP):
+        n, p = round(cost.epsilon / H), 1 / (1 + math.exp(-cost.epsilon))
+        return [[(p, n), (1 - p, -n)]]
+    assert isinstance(cost, BoundedRange)
+    n = round(cost.epsilon / H)
+    q = [-math.expm1((t - n) * H) / -math.expm1(-cost.epsilon) for t in range(n + 1)]
+    return [[(q[t], t), (1 - q[t], t - n)] for t in range(n + 1)]
+
+
+def best_play(costs: list[Cost], accepts: Callable[[tuple[int, ...]], bool], x: int) -> float:
+    """The largest δ at ε = x H of an analyst who chooses costs, and mechanisms, from all answers so far."""
+
+    @cache
+    def value(ran: tuple[int, ...], left: int) -> float:
+        best = max(0.0, -math.expm1(left * H))
+        for kind, cost in enumerate(costs):
+            then = (*ran[:kind], ran[kind] + 1, *ran[kind + 1 :])
+            if accepts(then):
+                best = max(best, *(sum(p * value(then, left - loss) for p, loss in law) for law in laws(cost)))
+        return best
+
+    return value((0,) * len(costs), x)
+
+
+GAMES = [({0.8: 3, 0.4: 1}, 6), ({0.6: 2, 0.3: 1}, 5), ({0.5: 5, 0.3: 2, 0.2: 1}, 9), ({0.4: 1}, 4)]
+
+
+@pytest.mark.parametrize(("prices", "money"), GAMES)
+def test_free_choice_within_prices_never_exceeds_the_price_game(prices: dict[float, int], money: int) -> None:
+    costs: list[Cost] = [BoundedRange(epsilon) for epsilon in prices]
+    layer = next(islice(price_layers(prices), money, None))
+    cheaper = next(islice(price_layers({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None))
+    caught = 0
+    for x in range(0, 12, 2):
+        played = best_play(costs, lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x)
+        above = float(layer.above(np.array([x * H]))[0])
+        assert played <= above * (1 + 1e-12) + 1e-15
+        assert above <= played * 1.05 + 3e-3  # and it is no looser than the coarse grid of the strategies
+        caught += played > float(cheaper.above(np.array([x * H]))[0])
+    assert caught > 0  # steps of ranges 3% smaller would have been found out
+
+
+def test_a_registration_is_one_way_of_spending() -> None:
+    prices = {0.2: 4, 0.1: 1}
+    layer = next(islice(price_layers(prices), 3 * 4 + 5, None))
+    lower = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.1): 5}), epsilon=0.5).lower
+    above = float(layer.above(np.array([0.5]))[0])
+    assert lower is not None
+    assert lower <= above <= lower * 1.5
+
+
+def test_prices_keep_their_proportions() -> None:
+    assert prices_of((0.1,)) == {0.1: 1}
+    assert prices_of((0.1, 0.05)) == {0.1: 15, 0.05: 4}
+    assert prices_of((0.1, 0.05), largest=10) == {0.1: 4, 0.05: 1}
+    assert capacity({0.1: 1}, 1e-9, 1e-12) == 0
+
+
+@pytest.mark.parametrize(("total", "epsilon", "renyi", "ranges"), [(2.252, 0.1, 89, 100), (1.0, 0.05, 79, 89)])
+def test_the_price_filter_takes_as_many_as_a_registration(
+    total: float, epsilon: float, renyi: int, ranges: int
+) -> None:
+    query = Charge({BoundedRange(epsilon): 1})
+    free = Accountant.filter(Budget(total, 1e-6), failure_delta=0.0)
+    priced = Accountant.filter(Budget(total, 1e-6), failure_delta=0.0, ranges=(epsilon,))
+    assert (free.fits(query), priced.fits(query)) == (renyi, ranges)
+    assert compose(query.times(ranges), delta=1e-6).epsilon <= total * (1 + 1e-3)
+    assert compose(query.times(ranges + 1), delta=1e-6).lower > total * (1 - 1e-4)
+
+
+def test_what_a_price_filter_takes_and_refuses() -> None:
+    budget = Filter(Budget(2.0, 1e-6), ranges=(0.2, 0.1))
+    assert budget.price(BoundedRange(0.05))[0] == budget.price(BoundedRange(0.1))[0] == budget.price(PureDP(0.05))[0]
+    assert budget.price(BoundedRange(0.11))[0] == budget.price(BoundedRange(0.2))[0]
+    with pytest.raises(IncompatibleCosts):
+        budget.can_spend(Charge({DiscreteGaussianDP(20.0, 1): 1}))
+    budget.spend(Charge({BoundedRange(0.15): 3, BoundedRange(0.1): 2}, delta=1e-8))
+    left = budget.share_left
+    budget.spend(Charge({BoundedRange(0.15): 4}))
+    budget.refund(Charge({BoundedRange(0.15): 4}))
+    assert budget.share_left == left
+    assert budget.fits(Charge({BoundedRange(0.1): 1})) >= budget.fits(Charge({BoundedRange(0.2): 1}))
+    again = Filter.of_terms(budget.terms())
+    again.restore(budget.state())
+    assert again.state() == budget.state()
+    assert again.remaining() == budget.remaining()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ranges": ()},
+        {"ranges": (0.1, math.nan)},
+        {"method": "ranges"},
+        {"ranges": (0.1,), "order": 2.0},
+        {"method": "f"},
+    ],
+)
+def test_bad_options_of_a_filter(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidParameter):
+        Filter(Budget(1.0, 1e-6), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"ranges": (0.3, 0.2)}, {"method": "gaussian"}])
+def test_the_union_with_pure_costs_costs_nothing(options: dict[str, object]) -> None:
+    """All plays that the real filter admits, pure costs and selections mixed as the analyst likes."""
+    costs: list[Cost] = [PureDP(0.5), BoundedRange(0.3)]
+    total, delta = 1.0, 0.02
+
+    def accepts(ran: tuple[int, ...]) -> bool:
+        charge = Charge(dict(zip(costs, ran, strict=True)))
+        return Filter.of_terms(terms).can_spend(charge)
+
+    terms = Filter(Budget(total, delta), failure_delta=0.0, **options).terms()
+    assert accepts((2, 0))  # by the second rule
+    played = best_play(costs, lru_cache(maxsize=None)(accepts), round(total / H))
+    assert played <= delta
+    looser = Filter(Budget(total * 1.3, delta), failure_delta=0.0, **options).terms()
+    terms = looser
+    assert best_play(costs, lru_cache(maxsize=None)(accepts), round(total / H)) > delta  # it would be found out
+
+
+def test_it_takes_a_pure_cost_as_large_as_its_budget() -> None:
+    for total in (1.0, 4.0):
+        budget = Filter(Budget(total, 1e-6))
+        assert budget.can_spend(Charge({PureDP(total): 1}))
+        budget.spend(Charge({PureDP(total / 2): 1}))
+        assert budget.fits(Charge({PureDP(total / 2): 1})) == 1
+        budget.spend(Charge({PureDP(total / 2): 1}))
+        with pytest.raises(BudgetExceeded):
+            budget.spend(Charge({ZCDP(1e-3): 1}))
+
+
+def test_the_gaussian_filter_is_exact_for_gaussians() -> None:
+    capacity_ = float(Gaussian.at(1.0, 1e-6).capacity)
+    assert gaussian_delta(np.array([1.0]), math.sqrt(capacity_))[0] <= 1e-6
+    assert gaussian_delta(np.array([1.0]), math.sqrt(capacity_) * (1 + 1e-6))[0] > 1e-6
+    budget = Filter(Budget(1.0, 1e-6), failure_delta=0.0, method="gaussian")
+    assert budget.fits(Charge({GaussianDP(0.01): 1})) == math.floor(capacity_ / 1e-4)
+    with pytest.raises(IncompatibleCosts):
+        budget.can_spend(Charge({DiscreteGaussianDP(100.0, 1): 1}))
+
+
+def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,))
+        left = ledger.summary("d").fits(Charge({BoundedRange(0.1): 1}))
+        assert left > 70
+    monkeypatch.setattr("dptopk.accounting.meters.price_capacity", lambda *_: pytest.fail("computed again"))
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.charge("d", "ann", Charge({BoundedRange(0.1): left}))
+        with pytest.raises(BudgetExceeded):
+            ledger.charge("d", "ann", Charge({BoundedRange(0.1): 1}))
+        assert ledger.verify()
