@@ -248,6 +248,7 @@ def compose(
         IncompatibleCosts: when the named bound does not take the costs or is not valid for the interaction.
         NotCertified: when the certificate asked for cannot be made: of δ, for a filter, for some kinds of costs.
 
+    >>> from dptopk.costs import PureDP
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
     2.07906
     """

@@ -51,6 +51,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
         IncompatibleCosts: naming the cost that has no event; also for replace_one, for which those accountants would
             change the sensitivity that our costs have in them already.
 
+    >>> from dptopk.costs import GaussianDP
     >>> to_dp_event(Charge({GaussianDP(0.5): 3}))  # doctest: +ELLIPSIS
     ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.99...), count=3)])
     """

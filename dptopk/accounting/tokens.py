@@ -38,6 +38,7 @@ def dominates(token: Cost, cost: Cost) -> bool:
 
     False means that the table does not say so.
 
+    >>> from dptopk.costs import BoundedRange, PureDP
     >>> dominates(PureDP(0.1), BoundedRange(0.1)), dominates(BoundedRange(0.1), PureDP(0.1))
     (True, False)
     """

@@ -33,6 +33,7 @@ class Charge:
     Raises:
         InvalidParameter: on anything that is not a cost, a negative count, or a delta outside [0, 1).
 
+    >>> from dptopk.costs import BoundedRange, PureDP
     >>> print(Charge({BoundedRange(0.1): 25, PureDP(0.3): 2}, delta=1e-7, adaptive=True))
     2*DP(0.3) + 25*BR(0.1) + delta(1e-07) [adaptive]
     >>> Charge.parse("25*BR(0.1) + 2*DP(0.3)") == Charge({PureDP(0.3): 2, BoundedRange(0.1): 25})
@@ -130,6 +131,7 @@ class Charge:
     def includes(self, used: Charge) -> bool:
         """Whether ``used`` is a part of this charge: no cost more often, no larger δ, and nothing assumed beyond it.
 
+        >>> from dptopk.costs import BoundedRange, PureDP
         >>> Charge({BoundedRange(0.1): 25}, delta=1e-9).includes(Charge({BoundedRange(0.1): 8}, delta=1e-9))
         True
         """
@@ -141,6 +143,7 @@ class Charge:
     def minus(self, used: Charge) -> Charge:
         """The costs of this charge that ``used`` leaves over, without any delta; none if ``used`` is not a part of it.
 
+        >>> from dptopk.costs import BoundedRange, PureDP
         >>> print(Charge({BoundedRange(0.1): 25}, delta=1e-9).minus(Charge({BoundedRange(0.1): 8}, delta=1e-9)))
         17*BR(0.1)
         """

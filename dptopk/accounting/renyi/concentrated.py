@@ -30,6 +30,7 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
     Raises:
         NotApplicable: when a cost implies no zCDP.
 
+    >>> from dptopk.costs import ZCDP, BoundedRange
     >>> zcdp_total(Charge({BoundedRange(0.2): 4, ZCDP(0.5): 1}))[1].__round__(9)
     0.52
     """
