@@ -30,7 +30,7 @@ from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.errors import IncompatibleCosts
 
-__all__ = ["MEASURES", "to_dp_event", "to_opendp", "to_pld", "zcdp_rho"]
+__all__ = ["MEASURES", "charge_rho", "to_dp_event", "to_opendp", "to_pld"]
 
 BOUNDED_RANGE = ("refuse", "dp")
 MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
@@ -95,7 +95,7 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     return total.compose(parameters_pld(0.0, charge.delta, step)) if charge.delta else total
 
 
-def zcdp_rho(charge: Charge, *, exact: bool = True) -> float:
+def charge_rho(charge: Charge, *, exact: bool = True) -> float:
     """The ρ of ρ-zCDP of the whole charge, an upper bound rounded up; δ's must be taken off first.
 
     Args:
@@ -106,7 +106,7 @@ def zcdp_rho(charge: Charge, *, exact: bool = True) -> float:
     Raises:
         IncompatibleCosts: on a cost without such a ρ, or a charge with delta.
 
-    >>> round(zcdp_rho(Charge({BoundedRange(0.1): 100}), exact=False), 12)
+    >>> round(charge_rho(Charge({BoundedRange(0.1): 100}), exact=False), 12)
     0.125
     """
     rest, failure = split_failure(charge)
@@ -146,7 +146,7 @@ def to_opendp(charge: Charge, measure: str = "zcdp") -> tuple[Any, Any]:
     if delta and not approximate:
         raise IncompatibleCosts(f"{measure} has no room for delta; use an approximate measure")
     if "zcdp" in measure:
-        inner, distance = dp.zero_concentrated_divergence(), zcdp_rho(rest)
+        inner, distance = dp.zero_concentrated_divergence(), charge_rho(rest)
     else:
         inner, distance = dp.max_divergence(), sum_up([sum_up({_pure(cost): times}) for cost, times in rest])
     return (dp.approximate(inner), (distance, delta)) if approximate else (inner, distance)

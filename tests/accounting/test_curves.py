@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.curves import Answer, Curve, DeltaCurve, EpsilonCurve, Query, outward, smallest_where
-from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
+from dptopk.accounting.curves import (
+    Answer,
+    Curve,
+    DeferredCurve,
+    DeltaCurve,
+    EpsilonCurve,
+    Query,
+    outward,
+    smallest_where,
+)
+from dptopk.accounting.pld.loss_curve import LossCurve
 
 
 def quadratic(x: np.ndarray) -> np.ndarray:
@@ -146,7 +155,7 @@ def test_deferred_builds_once_and_only_when_asked() -> None:
         built.append(1)
         return QUADRATIC
 
-    curve = Deferred(build)
+    curve = DeferredCurve(build)
     assert not built
     assert curve.delta(1.0) == QUADRATIC.delta(1.0)
     assert curve.epsilon(0.1) == QUADRATIC.epsilon(0.1)

@@ -10,7 +10,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.interop import MEASURES, to_dp_event, to_opendp, to_pld, zcdp_rho
+from dptopk.accounting.interop import MEASURES, charge_rho, to_dp_event, to_opendp, to_pld
 from dptopk.costs import (
     CDP,
     ZCDP,
@@ -70,8 +70,8 @@ REFUSED = [
     (to_dp_event, "ADP(0.1, 1e-8)"), (to_dp_event, "MultiDP(0.3:0, 0.15:0.02)"), (to_dp_event, "DGauss(4, 1)"),
     (to_dp_event, "ZCDP(0.1)"), (to_dp_event, "CDP(0.1, 0.2)"), (to_dp_event, "DP(0.1) + delta(1e-9)"),
     (to_dp_event, "DP(0.1) [replace_one]"), (to_pld, "ZCDP(0.1)"), (to_pld, "CDP(0.1, 0.2)"),
-    (to_pld, "MultiDP(0.3:0, 0.15:0.02)"), (zcdp_rho, "ZCDP(0.1, xi=0.1)"), (zcdp_rho, "DP(0.1) + delta(1e-9)"),
-    (zcdp_rho, "ADP(0.1, 1e-9)"), (to_opendp, "DP(0.1) + delta(1e-9)"),
+    (to_pld, "MultiDP(0.3:0, 0.15:0.02)"), (charge_rho, "ZCDP(0.1, xi=0.1)"), (charge_rho, "DP(0.1) + delta(1e-9)"),
+    (charge_rho, "ADP(0.1, 1e-9)"), (to_opendp, "DP(0.1) + delta(1e-9)"),
 ]  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_every_cost_is_translated_or_refused():
     ]  # fmt: skip
     for cost in costs:
         charge = Charge({cost: 2})
-        attempts = [to_dp_event, lambda c: to_pld(c, interval=1e-2), zcdp_rho]
+        attempts = [to_dp_event, lambda c: to_pld(c, interval=1e-2), charge_rho]
         attempts += [lambda c, m=measure: to_opendp(c, m) for measure in MEASURES]
         for convert in attempts:
             try:
@@ -113,7 +113,7 @@ def test_arguments_are_checked():
 def test_empty_charge():
     assert to_dp_event(Charge()) == dp_accounting.ComposedDpEvent([])
     assert to_pld(Charge()).get_epsilon_for_delta(DELTA) == 0
-    assert zcdp_rho(Charge()) == 0
+    assert charge_rho(Charge()) == 0
 
 
 def test_opendp_takes_the_distances():
@@ -144,5 +144,5 @@ def test_rho_of_published_constants_is_opendps():
     laplace = dp.m.make_laplace(dp.atom_domain(T=int), dp.absolute_distance(T=int), scale=2.0)
     theirs = dp.c.make_pureDP_to_zCDP(laplace).map(1)
     charge = Charge({PureDP(0.5): 1})
-    assert zcdp_rho(charge, exact=False) == pytest.approx(theirs, rel=1e-9)
-    assert zcdp_rho(charge) < theirs
+    assert charge_rho(charge, exact=False) == pytest.approx(theirs, rel=1e-9)
+    assert charge_rho(charge) < theirs

@@ -12,8 +12,6 @@ their relative error (the weighted mean of the terms' errors, plus each addition
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, outward
 
-__all__ = ["Deferred", "LossCurve"]
+__all__ = ["LossCurve"]
 
 
 class LossCurve(Curve):
@@ -157,29 +155,6 @@ class LossCurve(Curve):
         else:
             lower = float(self.epsilon_lower(query.delta_below))
         return Answer(upper.value, min(lower, upper.value))
-
-
-@dataclass(frozen=True)
-class Deferred(Curve):
-    """A curve that is built when it is first asked, so that testing whether a bound applies costs nothing."""
-
-    build: Callable[[], Curve]
-
-    @cached_property
-    def _curve(self) -> Curve:
-        return self.build()
-
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """As the curve's."""
-        return self._curve.delta(epsilon)
-
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """As the curve's."""
-        return self._curve.epsilon(delta)
-
-    def answer(self, query: Query) -> Answer:
-        """As the curve's."""
-        return self._curve.answer(query)
 
 
 def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]:

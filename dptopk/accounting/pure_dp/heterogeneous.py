@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query
+from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, Floats, Query
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
-from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
+from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
@@ -121,7 +121,7 @@ def optimal_dp_exact(charge: Charge) -> Curve:
     counts = pure_epsilons(charge)
     if terms(counts) > MOST_TERMS:
         raise NotApplicable(f"more than {MOST_TERMS:.0e} outcomes to list; optimal_dp_approx brackets the optimum")
-    return Deferred(lambda: _exact(counts, attained=all_pure(charge)))
+    return DeferredCurve(lambda: _exact(counts, attained=all_pure(charge)))
 
 
 def optimal_dp_approx_epsilon(

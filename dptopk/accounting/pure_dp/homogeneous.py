@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve, DeltaCurve, EpsilonCurve, Floats, outward
+from dptopk.accounting.curves import Curve, DeferredCurve, DeltaCurve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
-from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
+from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -202,4 +202,4 @@ def optimal_dp(charge: Charge) -> Curve:
     """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP cost."""
     epsilon, count = _one_epsilon(charge)
     refuse_too_many({epsilon: count})
-    return Deferred(lambda: homogeneous(epsilon, count, attained=all_pure(charge)))
+    return DeferredCurve(lambda: homogeneous(epsilon, count, attained=all_pure(charge)))

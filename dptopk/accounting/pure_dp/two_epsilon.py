@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, Floats, Query, outward, smallest_where
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
-from dptopk.accounting.pld.loss_curve import Deferred, LossCurve
+from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, pure_epsilons, refuse_too_many
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import NotApplicable
@@ -134,4 +134,4 @@ def two_epsilon(charge: Charge) -> Curve:
         raise NotApplicable(f"needs exactly two different epsilons, got {len(epsilons)}")
     refuse_too_many(epsilons)
     first, second = epsilons.items()
-    return Deferred(lambda: TwoEpsilonCurve(first, second, attained=all_pure(charge)))
+    return DeferredCurve(lambda: TwoEpsilonCurve(first, second, attained=all_pure(charge)))
