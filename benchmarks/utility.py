@@ -19,7 +19,7 @@ from dptopk.planning.designs import DESIGNS
 
 K = 25
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "utility-table.md"
-RANKS = np.arange(1, 20_001)
+RANKS = np.arange(1, 5001)
 SHAPES = {
     "Macbeth": macbeth().counts,
     "10⁴/r": np.rint(1e4 / RANKS),

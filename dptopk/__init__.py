@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         RoutedTopK as RoutedTopK,
         StabilityTopK as StabilityTopK,
         TruncatedGaussian as TruncatedGaussian,
+        TruncatedLaplace as TruncatedLaplace,
         UnknownGaussian as UnknownGaussian,
         UnknownGumbel as UnknownGumbel,
         UnknownLaplace as UnknownLaplace,

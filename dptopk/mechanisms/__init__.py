@@ -22,5 +22,6 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.one_shot import OneShotTopK as OneShotTopK
     from dptopk.mechanisms.router import RoutedTopK as RoutedTopK
     from dptopk.mechanisms.stability import StabilityTopK as StabilityTopK
+    from dptopk.mechanisms.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(__name__)

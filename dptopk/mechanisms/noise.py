@@ -183,10 +183,12 @@ class NoiseLaw:
 
 
 @lru_cache(maxsize=64)
-def laplace_law(epsilon: float, linf: int) -> NoiseLaw:
-    """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, epsilon being the exact value of the float."""
+def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> NoiseLaw:
+    """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, for |n| <= bound if there is one; the float's exact value."""
     epsilon, linf = _validate.positive(epsilon=epsilon), _validate.count(linf=linf)
-    return _checked(NoiseLaw(Fraction(epsilon) / linf, Fraction(0)))
+    if bound is not None:
+        bound = _validate.count(bound=bound, at_least=0)
+    return _checked(NoiseLaw(Fraction(epsilon) / linf, Fraction(0), bound))
 
 
 @lru_cache(maxsize=64)

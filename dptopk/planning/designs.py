@@ -20,6 +20,7 @@ from dptopk.mechanisms import (
     KnownGumbel,
     KnownLaplace,
     TruncatedGaussian,
+    TruncatedLaplace,
     UnknownGaussian,
     UnknownGumbel,
     UnknownLaplace,
@@ -181,6 +182,11 @@ def _cut_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
     return (TruncatedGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
 
 
+def _whole_truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
+    epsilon = _laplace(rho, request.sensitivity.l0 or 1).epsilon
+    return (TruncatedLaplace(epsilon=epsilon, delta=split.threshold * request.delta),)
+
+
 def _whole_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
     sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
     return (TruncatedGaussian(sigma=sigma, delta=split.threshold * request.delta),)
@@ -193,6 +199,7 @@ DESIGNS = (
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),
     Design("truncated Gaussian over a noisy floor", "threshold", "gaussian", "private", _cut_truncated),
+    Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
     Design("truncated Gaussian on all counts", "threshold", "gaussian", "private", _whole_truncated, whole=True),
     *(
         design

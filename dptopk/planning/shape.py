@@ -11,7 +11,7 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import KnownGumbel, TruncatedGaussian, UnknownGumbel
+from dptopk.mechanisms import KnownGumbel, TruncatedGaussian, TruncatedLaplace, UnknownGumbel
 from dptopk.mechanisms.base import Thresholded
 from dptopk.release import Release
 
@@ -138,7 +138,7 @@ class Shape:
             noise = self._standard["normal"] * (sensitivity.linf * mechanism.sigma)
         else:
             noise = self._standard["laplace"] * (sensitivity.linf / mechanism.epsilon)
-        if isinstance(mechanism, TruncatedGaussian):
+        if isinstance(mechanism, TruncatedGaussian | TruncatedLaplace):
             bound = mechanism.bound(sensitivity)
             noise = np.clip(noise, -bound, bound)
         return noise

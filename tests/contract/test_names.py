@@ -47,6 +47,7 @@ MECHANISMS = {
     "UnknownLaplace": ("d_bar", "epsilon", "delta"),
     "UnknownGaussian": ("d_bar", "sigma", "delta"),
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),
+    "TruncatedLaplace": ("epsilon", "delta"),
     "CountMLE": ("noise", "shrink"),
     "Centred": ("noise", "common", "centre"),
 }

@@ -1,0 +1,132 @@
+"""Counts of private labels over a fixed threshold, with discrete Laplace noise that is cut."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import Charge, PureDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import CountNoise, Measurement
+from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset
+from dptopk.tails import laplace_tail, outward, smallest_offset, union
+
+__all__ = ["TruncatedLaplace"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedLaplace(ThresholdedMechanism):
+    """Every present count + discrete Laplace noise cut to [-T, T], released if above T; needs the whole histogram.
+
+    Charge: l0 × PureDP(epsilon) + δ, l0 finite. Neighbours: add or remove one user. No label that is not there could
+    be released, and a released count is never further than T from the true one. Whether the histogram is whole is a
+    fact about how it was made, not one to be read off the data.
+
+    Args:
+        epsilon: ε of each count, not of all.
+        delta: bounds the mass outside the common support of neighbouring outcomes; in (0, 1). The δ charged is the one
+            asked for.
+
+    Source: docs/mechanisms.md, "Truncated noise"; for linf = 1 the k-TSGD mechanism of Desfontaines-Voss-Gipson 2022. T
+    is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q the mass of the linf outermost points of the cut law.
+
+    >>> mechanism = TruncatedLaplace(epsilon=1.0, delta=1e-6)
+    >>> print(mechanism.charge(Sensitivity(l0=1)), mechanism.threshold_offset(Sensitivity(l0=1)))
+    DP(1.0) + delta(1e-06) 14
+    """
+
+    epsilon: float
+    delta: float
+    d_bar = None  # all of the histogram takes part
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            epsilon=validate.positive(epsilon=self.epsilon),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """Δ × DP(ε) + δ, whatever ``labels``.
+
+        Raises:
+            InvalidParameter: when l0 is None, because there is no bound.
+        """
+        self.bound(sensitivity)
+        return Charge({PureDP(self.epsilon): _touched(sensitivity)}, delta=self.delta)
+
+    def bound(self, sensitivity: Sensitivity) -> int:
+        """T: the noise stays in [-T, T]."""
+        n, decay, linf = _touched(sensitivity), rate(self.epsilon, sensitivity), sensitivity.linf
+        bound = smallest_offset(lambda T: union(_edge_mass(decay, linf, T), n), self.delta, "delta", linf)
+        return checked_offset(bound, "delta")
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+        """T, whatever the confidence: a released count is never further from the true one."""
+        validate.probability(allow_zero=False, confidence=confidence)
+        return self.bound(sensitivity)
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above 0 a noisy count must be: T."""
+        return self.bound(sensitivity)
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""
+        return KnownLaplace(epsilon=self.epsilon).noise_std(sensitivity)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """Noise within [-T, T] on all counts; rows above T were kept."""
+        bound = self.bound(sensitivity)
+        noise = CountNoise("laplace", 1 / rate(self.epsilon, sensitivity), bound=bound)
+        return Measurement(noise, None, whole=True, threshold=bound, noisy_floor=False)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N > c]: at most the uncut law's, given no cut."""
+        bound, decay = self.bound(sensitivity), rate(self.epsilon, sensitivity)
+        if c >= bound:
+            return 0.0
+        return min(laplace_tail(decay, c) / (1 - 2 * laplace_tail(decay, bound)), 0.5)
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """All present counts over a fixed floor of 0.
+
+        Raises:
+            InvalidParameter: when rows were cut off.
+        """
+        validate.instance(Histogram, histogram=histogram)
+        if not histogram.complete:
+            raise InvalidParameter("complete: TruncatedLaplace needs the whole histogram, this one was cut")
+        present = np.flatnonzero(histogram.counts)
+        return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw truncated discrete Laplace noise, int64, shape (size,)."""
+        from dptopk.mechanisms.noise import laplace_law
+
+        drawn: np.ndarray[Any, Any] = laplace_law(self.epsilon, sensitivity.linf, self.bound(sensitivity)).sample(
+            size, bits
+        )
+        return drawn
+
+
+def _touched(sensitivity: Sensitivity) -> int:
+    if add_remove(sensitivity).l0 is None:
+        raise InvalidParameter("l0 must be finite for noise on the whole histogram")
+    return sensitivity.l0 or 1
+
+
+def _edge_mass(decay: float, width: int, bound: int) -> float:
+    """Upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound, bound], 1 <= width <= bound.
+
+    With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
+    """
+    edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
+    total = 1 + math.exp(-decay) - 2 * math.exp(-decay * (bound + 1))
+    return outward(edge / total) if total > 0 else 1.0
