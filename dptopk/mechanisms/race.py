@@ -110,12 +110,16 @@ def exact_level(level: Any) -> Fraction:
 
 
 def above(top: Any, levels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return top - levels >= 0 as floats, within two units in the last place."""
+    """Return top - levels, of either sign, as floats, within two units in the last place."""
     if levels.dtype.kind == "f":
         gap: npt.NDArray[np.float64] = float(top) - levels
         return gap
-    # Differences of int64 numbers fit uint64, where subtraction modulo 2^64 is exact.
-    return (np.uint64(int(top) % (1 << 64)) - levels.view(np.uint64)).astype(np.float64)
+    # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is exact.
+    gap = (np.uint64(int(top) % (1 << 64)) - levels.view(np.uint64)).astype(np.float64)
+    higher = levels > top
+    if higher.any():
+        gap[higher] = -(levels[higher].view(np.uint64) - np.uint64(int(top) % (1 << 64))).astype(np.float64)
+    return gap
 
 
 class Race:
@@ -146,7 +150,7 @@ class Race:
         return rings
 
     def _measure(self, rings: Rings, origin: Any) -> None:
-        """Set score and doubt; the origin is at least every level but that of the stop element."""
+        """Set score and doubt; levels near the origin have the smallest doubts."""
         for begin in range(0, rings.labels.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
             with np.errstate(over="ignore"):

@@ -132,8 +132,7 @@ def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
     if absent > few:
         crowds.append(_Crowd(absent, values.size, None, values.dtype.type(0)))
     levels = values if watched is None else values[watched]
-    # Scores are taken relative to the highest level; only the stop element's may be higher.
-    origin = max([*([levels.max()] if levels.size else []), values.dtype.type(0), *(c.top for c in crowds)])
+    origin = _origin(levels, need, few, crowds)
     least, rings = -math.inf, race.clocks(np.empty(0, np.int64), values[:0], origin)
     for labels, heights in _entries(levels, watched, values.size + np.arange(few), race, max(need, _SAMPLE)):
         some = _reaching(race.clocks(labels, heights, origin), least)
@@ -146,6 +145,17 @@ def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
         if new:
             least, rings, found = _prune(rings, Rings.join(*([found] if found else []), *new), need)
     return _first(race, rings, found, need)
+
+
+def _origin(levels: npt.NDArray[Any], need: int, few: int, crowds: list[_Crowd]) -> Any:
+    """Return the level that scores are taken relative to: about that of the last label that is selected.
+
+    Any would give the same law. Errors of scores grow with the distance from it; so they are small where it is decided
+    who is still selected, and how far the crowds, which lie no higher, have to be explored.
+    """
+    pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
+    last = max(pool.size - need, 0)
+    return max([*([np.partition(pool, last)[last]] if pool.size else []), *(crowd.top for crowd in crowds)], default=0)
 
 
 def _entries(

@@ -12,6 +12,7 @@ from scipy import stats
 
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import selection
+from dptopk.mechanisms.race import above
 from dptopk.mechanisms.random import random_bits
 from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k
 
@@ -267,3 +268,20 @@ def test_invalid_parameters(change, name):
 def test_invalid_choices(utilities, rate, name):
     with pytest.raises(InvalidParameter, match=name):
         exponential_choice(utilities, rate=rate, bits=seeded())
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
+def test_a_high_count_does_not_blur_a_crowd_far_below(k):
+    """Relative to the highest count, no ring of the crowd could be told from another."""
+    counts = np.array([2**62 - 1, 3, 2**61, 0, 1])
+    drawn = gumbel_top_k(counts, k, epsilon=1.0, linf=1, bits=seeded(), absent=2**61).indices
+    assert drawn[:2].tolist() == [0, 2][:k]
+    assert np.unique(drawn).size == k
+    assert (drawn[2:] > 4).all()  # e^3 against 2^61
+
+
+def test_differences_of_levels_are_signed_and_exact():
+    levels = np.array([2**62, -(2**62), 5, 4, -(2**63), 2**63 - 1])
+    for top in levels:
+        exact = [float(int(top) - int(level)) for level in levels]
+        assert above(top, levels).tolist() == exact
