@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         calibrate as calibrate,
         compose as compose,
     )
+    from dptopk.client import Client as Client
     from dptopk.costs import (
         CDP as CDP,
         ZCDP as ZCDP,

@@ -31,7 +31,7 @@ FLOORS = (
     ("mechanisms", "datasets"),
     ("planning", "remaining"),
     ("session",),
-    ("experiments", "service", "audit"),
+    ("experiments", "service", "audit", "client"),
     ("cli",),
     ("__main__",),
 )

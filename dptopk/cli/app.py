@@ -12,6 +12,7 @@ from dptopk import _validate as validate
 from dptopk._choices import Interaction, Method
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
+from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
 from dptopk.cli.options import (
     Accuracy,
@@ -48,6 +49,7 @@ app.command()(reproduce)
 app.command()(audit)
 app.command()(certify)
 app.command()(serve)
+app.command()(budget)
 ledger_commands.app.add_typer(analyst_commands.app, name="analyst")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,9 @@ from dptopk.datasets import segments_charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
-from dptopk.mechanisms.base import Measured, Mechanism
+from dptopk.mechanisms.base import Mechanism
 from dptopk.planning import plan_topk
+from dptopk.service.promise import half_width
 
 __all__ = ["Division", "Part", "Query", "divide", "queries_of"]
 
@@ -78,6 +80,11 @@ class Query:
     def sensitivity(self) -> Sensitivity:
         """What one user can move."""
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
+
+    @property
+    def inside(self) -> int:
+        """In how many of the segments one user counts."""
+        return self.segments if self.segments_per_user is None else min(self.segments_per_user, self.segments)
 
 
 def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Query, ...]:
@@ -193,15 +200,12 @@ class _Design:
             )
         )
         one = Charge(one.costs, delta=one.delta, adaptive=one.adaptive or len(self.base) > 1, neighbours=one.neighbours)
-        inside = query.segments if query.segments_per_user is None else min(query.segments_per_user, query.segments)
         if query.segments > 1:
-            one = segments_charge([one] * query.segments, segments_per_user=inside)
+            one = segments_charge([one] * query.segments, segments_per_user=query.inside)
         return one.times(query.times)
 
     def error(self, scale: float) -> float:
-        last = self.at(scale)[-1]
-        assert isinstance(last, Measured)  # noqa: S101 - every design ends with counts
-        return float(last.half_width(self.query.sensitivity, confidence=0.95))
+        return float(half_width(self.at(scale)[-1], self.query.sensitivity) or 0.0)
 
     def std(self, scale: float) -> float:
         last: Any = self.at(scale)[-1]
@@ -214,12 +218,17 @@ def _scaled(mechanism: Any, scale: float) -> Any:
     for one in fields(mechanism):
         value = getattr(mechanism, one.name)
         if one.name == "sigma":
-            changes["sigma"] = value / scale
+            changes["sigma"] = _tidy(value / scale, ROUND_CEILING)
         elif one.name == "epsilon":
-            changes["epsilon"] = value * scale
+            changes["epsilon"] = _tidy(value * scale, ROUND_FLOOR)
         elif is_dataclass(value) and not isinstance(value, type):
             changes[one.name] = _scaled(value, scale)
     return replace(mechanism, **changes)
+
+
+def _tidy(value: float, rounding: str) -> float:
+    """The value to six digits, rounded to the side that costs less: a registration that people can read."""
+    return float(Context(prec=6, rounding=rounding).create_decimal(value))
 
 
 def _design(query: Query, epsilon: float, delta: float) -> _Design:
@@ -260,8 +269,8 @@ def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_second
     if not queries:
         raise InvalidParameter("queries: there is none")
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
-    times = sum(query.times for query in queries)
-    designs = [_design(q, epsilon * q.times / times, delta * q.times / (2 * times)) for q in queries]
+    asks = sum(query.times * query.inside for query in queries)
+    designs = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in queries]
     prices = np.array([design.price for design in designs])
     noise = np.array([design.std(1.0) for design in designs])
     weights = np.array([query.weight for query in queries])
@@ -343,6 +352,8 @@ def _largest(
         low = high
         while not affordable(low):
             high, low = low, low / 2
+            if low < 1e-9 * start:
+                raise InvalidParameter(f"budget {budget} is too small for these queries")
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if affordable(middle) else (low, middle)

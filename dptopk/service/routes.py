@@ -14,14 +14,13 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from dptopk.accounting.ledger.ledger import Spend
-from dptopk.mechanisms.base import Measured, Noisy
-from dptopk.planning import Plan
 from dptopk.service.access import Person
 from dptopk.service.asking import job_of, shown
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.division import divide, queries_of
 from dptopk.service.jobs import Job
 from dptopk.service.models import Asked, Divide, NewVersion, Problem
+from dptopk.service.promise import promise
 from dptopk.service.state import Service
 
 __all__ = ["router"]
@@ -163,25 +162,7 @@ def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked) -> dict[s
     spec.checked(question.where)
     made = service.plans.get(spec, question)
     balance = service.books.balance(spec.name, person.analyst, made.charge)
-    return _json(_promise(made) | {"balance": balance})
-
-
-def _promise(made: Plan) -> dict[str, Any]:
-    """A plan in numbers."""
-    last: Any = made.mechanisms[-1]
-    appears = getattr(made, "appears_at", None)
-    counted = isinstance(last, Noisy) and getattr(made, "counted", True)
-    return {
-        "charge": str(made.charge),
-        "epsilon": made.bound.epsilon,
-        "delta": made.budget.delta,
-        "bound": made.bound.name,
-        "noise_std": last.noise_std(made.sensitivity) if counted else None,
-        "half_width": last.half_width(made.sensitivity) if counted and isinstance(last, Measured) else None,
-        "threshold": getattr(made, "threshold", None) if appears else None,
-        "appears_at": appears(0.5) if appears else None,
-        "explain": made.explain(),
-    }
+    return _json(promise(made) | {"balance": balance})
 
 
 @router.post("/datasets/{dataset}/topk", responses={**_CONFLICT, 202: {"description": "Not done yet: see the job."}})

@@ -1,0 +1,75 @@
+"""``dptopk budget``: divide one (ε, δ) over wanted queries."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.service.division import Division
+
+__all__ = ["budget"]
+
+
+def budget(
+    plan: Annotated[Path, typer.Argument(help="TOML file: epsilon, delta and [[query]] tables (docs/budget.md).")],
+    output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print.")] = "table",
+    registration: Annotated[
+        Path | None, typer.Option("--registration", help="Write the costs, for `ledger init --registered`.")
+    ] = None,
+    schedule: Annotated[Path | None, typer.Option("--schedule", help="Write what to ask on which day, as CSV.")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=3660, help="Days of the schedule.")] = 30,
+) -> None:
+    """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of each."""
+    from dptopk.service.division import divide, queries_of
+
+    table = _read(plan)
+    made = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
+    if registration is not None:
+        registration.write_text(f"{made.charge}\n", encoding="utf-8")
+    if schedule is not None:
+        with schedule.open("w", encoding="utf-8", newline="") as file:
+            lines = csv.DictWriter(file, ["day", "query", "mechanism"])
+            lines.writeheader()
+            lines.writerows(made.schedule(days))
+    if output_format == "json":
+        typer.echo(json.dumps(made.plain(), ensure_ascii=False, indent=1))
+    else:
+        _print(made)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidParameter(f"plan: {path.name!r} is not TOML: {error}") from None
+    if set(table) != {"epsilon", "delta", "query"} or not isinstance(table["query"], list):
+        raise InvalidParameter("plan: give epsilon, delta and at least one [[query]], nothing else")
+    return table
+
+
+def _print(made: Division) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("query", "share", "error of a count (95%)", "even split", "ε by itself", box=None)
+    for part in made.parts:
+        locked = " locked" if part.query.locked is not None else ""
+        cells = (f"{part.share:.1%}", f"± {part.error:g}{locked}", f"± {part.even:g}", f"{part.epsilon:.4g}")
+        table.add_row(Text(part.query.name), *cells)
+    console = Console(highlight=False)
+    console.print(table)
+    less = 1 - made.weighted_error / made.even_error
+    console.print(
+        f"\nTogether: ({made.epsilon:.6g}, {made.budget.delta:g})-DP at most, by {made.bound}.\n"
+        f"Weighted error {made.weighted_error:.5g}; an even split of the same total: {made.even_error:.5g} "
+        f"({less:.1%} less).\nRegistration: {made.charge}"
+    )
