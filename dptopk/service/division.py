@@ -13,6 +13,7 @@ all queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
@@ -31,9 +32,11 @@ from dptopk.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.base import Mechanism
 from dptopk.planning import plan_topk
-from dptopk.service.promise import half_width
+from dptopk.planning.merit import half_width
 
 __all__ = ["Division", "Part", "Query", "divide", "queries_of"]
+
+ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +208,7 @@ class _Design:
         return one.times(query.times)
 
     def error(self, scale: float) -> float:
-        return float(half_width(self.at(scale)[-1], self.query.sensitivity) or 0.0)
+        return half_width(self.at(scale)[-1], self.query.sensitivity)
 
     def std(self, scale: float) -> float:
         last: Any = self.at(scale)[-1]
@@ -280,9 +283,16 @@ def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_second
     def scales(total: float) -> list[float]:
         return [float(s) for s in _program(prices, weights * noise, least, fixed, total)]
 
-    total, scaled = _largest(designs, scales, budget, float(prices.sum()), max_seconds)
-    even = _largest(designs, lambda r: [math.sqrt(r)] * len(designs), budget, 1.0, max_seconds, rescale=prices)[1]
-    return _divided(designs, scaled, even, budget, total)
+    needed = float(prices @ np.maximum(least, fixed) ** 2) * (1 + 1e-6)
+    if not (fixed == 0).any():
+        raise InvalidParameter("queries: all are locked, and nothing is left to divide")
+    scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, max_seconds)
+
+    def evenly(total: float) -> list[float]:
+        return [math.sqrt(total / price) for price in prices]
+
+    even = _largest(designs, evenly, budget, epsilon**2 / 50, 0.0, max_seconds)
+    return _divided(designs, scaled, even, budget)
 
 
 def _least(design: _Design, error: float | None) -> float:
@@ -305,22 +315,20 @@ def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> A
     cp: Any = cvxpy
     free = fixed == 0
     rest = total - float(prices[~free] @ fixed[~free] ** 2)
-    if rest <= float(prices[free] @ least[free] ** 2) or (not free.any() and rest < 0):
+    costs, unit = prices[free], worth[free] * np.sqrt(prices[free] / rest)
+    floor = least[free] ** 2 * costs / rest  # shares of the rest
+    if floor.sum() >= 1:
         raise InvalidParameter("the wanted accuracies and locks cost more than the total")
+    extra = cp.Variable(int(free.sum()), nonneg=True)
+    objective = (unit / unit.max()) @ cp.power(floor + extra, -0.5)
+    with warnings.catch_warnings():  # of a solution that is not exact: whatever it is, its cost is computed afterwards
+        warnings.simplefilter("ignore", UserWarning)
+        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - floor.sum()]).solve(solver=cp.CLARABEL)
+    if extra.value is None:
+        raise InvalidParameter("the convex program has no solution within the total")
+    found = np.maximum(floor + np.maximum(np.asarray(extra.value), 0), 1e-9)
     scales = fixed.copy()
-    if free.any():
-        share = cp.Variable(int(free.sum()), pos=True)  # of the rest
-        costs, values = prices[free], worth[free]
-        unit = values * np.sqrt(costs / rest)
-        problem = cp.Problem(
-            cp.Minimize((unit / unit.max()) @ cp.power(share, -0.5)),
-            [cp.sum(share) <= 1, share >= least[free] ** 2 * costs / rest],
-        )
-        problem.solve(solver=cp.CLARABEL)
-        if share.value is None:
-            raise InvalidParameter("the convex program has no solution within the total")
-        found = np.maximum(np.asarray(share.value), 1e-12)
-        scales[free] = np.maximum(np.sqrt(found / found.sum() * rest / costs), least[free])
+    scales[free] = np.maximum(np.sqrt(found / found.sum() * rest / costs), least[free])
     return scales
 
 
@@ -329,42 +337,39 @@ def _largest(
     scales: Callable[[float], list[float]],
     budget: Budget,
     start: float,
+    needed: float,
     max_seconds: float,
-    rescale: Any = None,
-) -> tuple[float, list[float]]:
-    """The largest total found at which everything together stays within the budget, and the scales there."""
+) -> list[float]:
+    """The scales at the largest total found, above ``needed``, at which everything together stays within the budget.
 
-    def at(total: float) -> list[float]:
-        found = scales(total)
-        return found if rescale is None else [s / math.sqrt(price) for s, price in zip(found, rescale, strict=True)]
-
-    def epsilon(total: float) -> float:
-        charge = Charge.join(*(design.charge(s) for design, s in zip(designs, at(total), strict=True)))
-        return compose(charge, delta=budget.delta, max_seconds=max_seconds).epsilon
-
-    def affordable(total: float) -> bool:
-        return epsilon(total) <= budget.epsilon
-
-    low, high = 0.0, start
-    while affordable(high):
-        low, high = high, 2 * high
-    if low == 0.0:
-        low = high
-        while not affordable(low):
-            high, low = low, low / 2
-            if low < 1e-9 * start:
-                raise InvalidParameter(f"budget {budget} is too small for these queries")
-    while high - low > 1e-3 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if affordable(middle) else (low, middle)
-    return low, at(low)
+    ε grows about as the square root of the total, which gives the next guess; a bracket keeps the search honest.
+    """
+    low, high, total = needed, math.inf, start
+    found: list[float] = []
+    for _ in range(60):
+        tried = scales(total)
+        charge = Charge.join(*(design.charge(s) for design, s in zip(designs, tried, strict=True)))
+        epsilon = compose(charge, delta=budget.delta, max_seconds=max_seconds).epsilon
+        if epsilon <= budget.epsilon:
+            low, found = total, tried
+            if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
+                return found
+        else:
+            high = total
+            if high - needed <= ENOUGH * needed:
+                break
+        guess = total * (budget.epsilon * (1 - ENOUGH / 2) / epsilon) ** 2 if 0 < epsilon < math.inf else total / 4
+        inside = low < guess < high and (found or high < math.inf or guess > low)
+        total = guess if inside else (low + high) / 2 if high < math.inf else 2 * total
+    if not found:
+        raise InvalidParameter("the wanted accuracies and locks, or the thresholds, cost more than the total")
+    return found
 
 
-def _divided(
-    designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget, total: float
-) -> Division:
+def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget) -> Division:
     charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
     whole = compose(Charge.join(*charges), delta=budget.delta)
+    total = sum(design.price * scale**2 for design, scale in zip(designs, scales, strict=True))
     parts = tuple(
         Part(
             query=design.query,

@@ -24,7 +24,7 @@ class Asked(_Body):
     accuracy: float | None = Field(
         default=None, gt=0, le=1e9, description="95% of the noise on a count is to be within ± this many."
     )
-    counts: Literal["gaussian", "laplace", "none"] = "gaussian"
+    counts: Literal["auto", "gaussian", "laplace", "none"] = "auto"
     method: Literal["auto", "peel", "threshold"] = "auto"
     d_bar: int | None = Field(default=None, ge=1, le=1_000_000)
     where: dict[str, str] = Field(default={}, description="Column to value, out of the data set's public lists.")

@@ -40,7 +40,7 @@ class Question:
     epsilon: float | None = None
     delta: float = 0.0
     accuracy: float | None = None
-    counts: str = "gaussian"
+    counts: str = "auto"
     method: str = "auto"
     d_bar: int | None = None
     where: Mapping[str, str] = field(default_factory=dict)

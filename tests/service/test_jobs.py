@@ -1,0 +1,98 @@
+"""Long work: progress, calling off before the charge, answers on a schedule."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from dptopk.service import data
+from dptopk.service.limits import Rates
+from dptopk.service.metrics import Metrics
+
+from .conftest import ASKED, CATALOG, Server
+
+
+class Slow:
+    """A reader of data that waits at a gate between two steps of progress."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.gate, self.begun, self.reads = threading.Event(), threading.Event(), 0
+        self.real = data._source
+        monkeypatch.setattr(data, "_source", self.read)
+
+    def read(self, spec, version, where, progress):
+        self.reads += 1
+        self.begun.set()
+        progress(1, 3)
+        assert self.gate.wait(30)
+        progress(3, 3)
+        return self.real(spec, version, where, progress)
+
+
+def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch):
+    slow = Slow(monkeypatch)
+    with server.client("ann") as ann, server.client("bob") as bob:
+        key = {"Idempotency-Key": "slow-question"}
+        first = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key)
+        assert first.status_code == 202
+        job = first.headers["Location"]
+        assert slow.begun.wait(30)
+        assert ann.get(job).json()["stage"] == "reading"
+        assert bob.get(job).status_code == 404
+        with ann.stream("GET", f"{job}/events") as events:
+            lines = (line for line in events.iter_lines() if line.startswith("data: "))
+            assert json.loads(next(lines)[6:])["stage"] == "reading"
+            slow.gate.set()
+            assert json.loads(list(lines)[-1][6:])["stage"] == "done"
+        assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
+        assert bob.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
+        assert ann.delete(job).status_code == 409
+    assert slow.reads == 1
+    assert len(server.service.books.spends("words")) == 2
+
+
+def test_called_off_before_the_charge(server, monkeypatch):
+    slow = Slow(monkeypatch)
+    with server.client("ann") as ann:
+        key = {"Idempotency-Key": "called-off"}
+        job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).json()["job"]
+        assert slow.begun.wait(30)
+        assert ann.delete(f"/v1/jobs/{job}").json()["stage"] == "cancelled"
+        slow.gate.set()
+        with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
+            assert "cancelled" in list(events.iter_lines())[1]
+        assert server.service.books.spends("words") == []
+        assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
+
+
+def test_answers_leave_at_whole_multiples(tmp_path):
+    waited, now = [], 1003.25
+    text = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = 5.0')
+    with (
+        Server(tmp_path, text, wall=lambda: now, sleep=waited.append).running() as server,
+        server.client("ann") as ann,
+    ):
+        for number, epsilon in enumerate((0.3, 50.0)):  # a refusal too
+            key = {"Idempotency-Key": f"on-schedule-{number}"}
+            ann.post("/v1/datasets/words/topk", json=ASKED | {"epsilon": epsilon}, headers=key)
+    assert waited == [1.75, 1.75]
+
+
+def test_rates_fill_steadily():
+    now = 0.0
+    rates = Rates(clock=lambda: now)
+    assert [rates.wait("ann", 1.0) for _ in range(4)] == [0.0] * 4
+    assert rates.wait("ann", 1.0) == 1.0
+    assert rates.wait("bob", 1.0) == 0.0
+    now = 2.0
+    assert [bool(rates.wait("ann", 1.0)) for _ in range(3)] == [False, False, True]
+
+
+def test_metrics_escape_what_they_name():
+    metrics = Metrics()
+    metrics.request("GET", "/v1/me", 200)
+    metrics.question('a"b', "answered")
+    text = metrics.text({"a\nb": {"budget": 0.25}}, 1, 7)
+    assert 'dptopk_requests_total{method="GET",route="/v1/me",status="200"} 1\n' in text
+    assert 'dptopk_questions_total{dataset="a\\"b",outcome="answered"} 1\n' in text
+    assert 'dptopk_budget_used_ratio{dataset="a\\nb",of="budget"} 0.25\n' in text
