@@ -1,0 +1,123 @@
+"""The service under requests that its own description allows and does not: no 500, nothing of the data in an answer."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.config import SchemathesisConfig
+
+from .conftest import ASKED, WORDS, Server
+
+EXAMPLES = 4
+SECRETS = [str(count) for _, count in WORDS] + [word for word, _ in WORDS if len(word) > 5]
+SENT = ("method", "url", "headers", "params", "json", "data", "content")
+FEW = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    database=None,
+)
+
+
+def test_requests_out_of_the_description(server):
+    """Each operation under generated requests, for an administrator, who may do everything."""
+    with server.client("eve") as eve:
+        schema = schemathesis.openapi.from_dict(eve.get("/openapi.json").json(), config=SchemathesisConfig())
+        statuses = set()
+        for result in schema.get_all_operations():
+            statuses |= fuzz(result.ok(), server.url, eve)
+        assert {200, 422} <= statuses
+
+
+def fuzz(operation, url, client) -> set[int]:
+    """Send requests to one operation; the statuses that came back."""
+    statuses = set()
+    allowed = {*map(int, operation.definition.raw["responses"]), 400, 405}
+
+    @given(case=operation.as_strategy())
+    @FEW
+    def send(case):
+        if case.path_parameters and "dataset" in case.path_parameters:
+            case.path_parameters["dataset"] = "words"
+        request = case.as_transport_kwargs(base_url=url)
+        request["headers"] = {**(request.get("headers") or {}), "Authorization": client.headers["Authorization"]}
+        try:
+            answer = client.request(**{name: value for name, value in request.items() if name in SENT})
+        except (httpx.InvalidURL, UnicodeEncodeError, httpx.LocalProtocolError):
+            return  # what HTTP cannot carry
+        statuses.add(answer.status_code)
+        assert answer.status_code in allowed, (operation.label, answer.status_code, answer.text)
+        if answer.status_code == 503:
+            assert answer.json()["error"] == "data_unreadable"  # the version that a request made has no file
+        if answer.status_code == 200 and answer.request.url.path.endswith(("/topk", "/releases")):
+            assert all(row.keys() <= {"rank", "label", "count", "measured"} for row in _rows(answer.json()))
+        else:
+            assert not any(secret in answer.text for secret in SECRETS)
+
+    send()
+    return statuses
+
+
+def _rows(answer):
+    return [row for one in (answer if isinstance(answer, list) else [answer]) for row in one["release"]["rows"]]
+
+
+def test_bodies_that_are_nonsense(server):
+    with server.client("ann") as ann:
+        bodies = [
+            b"",
+            b"\xff\xfe",
+            b"[]",
+            b"null",
+            b"{",
+            b'{"k": 1e400}',
+            b'{"k": 3, "epsilon": NaN}',
+            b'{"k": "\\ud800"}',
+        ]
+        bodies += [
+            json.dumps(ASKED | change).encode()
+            for change in (
+                {"k": 0},
+                {"k": 2**70},
+                {"k": 2.5},
+                {"k": True},
+                {"epsilon": -1},
+                {"epsilon": 1e-300},
+                {"delta": 1},
+                {"delta": -0.0},
+                {"epsilon": None},
+                {"accuracy": 5.0},
+                {"counts": "secret"},
+                {"where": {"part": "\ud800"}},
+                {"where": {"word": "a"}},
+                {"d_bar": 0},
+                {"more": 1},
+                {"method": None},
+            )
+        ]
+        for body in bodies:
+            for path in ("plan", "topk"):
+                headers = {"Content-Type": "application/json", "Idempotency-Key": "nonsense-1"}
+                answer = ann.post(f"/v1/datasets/words/{path}", content=body, headers=headers)
+                assert answer.status_code == 422, (body, answer.text)
+                assert set(answer.json()) == {"error", "message"}
+        assert server.service.books.spends("words") == []
+
+
+def test_what_nobody_expected_is_a_plain_500(tmp_path, monkeypatch, caplog):
+    from dptopk.service.books import Books
+
+    def broken(self, dataset, analyst):
+        raise KeyError(WORDS[0])
+
+    monkeypatch.setattr(Books, "balance", broken)
+    with Server(tmp_path).running() as server, server.client("ann") as ann:
+        answer = ann.get("/v1/datasets/words/budget")
+    assert (answer.status_code, answer.json()) == (500, {"error": "internal", "message": "internal error"})
+    assert "KeyError" in caplog.text
+    assert not any(secret in caplog.text for secret in SECRETS)
