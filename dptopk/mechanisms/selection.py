@@ -154,8 +154,11 @@ def _origin(levels: npt.NDArray[Any], need: int, few: int, crowds: list[_Crowd])
     who is still selected, and how far the crowds, which lie no higher, have to be explored.
     """
     pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
-    last = max(pool.size - need, 0)
-    return max([*([np.partition(pool, last)[last]] if pool.size else []), *(crowd.top for crowd in crowds)], default=0)
+    tops = [crowd.top for crowd in crowds]
+    if pool.size >= need or (pool.size and not tops):
+        last = max(pool.size - need, 0)
+        tops.append(np.partition(pool, last)[last])
+    return max(tops, default=0)
 
 
 def _entries(

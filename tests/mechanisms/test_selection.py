@@ -278,6 +278,9 @@ def test_a_high_count_does_not_blur_a_crowd_far_below(k):
     assert drawn[:2].tolist() == [0, 2][:k]
     assert np.unique(drawn).size == k
     assert (drawn[2:] > 4).all()  # e^3 against 2^61
+    few = gumbel_top_k(counts[:1], k, epsilon=1.0, linf=1, bits=seeded(), absent=2**61).indices
+    assert few[0] == 0
+    assert np.unique(few).size == k
 
 
 def test_differences_of_levels_are_signed_and_exact():
