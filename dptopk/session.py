@@ -20,6 +20,7 @@ from dptopk._display import html_table
 from dptopk.accounting.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
+from dptopk.datasets.segments import Segments
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram
 from dptopk.labels import listed, to_plain
@@ -141,16 +142,10 @@ class Session:
             ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this package does; the
                 answer is lost, the charge stays.
         """
-        if os.getpid() != self._pid:
-            raise InvalidParameter(
-                "a Session belongs to the process that made it: a forked one would be a second budget"
-            )
-        if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
-            raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
+        self._here()
         options = {name: _once(name, value) for name, value in options.items()}
         charge = self._checked(mechanism, options)
-        parts = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
-        what = " then ".join(str(part) for part in parts)
+        what = _parts(mechanism)
         query = self._fingerprint(what, charge, mechanism, options)
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
@@ -167,9 +162,57 @@ class Session:
         self._asked[what] = charge
         return release
 
-    def _checked(self, mechanism: Mechanism | Plan, options: dict[str, Any]) -> Charge:
+    def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
+        """Charge and run one question on every segment of a public list, together: segments compose in parallel.
+
+        A user is in at most ``segments.segments_per_user`` of them, so that so many times the charge of one segment
+        covers all; with 1, a hundred segments cost as much as one. The charge stays in full: what a segment did not
+        use is not given back.
+
+        Args:
+            segments: histograms of the data set that this session is about, from segment_histograms.
+            mechanism: one of ``dptopk.mechanisms``, or a Plan; it runs on each segment with noise of its own.
+
+        Returns:
+            The answer of each segment; each says what it would have cost by itself.
+
+        Raises:
+            BudgetExceeded: nothing was charged or drawn.
+            InvalidParameter: when the question does not fit one of the histograms; nothing was charged or drawn.
+        """
+        self._here()
+        validate.instance(Segments, segments=segments)
+        charges = {name: self._checked(mechanism, {}, histogram) for name, histogram in segments.items()}
+        charge, parts = segments.charge(charges), _parts(mechanism)
+        what = f"in each of {len(segments)} segments, a user in at most {segments.segments_per_user}: {parts}"
+        _LOG.info("charging %s for %s", charge, what)
+        receipt: Any = self._book.charge(charge, "", what)
+        answers: dict[Any, Release] = {}
+        for name, histogram in segments.items():
+            _LOG.info("drawing")
+            answers[name] = mechanism.release(histogram, self._rng)
+            if not charges[name].includes(answers[name].charge):
+                raise ReleaseWithheld(charges[name], answers[name].charge)
+        together = _together(answers, charge, mechanism, self._histogram)
+        self._book.settle(receipt, together)
+        self._answered.append({"mechanism": what, "charge": charge, "rows": len(together)})
+        self._asked[what] = charge
+        return answers
+
+    def _here(self) -> None:
+        """Refuse a forked process."""
+        if os.getpid() != self._pid:
+            raise InvalidParameter(
+                "a Session belongs to the process that made it: a forked one would be a second budget"
+            )
+
+    def _checked(
+        self, mechanism: Mechanism | Plan, options: dict[str, Any], histogram: Histogram | None = None
+    ) -> Charge:
         """The most that the question can cost, once it is sure that it fits."""
-        histogram = self._histogram
+        if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
+            raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
+        histogram = self._histogram if histogram is None else histogram
         if isinstance(mechanism, Plan):
             if options:
                 raise InvalidParameter(f"a Plan takes no further options, got {', '.join(options)}")
@@ -318,6 +361,26 @@ class _Durable:
     def account(self) -> Account:
         """The data set's account as it is now: a copy that spends nothing."""
         return self._ledger.state(self._dataset).account
+
+
+def _parts(mechanism: Mechanism | Plan) -> str:
+    """The mechanisms of a question, in the order in which they run."""
+    parts = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
+    return " then ".join(str(part) for part in parts)
+
+
+def _together(answers: Mapping[Any, Release], charge: Charge, mechanism: Any, histogram: Histogram) -> Release:
+    """The answers of all segments as one, for the record: rows labelled (segment, label)."""
+    counts = [answer.counts for answer in answers.values() if answer.counts is not None]
+    return Release(
+        labels=tuple((name, label) for name, answer in answers.items() for label in answer.labels),
+        counts=np.concatenate(counts) if counts else None,
+        charge=charge,
+        mechanism=_parts(mechanism),
+        sensitivity=histogram.sensitivity,
+        seeded=any(answer.seeded for answer in answers.values()),
+        note="rows of all segments, labelled (segment, label)",
+    )
 
 
 def _rebuilt(plain: Any) -> Any:
