@@ -184,7 +184,7 @@ class Session:
         validate.instance(Segments, segments=segments)
         charges = {name: self._checked(mechanism, {}, histogram) for name, histogram in segments.items()}
         charge, parts = segments.charge(charges), _parts(mechanism)
-        what = f"in each of {len(segments)} segments, a user in at most {segments.segments_per_user}: {parts}"
+        what = f"{parts} in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
         _LOG.info("charging %s for %s", charge, what)
         receipt: Any = self._book.charge(charge, "", what)
         answers: dict[Any, Release] = {}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dptopk import _validate as validate
 from dptopk._choices import Domain
-from dptopk.datasets import events_histogram, read_counts, read_labels
+from dptopk.datasets import DuckDB, Segments, events_histogram, read_counts, read_labels, segment_histograms
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
 from dptopk.mechanisms.base import Thresholded
@@ -39,6 +39,8 @@ class Source:
         domain: a text file of public labels, or None.
         memory_limit: of the embedded engine, such as "4GB", or None.
         passes: parts of the users that the engine looks at one after the other, or None.
+        segment_by, segments: a column and its public list of values: a histogram for each.
+        segments_per_user: in how many segments one user is, or None for all.
     """
 
     path: Path
@@ -53,6 +55,9 @@ class Source:
     domain: Path | None = None
     memory_limit: str | None = None
     passes: int | None = None
+    segment_by: str | None = None
+    segments: Sequence[str] = ()
+    segments_per_user: int | None = None
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.item is None):
@@ -63,6 +68,15 @@ class Source:
             raise InvalidParameter("--sep and --encoding are for tables of counts; events are read as UTF-8")
         if self.user is not None and (self.label, self.count) != ("label", "count"):
             raise InvalidParameter("--label-col and --count-col are for tables of counts; events have --item-col")
+
+        if (self.segment_by is None) != (not self.segments):
+            raise InvalidParameter("--segment-by and --segments go together: a column, and a public list of its values")
+        if self.segments_per_user is not None:
+            if self.segment_by is None:
+                raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
+            validate.count(segments_per_user=self.segments_per_user)
+        if len(set(self.segments)) < len(self.segments):
+            raise InvalidParameter("--segments: a segment is named twice")
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -79,40 +93,35 @@ class Source:
         """Whether the labels are "public" or "private"."""
         return "public" if self.known_domain or self.domain is not None else "private"
 
-    @property
-    def token(self) -> str:
-        """Names the data without telling anything of it: which file, when it was written, and how it is read.
-
-        A file that was written anew is another source, so that no stored answer is given for it.
-        """
-        with suppress(OSError):
-            written = self.path.stat().st_mtime_ns
-            columns = [self.label, self.count, self.separator, self.encoding, self.user, self.item]
-            listed = None if self.domain is None else read_labels(self.domain)
-            parts = [str(self.path.resolve()), written, columns, self.conditions, self.known_domain, listed]
-            return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-        return str(self.path.resolve())
-
     def read(self, plan: Plan) -> Histogram:
         """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
-        labels = None if self.domain is None else read_labels(self.domain)
-        if self.user is None:
-            frame = read_counts(
-                self.path,
-                label=self.label,
-                count=self.count,
-                separator=self.separator,
-                encoding=self.encoding,
-                where=self.conditions,
-            )
-            sensitivity = plan.sensitivity
-            whole = Histogram.from_pandas(
-                frame, label="label", count="count", sensitivity=sensitivity, domain=self.kind
-            )
-        else:
-            whole = self._events(plan)
+        return self._domain(self._events(plan) if self.user is not None else self._counts(plan, self.conditions), plan)
+
+    def read_segments(self, plan: Plan) -> Segments:
+        """The histogram of every segment that is listed."""
+        names = list(self.segments)
+        if self.user is not None:
+            found = self._event_segments(plan, names)
+            return Segments({name: self._domain(found[name], plan) for name in names}, found.segments_per_user)
+        column = str(self.segment_by)
+        if column in self.conditions:
+            raise InvalidParameter("--where: the column of --segment-by is given by --segments")
+        counted = {name: self._counts(plan, self.conditions | {column: name}) for name in names}
+        most = len(names) if self.segments_per_user is None else min(self.segments_per_user, len(names))
+        return Segments({name: self._domain(histogram, plan) for name, histogram in counted.items()}, most)
+
+    def _counts(self, plan: Plan, where: dict[str, str]) -> Histogram:
+        frame = read_counts(
+            self.path, label=self.label, count=self.count, separator=self.separator, encoding=self.encoding, where=where
+        )
+        sensitivity = plan.sensitivity
+        return Histogram.from_pandas(frame, label="label", count="count", sensitivity=sensitivity, domain=self.kind)
+
+    def _domain(self, whole: Histogram, plan: Plan) -> Histogram:
+        """The same counts over the public labels, where there are such."""
         if self.kind == "private":
             return whole
+        labels = None if self.domain is None else read_labels(self.domain)
         json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
         public = "public" if labels is None else _public_names(labels, whole.labels, json_lines=json_lines)
         return Histogram(whole.labels, whole.counts, sensitivity=plan.sensitivity, domain=public, capped=whole.capped)
@@ -123,35 +132,61 @@ class Source:
         Nothing here is computed from the data: that an answer comes again free of charge must not tell that the data
         are still the same.
         """
-        columns = [self.label, self.count, self.user, self.item, self.separator, self.encoding, sorted(self.where)]
+        columns: list[Any] = [
+            self.label,
+            self.count,
+            self.user,
+            self.item,
+            self.separator,
+            self.encoding,
+            sorted(self.where),
+        ]
+        columns += [self.segment_by, *self.segments, self.segments_per_user]
         files = [_states(path) for path in (self.path, self.domain) if path is not None]
         return hashlib.sha256(json.dumps([files, columns, self.kind]).encode()).hexdigest()
 
     def _events(self, plan: Plan) -> Histogram:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        with _progress() as report:
+            return events_histogram(self.path, **self._bounds(plan), progress=report)
 
-        from dptopk.datasets import DuckDB
+    def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
+        with _progress() as report:
+            return segment_histograms(
+                self.path,
+                **self._bounds(plan),
+                segment=str(self.segment_by),
+                segments=names,
+                segments_per_user=self.segments_per_user,
+                progress=report,
+            )
 
-        options: dict[str, Any] = {"where": self.conditions or None}
+    def _bounds(self, plan: Plan) -> dict[str, Any]:
+        """How events are bounded: the caps of the plan, and no more rows than it looks at."""
+        options: dict[str, Any] = {
+            "user": self.user,
+            "item": self.item,
+            "labels_per_user": plan.sensitivity.l0,
+            "per_label_cap": plan.sensitivity.linf,
+            "where": self.conditions or None,
+        }
         if self.memory_limit is not None or self.passes is not None:
             options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes or 1)
         first = plan.phases[0].mechanism
         if isinstance(first, Thresholded) and first.d_bar is not None:
             options["top"] = first.d_bar + 1
-        columns = (TextColumn("bounding contributions"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-            task = bars.add_task("events", total=None)
-            histogram: Histogram = events_histogram(
-                self.path,
-                user=str(self.user),
-                item=str(self.item),
-                labels_per_user=plan.sensitivity.l0,
-                per_label_cap=plan.sensitivity.linf,
-                progress=lambda done, total: bars.update(task, completed=done, total=total),
-                **options,
-            )
-        return histogram
+        return options
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error while contributions are bounded."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("bounding contributions"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("events", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:

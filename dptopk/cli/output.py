@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dptopk.planning import Plan
     from dptopk.release import Release
 
-__all__ = ["add_row", "check_answer", "guarantee", "write_plot", "write_release"]
+__all__ = ["CONFIDENCE", "add_row", "as_json", "check_answer", "guarantee", "print_rows", "write_plot", "write_release"]
 
 CONFIDENCE = 0.95
 
@@ -86,7 +86,7 @@ def write_release(
         for line in [guarantee(plan), *notes(plan, release)]:  # beside the rows, so that a pipe does not lose it
             typer.echo(line, err=True)
     elif output_format == "json":
-        write(_json(plan, release), out)
+        write(as_json(plan, release), out)
     elif output_format == "html":
         write(answer_page(plan, release, guarantee=guarantee(plan), left=left or []), out)
     else:
@@ -94,7 +94,8 @@ def write_release(
             _print_release(plan, release, Console(file=file, highlight=False), left or [])
 
 
-def _json(plan: Plan, release: Release) -> str:
+def as_json(plan: Plan, release: Release) -> str:
+    """An answer as JSON that holds no character a terminal would obey."""
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
         table = release.intervals(confidence=CONFIDENCE)
@@ -108,7 +109,7 @@ def _json(plan: Plan, release: Release) -> str:
 
 
 def _print_release(plan: Plan, release: Release, console: Console, left: list[str]) -> None:
-    console.print(_rows(release.shown(confidence=CONFIDENCE), console))
+    print_rows(release, console)
     for line in notes(plan, release):
         console.print(Text(visible(line)))
     charges = Table(box=box.SIMPLE_HEAD)
@@ -121,6 +122,11 @@ def _print_release(plan: Plan, release: Release, console: Console, left: list[st
     console.print(charges)
     for line in [guarantee(plan), f"Split: {plan.split}.", *left]:
         console.print(Text(visible(line)))
+
+
+def print_rows(release: Release, console: Console) -> None:
+    """Print ranks, labels and counts with their error bars."""
+    console.print(_rows(release.shown(confidence=CONFIDENCE), console))
 
 
 def _rows(rows: pd.DataFrame, console: Console) -> Table:

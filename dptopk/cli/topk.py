@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,12 +33,18 @@ from dptopk.cli.shell import fail
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from dptopk.accounting.budget import Budget
+    from dptopk.cli.input import Source
     from dptopk.planning import Plan
     from dptopk.release import Release
 
 __all__ = ["topk"]
 
-EVENTS, LEDGER, OUTPUT = "Of events", "With a ledger", "Output"
+EVENTS, SEGMENTS, LEDGER, OUTPUT = "Of events", "By segment", "With a ledger", "Output"
+# How the answers of segments can be written.
+BY_SEGMENT = ("table", "csv", "json")
 
 
 def topk(
@@ -77,6 +85,21 @@ def topk(
         int | None,
         typer.Option(
             "--passes", help="Split the users into so many parts, for less memory and disk.", rich_help_panel=EVENTS
+        ),
+    ] = None,
+    segment_by: Annotated[
+        str | None, typer.Option("--segment-by", help="Column: an answer for each segment.", rich_help_panel=SEGMENTS)
+    ] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option("--segments", metavar="A,B,...", help="The public list of them.", rich_help_panel=SEGMENTS),
+    ] = None,
+    segments_per_user: Annotated[
+        int | None,
+        typer.Option(
+            "--segments-per-user",
+            help="One user is in at most so many (default: all); with 1, all cost as much as one.",
+            rich_help_panel=SEGMENTS,
         ),
     ] = None,
     ledger: Annotated[
@@ -139,10 +162,14 @@ def topk(
         domain=domain,
         memory_limit=memory_limit,
         passes=passes,
+        segment_by=segment_by,
+        segments=[] if segments is None else segments.split(","),
+        segments_per_user=segments_per_user,
     )
-    plan = plan_topk(
+    asked = total(epsilon, delta, accuracy)
+    planned = partial(
+        plan_topk,
         k,
-        **total(epsilon, delta, accuracy),
         sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
         domain=given.kind,
         d_bar=d_bar,
@@ -150,26 +177,62 @@ def topk(
         method=method,
         fit=fit is not False,
     )
+    rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
+    paying: dict[str, Any] = {
+        "ledger": None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file),
+        "dataset": dataset,
+        "analyst": analyst,
+        "version": data_version,
+        "source": given.stated(),
+    }
+    if given.segment_by is not None:
+        if plot is not None or reuse or accuracy is not None or output_format not in BY_SEGMENT:
+            raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
+        _by_segment(given, planned, asked["budget"], fit=bool(fit), paying=paying, rng=rng, form=output_format, out=out)
+        return
+    plan = planned(**asked)
     _heeded(plan, fit=bool(fit))
     warn(plan.warnings)
     histogram = given.read(plan)
-    rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     left: list[str] = []
     if ledger is None:
         release = plan.release(histogram, rng)
     else:
-        session = Session(
-            histogram,
-            ledger=ledger_commands.open_ledger(ledger, key_file, head_file),
-            dataset=dataset,
-            analyst=analyst,
-            version=data_version,
-            source=given.stated(),
-            rng=rng,
-        )
+        session = Session(histogram, **paying, rng=rng)
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
     _written(plan, release, output_format, out, plot, left, ledger)
+
+
+def _by_segment(
+    given: Source,
+    planned: Callable[..., Plan],
+    budget: Budget,
+    *,
+    fit: bool,
+    paying: dict[str, Any],
+    rng: np.random.Generator | None,
+    form: str,
+    out: Path | None,
+) -> None:
+    """One answer for each segment; a user in at most s of them pays for s."""
+    from dptopk.cli.segments import plan_each, total_bound, write_segments
+    from dptopk.session import Session
+
+    n = len(given.segments)
+    per_user = n if given.segments_per_user is None else min(given.segments_per_user, n)
+    plan = plan_each(lambda part: planned(budget=part), budget, n, per_user)
+    _heeded(plan, fit=fit)
+    warn(plan.warnings)
+    histograms = given.read_segments(plan)
+    left: list[str] = []
+    if paying["ledger"] is None:
+        answers = {name: plan.release(histogram, rng) for name, histogram in histograms.items()}
+    else:
+        session = Session(next(iter(histograms.values())), **paying, rng=rng)
+        answers = session.run_each(histograms, plan)
+        left = session.remaining().lines()
+    write_segments(plan, answers, total_bound(plan, n, per_user, budget.delta), per_user, form, out, left)
 
 
 def _heeded(plan: Plan, *, fit: bool) -> None:

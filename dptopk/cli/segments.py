@@ -1,0 +1,118 @@
+"""``dptopk topk --segment-by``: one answer for each segment of a public list, charged together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from dptopk._display import spreadsheet, visible
+from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.budget import Budget
+from dptopk.cli.output import CONFIDENCE, as_json, print_rows
+from dptopk.cli.page import notes
+from dptopk.cli.target import opened, write
+from dptopk.costs import Charge
+from dptopk.datasets import segments_charge
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.planning import Plan
+    from dptopk.release import Release
+
+__all__ = ["plan_each", "total_bound", "write_segments"]
+
+STEPS = 5
+
+
+def plan_each(planned: Callable[[Budget], Plan], budget: Budget, segments: int, per_user: int) -> Plan:
+    """The plan of one segment, so that all segments together stay within the budget.
+
+    With one segment a user it is the plan of the whole budget. With more, the largest ε of a few that were tried.
+    """
+    if per_user == 1:
+        return planned(budget)
+    low, high = budget.epsilon / per_user, budget.epsilon
+    best = planned(Budget(low, budget.delta / per_user))
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        plan = planned(Budget(middle, budget.delta / per_user))
+        if total_bound(plan, segments, per_user, budget.delta).epsilon <= budget.epsilon:
+            low, best = middle, plan
+        else:
+            high = middle
+    return best
+
+
+def together(plan: Plan, segments: int, per_user: int) -> Charge:
+    """What one user pays for the plan on every segment."""
+    return segments_charge([plan.charge] * segments, segments_per_user=per_user)
+
+
+def total_bound(plan: Plan, segments: int, per_user: int, delta: float) -> Bound:
+    """The guarantee of the plan on every segment."""
+    return plan.bound if per_user == 1 else compose(together(plan, segments, per_user), delta=delta)
+
+
+def write_segments(
+    plan: Plan,
+    answers: Mapping[str, Release],
+    bound: Bound,
+    per_user: int,
+    output_format: str,
+    out: Path | None,
+    left: list[str],
+) -> None:
+    """Write the answers: a table each, rows with a column of segments, or JSON.
+
+    Args:
+        plan: of each segment.
+        answers: by segment, in the order of the list.
+        bound: the guarantee of all of them.
+        per_user: in how many segments one user is at most.
+        output_format: table, csv or json.
+        out: a file; None = standard output.
+        left: what is left of the budget, in lines.
+    """
+    said = (
+        f"Total: ({bound.epsilon:.4g}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
+        f"{len(answers)} segments, a user in at most {per_user} of them."
+    )
+    if output_format == "json":
+        text: dict[str, Any] = {
+            "segments": {name: json.loads(as_json(plan, answer)) for name, answer in answers.items()},
+            "guarantee": {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name},
+            "segments_per_user": per_user,
+        }
+        write(json.dumps(text, indent=2) + "\n", out)
+    elif output_format == "csv":
+        _csv(answers, out)
+        typer.echo(said, err=True)
+    else:
+        with opened(out) as file:
+            console = Console(file=file, highlight=False)
+            for name, answer in answers.items():
+                console.rule(Text(visible(name)), align="left")
+                print_rows(answer, console)
+                for line in notes(plan, answer):
+                    console.print(Text(visible(line)))
+            for line in (said, *left):
+                console.print(Text(visible(line)))
+
+
+def _csv(answers: Mapping[str, Release], out: Path | None) -> None:
+    import pandas as pd
+
+    parts = []
+    for name, answer in answers.items():
+        rows = answer.shown(confidence=CONFIDENCE)
+        rows.insert(0, "segment", spreadsheet(name))
+        parts.append(rows.assign(label=[spreadsheet(label) for label in rows["label"]]))
+    if not parts:
+        raise InvalidParameter("--segments: the list is empty")
+    write(pd.concat(parts).to_csv(index=False), out)

@@ -1,0 +1,95 @@
+"""--segment-by: an answer for each segment, charged together."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.cli.app import app
+from dptopk.costs import Charge
+
+BASE = ("--k", 2, "--epsilon", 2, "--delta", 1e-6, "--labels-per-user", 1, "--seed", 1)
+PARTS = ("--segment-by", "region", "--segments", "eu,us,asia")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def counts(tmp_path):
+    path = tmp_path / "counts.csv"
+    rows = ["storm,eu,900", "cup,eu,700", "storm,us,500", "vote,us,800", "secret,mars,999"]
+    path.write_text("label,region,count\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def events(tmp_path):
+    path = tmp_path / "events.csv"
+    rows = [f"{user},{'storm' if user % 3 else 'cup'},{'eu' if user % 2 else 'us'}" for user in range(400)]
+    path.write_text("member,article,region\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def test_segments_of_one_user_each_cost_as_much_as_one(counts):
+    alone = json.loads(run("topk", counts, *BASE, "--where", "region=eu", "--format", "json").stdout)
+    result = run("topk", counts, *BASE, *PARTS, "--segments-per-user", 1, "--format", "json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer["guarantee"] == alone["guarantee"]
+    assert {name: {row["label"] for row in part["rows"]} for name, part in answer["segments"].items()} == {
+        "eu": {"storm", "cup"}, "us": {"storm", "vote"}, "asia": set(),
+    }  # fmt: skip
+
+
+def test_users_of_all_segments_share_the_budget(counts):
+    answer = json.loads(run("topk", counts, *BASE, *PARTS, "--format", "json").stdout)
+    assert answer["segments_per_user"] == 3
+    assert answer["guarantee"]["epsilon"] <= 2
+    assert answer["guarantee"]["epsilon"] > 1.7
+    assert answer["guarantee"]["delta"] == 1e-6
+    parts = [Charge.parse(part["charge"]) for part in answer["segments"].values()]
+    assert sum(part.delta for part in parts) <= 1e-6
+
+
+def test_events_are_bounded_in_every_segment(events):
+    columns = ("--user-col", "member", "--item-col", "article", "--segment-by", "region", "--segments", "eu,us")
+    result = run("topk", events, *BASE, *columns, "--segments-per-user", 1, "--format", "csv")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == "segment,rank,label,count,low,high"
+    assert {line.split(",")[0] for line in result.stdout.splitlines()[1:]} == {"eu", "us"}
+    assert "a user in at most 1 of them" in result.stderr
+
+
+def test_a_ledger_is_charged_once(counts, tmp_path):
+    url = tmp_path / "l.db"
+    run("ledger", "init", url, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
+    who = ("--ledger", url, "--dataset", "d", "--analyst", "ann")
+    result = run("topk", counts, *BASE, *PARTS, "--segments-per-user", 1, *who)
+    assert result.exit_code == 0, result.output
+    for shown in ("eu", "us", "asia", "storm", "at most 1 of them", "ε about"):
+        assert shown in " ".join(result.stdout.split())
+    plan = json.loads(run("topk", counts, *BASE, "--where", "region=eu", "--format", "json").stdout)
+    assert Ledger(url).spent("d") == Charge.parse(plan["charge"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--segment-by", "region"),
+        ("--segments", "eu"),
+        ("--segment-by", "region", "--segments", "eu,eu"),
+        ("--segments-per-user", 1),
+        (*PARTS, "--segments-per-user", 0),
+        (*PARTS, "--format", "html"),
+        (*PARTS, "--where", "region=eu"),
+        ("--segment-by", "planet", "--segments", "eu"),
+    ],
+)
+def test_what_does_not_fit_is_refused(counts, wrong):
+    result = run("topk", counts, *BASE, *wrong)
+    assert result.exit_code == 2
+    assert "Error" in result.output
+    assert "secret" not in result.output
