@@ -134,6 +134,10 @@ class Account(ABC):
         with self._lock:
             yield
 
+    def account(self, analyst: str) -> Account:  # noqa: ARG002 - one signature
+        """The account that an analyst draws on: this one, for everybody."""
+        return self
+
     def can_spend(self, charge: Charge) -> bool:
         """Whether ``spend`` would accept the charge."""
         try:

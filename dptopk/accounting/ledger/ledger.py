@@ -27,7 +27,7 @@ from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_point
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.state import DatasetState, LedgerState
 from dptopk.accounting.ledger.store import Store, Transaction
-from dptopk.accounting.ledger.terms import account_of, terms_of
+from dptopk.accounting.ledger.terms import account_of, shares_of, terms_of
 from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
@@ -126,6 +126,7 @@ class Ledger:
         budget: Budget | None = None,
         delta: float | None = None,
         ranges: Sequence[float] | None = None,
+        shares: Mapping[str, Charge | Budget] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
         unit: str = "user",
         version: str = "1",
@@ -138,6 +139,8 @@ class Ledger:
             budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
             delta: with ``registered``: the δ at which the guarantee is stated.
             ranges: with ``budget``: ranges that may be chosen freely, at the tighter prices of docs/filters.md.
+            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
+                fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
@@ -145,7 +148,12 @@ class Ledger:
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = terms_of(registered, budget, delta, ranges)
+        if shares is None:
+            terms = terms_of(registered, budget, delta, ranges)
+        elif delta is None or not (registered is None and budget is None and ranges is None):
+            raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
+        else:
+            terms = shares_of(shares, delta)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         body = normal(dataset={"terms": terms, "unit": unit, "version": version, "sensitivity": asdict(sensitivity)})
@@ -360,10 +368,13 @@ class Ledger:
         return self.state(name).account.remaining()
 
     def summary(self, name: str, *, analyst: str | None = None) -> Summary:
-        """A dataset's budget in numbers, or that of an analyst's limit (InvalidParameter when there is none)."""
+        """A dataset's budget in numbers, or an analyst's share or limit (InvalidParameter when there is neither)."""
         state = self.state(name)
         if analyst is None:
             return state.account.summary()
+        own = state.account.account(analyst_name(analyst))
+        if own is not state.account:
+            return own.summary()
         limits = state.limits_of(analyst_name(analyst))
         if not limits:
             raise InvalidParameter(f"analyst: {analyst!r} has no limit in {name!r}")

@@ -128,7 +128,7 @@ class DatasetState:
 
     def accounts(self, analyst: str) -> dict[str, Account]:
         """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits."""
-        return {"dataset": self.account, **self.limits_of(analyst)}
+        return {"dataset": self.account.account(canonical(analyst)), **self.limits_of(analyst)}
 
     def copy(self) -> DatasetState:
         """An equal state that shares nothing with this one."""

@@ -7,18 +7,21 @@ later version or busy hour reads another one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dptopk import _validate as validate
 from dptopk.accounting.account import Account
 from dptopk.accounting.accountant import Accountant
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.filter import Filter
+from dptopk.accounting.ledger.names import analyst_name
+from dptopk.accounting.shares import Shares
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 
-__all__ = ["account_of", "terms_of"]
+__all__ = ["account_of", "shares_of", "terms_of"]
 
 _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
@@ -48,12 +51,44 @@ def terms_of(
     return terms
 
 
+def shares_of(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, Any]:
+    """The terms of several analysts' shares: each a registration or a filter, all fixed now.
+
+    Raises:
+        InvalidParameter: on shares that are neither, names that are one analyst's, or a total that is not finite.
+    """
+    if not isinstance(shares, Mapping) or not shares:
+        raise InvalidParameter("shares must map analysts to a Charge or a Budget each")
+    parts: dict[str, Any] = {}
+    for name, share in shares.items():
+        one = analyst_name(name)
+        if one in parts:
+            raise InvalidParameter(f"shares: {name!r} is named twice")
+        if isinstance(share, Charge):
+            parts[one] = terms_of(share, None, delta)
+        else:
+            parts[one] = terms_of(None, validate.instance(Budget, shares=share), None)
+    made = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
+    if not math.isfinite(made.epsilon()):
+        raise InvalidParameter(f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}")
+    return {
+        "shares": parts,
+        "delta": made.delta,
+        "guarantee": {name: getattr(made.guarantee, name) for name in _STORED},
+    }
+
+
+def _bound(stored: dict[str, Any] | None) -> Bound | None:
+    return None if stored is None else Bound(**stored, valid_in=("batch", "ordered", "setwise"))
+
+
 def account_of(terms: dict[str, Any]) -> Account:
     """The account of a budget, nothing spent; entries of format 1 hold neither guarantee nor capacity."""
+    if "shares" in terms:
+        parts = {name: account_of(part) for name, part in terms["shares"].items()}
+        return Shares(parts, terms["delta"], guarantee=_bound(terms.get("guarantee")))
     if "filter" in terms:
         return Filter.of_terms(terms["filter"])
     if "budget" in terms:
         return Accountant.filter(Budget(*terms["budget"]))
-    stored = terms.get("guarantee")
-    guarantee = None if stored is None else Bound(**stored, valid_in=("batch", "ordered", "setwise"))
-    return Accountant(Charge.parse(terms["registered"]), terms["delta"], guarantee=guarantee)
+    return Accountant(Charge.parse(terms["registered"]), terms["delta"], guarantee=_bound(terms.get("guarantee")))
