@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dptopk._display import html_lines, html_table
-from dptopk.accounting.account import Account
+from dptopk.accounting.accounts.account import Account
 from dptopk.costs import Charge
 
 __all__ = ["Remaining"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
 from dptopk.accounting import bounds
-from dptopk.accounting.account import Account, Record, Summary, cost_of
+from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
 from dptopk.accounting.tokens import dominates, match, size
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter

@@ -19,10 +19,10 @@ from typing import Literal
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
 from dptopk.accounting import bounds
-from dptopk.accounting.account import Account, Record, Summary, cost_of
+from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
+from dptopk.accounting.accounts.meters import Gaussian, Meter, Pure, Ranges, Renyi, meter_of
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.meters import Gaussian, Meter, Pure, Ranges, Renyi, meter_of
 from dptopk.costs import ApproxDP, Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 

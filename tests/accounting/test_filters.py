@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.meters import Gaussian
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.filter import Filter
 from dptopk.accounting.gaussian.composition import gaussian_delta
 from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.accounting.meters import Gaussian
 from dptopk.accounting.setwise.prices import capacity, price_layers, prices_of
 from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
@@ -174,7 +174,7 @@ def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
         ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,))
         left = ledger.summary("d").fits(Charge({BoundedRange(0.1): 1}))
         assert left > 70
-    monkeypatch.setattr("dptopk.accounting.meters.price_capacity", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr("dptopk.accounting.accounts.meters.price_capacity", lambda *_: pytest.fail("computed again"))
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.charge("d", "ann", Charge({BoundedRange(0.1): left}))
         with pytest.raises(BudgetExceeded):

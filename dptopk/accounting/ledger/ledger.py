@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dptopk import _validate as validate
-from dptopk.accounting.account import Account, Summary
+from dptopk.accounting.accounts.account import Account, Summary
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
 from dptopk.accounting.ledger.heads import Head

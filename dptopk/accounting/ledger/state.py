@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.account import Account, cost_of
+from dptopk.accounting.accounts.account import Account, cost_of
 from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.accounting.ledger.names import canonical
 from dptopk.accounting.ledger.terms import account_of

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.accounting.account import Account
 from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.account import Account
+from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.filter import Filter
 from dptopk.accounting.ledger.names import analyst_name
-from dptopk.accounting.shares import Shares
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 

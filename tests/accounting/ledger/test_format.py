@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dptopk.accounting import filter as filters
+from dptopk.accounting.accounts.meters import Pure, Renyi
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger import journal
 from dptopk.accounting.ledger.entries import FORMAT, normal
 from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.accounting.meters import Pure, Renyi
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from dptopk import _validate as validate
 from dptopk.accounting import bounds
-from dptopk.accounting.account import Account, Record, Summary
+from dptopk.accounting.accounts.account import Account, Record, Summary
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import BudgetExceeded, InvalidParameter
 
