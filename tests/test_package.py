@@ -116,7 +116,7 @@ def test_accounting_is_families_with_few_corridors():
         "ledger",
     }
     assert len(entries) <= 20
-    assert len(arrows(GRAPH, 2, "dptopk.accounting.")) <= 58
+    assert len(arrows(GRAPH, 2, "dptopk.accounting.")) <= 62
 
 
 def test_command_line_is_a_folder_of_small_files():
