@@ -18,6 +18,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto
 table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
 th, td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; vertical-align: middle;
   overflow-wrap: anywhere; }
+th { overflow-wrap: normal; }
 td:nth-child(1), td:nth-child(3) { font-variant-numeric: tabular-nums; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 pre { white-space: pre-wrap; background: #8881; padding: .8rem; }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
 from dptopk._choices import Domain
+from dptopk._display import html_lines
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
@@ -159,6 +160,10 @@ class Plan:
         if not mine.covers(theirs):
             raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
         self.phases[0].mechanism.check(histogram)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the plan in words."""
+        return html_lines(self.explain().splitlines())
 
     def explain(self) -> str:
         """The plan in words: phases, noise, thresholds, the split and the total."""
