@@ -86,6 +86,13 @@ def _terms(registered: str | None, epsilon: float | None, delta: float) -> dict[
     return {"budget": Budget(epsilon or 0.0, delta)}
 
 
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidParameter(f"ranges must be numbers such as '0.1,0.05', got {text!r}") from None
+
+
 def _planned(query: str, times: int, sensitivity: Sensitivity) -> str:
     """What so many answers to a planned question cost, for a registration."""
     from dptopk.accounting.budget import Budget
@@ -113,6 +120,10 @@ def init(
         str | None,
         typer.Option("--query", help="Instead of --registered: register a question, 'k=25 epsilon=0.5 delta=1e-7'."),
     ] = None,
+    ranges: Annotated[
+        str | None,
+        typer.Option("--ranges", help='With --epsilon: ranges of selections that may be chosen freely, "0.1,0.05".'),
+    ] = None,
     times: Annotated[int, typer.Option("--times", help="How many answers to --query to register.")] = 1,
     per_label_cap: Annotated[int, typer.Option("--per-label-cap", metavar="τ")] = 1,
     labels_per_user: Annotated[int | None, typer.Option("--labels-per-user", metavar="Δ")] = None,
@@ -131,6 +142,8 @@ def init(
     elif query is not None:
         raise InvalidParameter("give exactly one of --registered, --epsilon and --query")
     terms = _terms(registered, epsilon, delta)
+    if ranges is not None:
+        terms["ranges"] = _numbers(ranges)
     with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:
         if test and not ledger.test:
             raise InvalidParameter("test: this ledger exists, and was not made for tests")

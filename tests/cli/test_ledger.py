@@ -159,3 +159,13 @@ def test_show_as_json_says_what_is_left(tmp_path):
     assert shown["epsilon_spent"] == 0
     assert shown["epsilon_left"] == shown["epsilon_total"] <= 2
     assert shown["fits"] == {}
+
+
+def test_ranges_may_be_declared_for_free_choice(tmp_path):
+    path = tmp_path / "ranges.db"
+    arguments = ("--dataset", "d", "--epsilon", 2.0, "--delta", 1e-6)
+    assert run("ledger", "init", path, *arguments, "--ranges", "0.1,x").exit_code == 2
+    assert not path.exists()
+    assert run("ledger", "init", path, *arguments, "--ranges", "0.1").exit_code == 0
+    with Ledger(path) as opened:
+        assert opened.summary("d").fits(Charge({BoundedRange(0.1): 1})) > 70
