@@ -94,7 +94,7 @@ class CountMLE:
             return 0.0
         fitted, weight = self._target(measured, sensitivity)
         weight = weight if self.shrink else 1.0
-        own, shared = self._variances(sensitivity)
+        own, shared = self.variances(sensitivity)
         blocks = _blocks(fitted, clip=shared == 0)
         square = float(((fitted - measured) ** 2).sum())
         shrunk, whole = own * (k - weight * max(k - blocks - 2, 0)), square + own * (2 * blocks - k)
@@ -103,13 +103,13 @@ class CountMLE:
 
     def _target(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity) -> tuple[np.ndarray[Any, Any], float]:
         """The isotonic fit and the weight w. A noise that all counts share moves the fit as it moves them."""
-        own, shared = self._variances(sensitivity)
+        own, shared = self.variances(sensitivity)
         fitted = isotonic_least_squares(measured, clip=shared == 0)
         spare = max(len(measured) - _blocks(fitted, clip=shared == 0) - 2, 0)
         square = float(((fitted - measured) ** 2).sum())
         return fitted, (1.0 if square <= spare * own else spare * own / square)
 
-    def _variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
+    def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
         """Variance of the noise that each count has for itself, and of the noise that all share."""
         if isinstance(self.noise, Centred):
             return self.noise.own_std(sensitivity) ** 2, self.noise.shared_std(sensitivity) ** 2

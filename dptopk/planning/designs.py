@@ -32,7 +32,7 @@ __all__ = ["DESIGNS", "Design"]
 
 Mechanisms = tuple[Any, ...]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
-SELECTION_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+SELECTION_SHARES = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 # Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
 THRESHOLD_SHARES = (0.1, 0.5, 0.9)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import KnownGumbel, TruncatedGaussian, TruncatedLaplace, UnknownGumbel
+from dptopk.mechanisms import CountMLE, KnownGumbel, KnownLaplace, TruncatedGaussian, TruncatedLaplace, UnknownGumbel
 from dptopk.mechanisms.base import Thresholded
 from dptopk.release import Release
 
@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 # A shape is cut to its largest counts; smaller ones hardly ever come into the top k.
 LONGEST = 5000
 DRAWS = 64
+FITS = 24
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,27 @@ class Shape:
         recall = ((chosen < len(top)) & shown).sum(axis=1) / max(len(top), 1)
         error = 0.0
         if counted and len(mechanisms) > 1:
-            error = float(mechanisms[1].noise_std(sensitivity))
+            error = self._counting_error(mechanisms[1], true, shown, sensitivity)
         elif counted and rows.sum():
             error = math.sqrt(((values - true) ** 2)[shown].sum() / rows.sum())
         return Outcome(error, float(missed), float(recall.mean()), float(rows.mean()))
+
+    def _counting_error(self, counting: Any, true: Array, shown: Array, sensitivity: Sensitivity) -> float:
+        """Root mean square error of counts measured after a selection; with a fit, of the fitted counts."""
+        if not isinstance(counting, CountMLE):
+            return float(counting.noise_std(sensitivity))
+        own, shared = (math.sqrt(variance) for variance in counting.variances(sensitivity))
+        kind = "laplace" if isinstance(counting.noise, KnownLaplace) else "normal"
+        # Another part of the standard noise than the selection saw; a standard Laplace variable has variance 2.
+        standard = self._standard[kind][::-1][:FITS] / (math.sqrt(2) if kind == "laplace" else 1)
+        squares, rows = 0.0, 0
+        for counts, there, noise in zip(true, shown, standard, strict=False):
+            truth = counts[there]
+            width = min(len(truth), len(noise) - 1)
+            measured = truth[:width] + own * noise[:width] + shared * noise[-1]
+            squares += float(((counting.fit(measured, sensitivity) - truth[:width]) ** 2).sum())
+            rows += width
+        return math.sqrt(squares / rows) if rows else 0.0
 
     def _select(self, mechanism: Any, k: int, sensitivity: Sensitivity) -> tuple[Array, Array]:
         """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape (draws, k)."""
@@ -128,6 +146,8 @@ class Shape:
         first = min(k, values.shape[1])
         chosen = np.argpartition(-values, first - 1, axis=1)[:, :first]
         values = np.take_along_axis(values, chosen, axis=1)
+        order = np.argsort(-values, axis=1)  # the order of selection, to which counts are fitted
+        chosen, values = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(values, order, axis=1)
         return np.where(np.isfinite(values), chosen, -1), values
 
     def _noise(self, mechanism: Any, sensitivity: Sensitivity) -> Array:
