@@ -1,7 +1,8 @@
 """Utility at equal privacy: every design of the planner on six shapes of data; writes docs/utility-table.md.
 
 Run as ``python benchmarks/utility.py [trials]``, or ``make utility``. Seeded, so that it repeats. It ends with an error
-where a plan made for a shape loses more than 5% against the best design, or a plan made without one is the worst.
+where a plan made for a shape loses more than 5% against the best design (and two standard errors of the trials), or a
+plan made without one is the worst.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ by the shape. [Utility](utility.md) says what to take from it.
 
 @dataclass(frozen=True)
 class Measured:
-    """Averages over the trials: root mean square error of shown counts, count missed per row, recall, rows."""
+    """Averages over the trials: root mean square error of shown counts, count missed per row, recall, rows.
+
+    ``deviation`` is the standard error of the loss.
+    """
 
     error: float
     missed: float
     recall: float
     rows: float
+    deviation: float
 
     @property
     def loss(self) -> float:
@@ -70,8 +75,11 @@ def measure(plan: Plan, counts: np.ndarray, trials: int) -> Measured:
         shown = np.array([truth[label] for label in release.labels])
         squares = ((release.counts - shown) ** 2).sum() if len(shown) else 0.0
         found.append((squares, top.sum() - shown.sum(), len(best.intersection(release.labels)), len(shown)))
-    squares, missed, hits, rows = np.array(found).sum(axis=0)
-    return Measured(np.sqrt(squares / max(rows, 1)), missed / trials / K, hits / trials / K, rows / trials)
+    each = np.array(found)
+    losses = np.sqrt(each[:, 0] / np.maximum(each[:, 3], 1)) + each[:, 1] / K
+    squares, missed, hits, rows = each.sum(axis=0)
+    deviation = losses.std() / np.sqrt(trials)
+    return Measured(np.sqrt(squares / max(rows, 1)), missed / trials / K, hits / trials / K, rows / trials, deviation)
 
 
 def plans(budget: Budget, sensitivity: Sensitivity, domain: str) -> Iterator[tuple[str, Plan]]:
@@ -97,10 +105,13 @@ def section(budget: Budget, l0: int | None, domain: str, trials: int) -> tuple[s
     complaints = []
     where = f"{domain}, Δ = {l0}, ({budget.epsilon:g}, {budget.delta:g})"
     for column, name in enumerate(SHAPES):
-        if shaped[column].loss > 1.05 * losses[:, column].min():
+        best = min((row[column] for row in rows.values()), key=lambda cell: cell.loss)
+        chance = 2 * np.hypot(best.deviation, shaped[column].deviation)
+        if shaped[column].loss > 1.05 * best.loss + chance:
             complaints.append(f"{where}, {name}: planned {shaped[column]}, best {losses[:, column].min():.1f}")
         mine = losses[list(rows).index(default.design), column]
-        if len(rows) > 1 and mine >= losses[:, column].max() > 1.02 * losses[:, column].min():
+        others = [row[column].loss for name_, row in rows.items() if name_ != default.design]
+        if others and mine > 1.02 * max(others):
             complaints.append(f"{where}, {name}: the default is the worst, {mine:.1f}")
     touched = "any number of labels" if l0 is None else f"at most {l0} label{'s' * (l0 > 1)}"
     text = f"\n## {domain.capitalize()} labels, {touched} a user, ε = {budget.epsilon:g}, δ = {budget.delta:g}\n\n"

@@ -127,13 +127,17 @@ class Session:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         self.__copy__()
 
-    def run(self, mechanism: Mechanism | Plan, *, reuse: bool = False, **options: Any) -> Release:
+    def run(
+        self, mechanism: Mechanism | Plan, *, reuse: bool = False, average: bool = False, **options: Any
+    ) -> Release:
         """Charge and run one mechanism.
 
         Args:
             mechanism: one of ``dptopk.mechanisms``, or a Plan.
             reuse: with a ledger: give a stored answer again, free, if the question is identical: mechanism, charge,
                 labels, sensitivity, domain, source, and the version and unit of the data.
+            average: of a Plan whose labels do not all appear: spend what was set aside for their counts on better
+                counts of the others, in place of taking it back (Plan.release).
             options: for the mechanism's release: ``labels=`` or ``ranking=``.
 
         Raises:
@@ -143,9 +147,11 @@ class Session:
                 answer is lost, the charge stays.
         """
         self._here()
+        if average and not isinstance(mechanism, Plan):
+            raise InvalidParameter("average: only a Plan has counts that are averaged")
         options = {name: _once(name, value) for name, value in options.items()}
         charge = self._checked(mechanism, options)
-        what = _parts(mechanism)
+        what = _parts(mechanism) + (" (averaged)" if average else "")
         query = self._fingerprint(what, charge, mechanism, options)
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
@@ -154,7 +160,10 @@ class Session:
         _LOG.info("charging %s for %s", charge, what)
         receipt: Any = self._book.charge(charge, query, what)
         _LOG.info("drawing")
-        release: Release = mechanism.release(self._histogram, self._rng, **options)
+        if isinstance(mechanism, Plan):
+            release = mechanism.release(self._histogram, self._rng, average=average)
+        else:
+            release = mechanism.release(self._histogram, self._rng, **options)
         if not charge.includes(release.charge):
             raise ReleaseWithheld(charge, release.charge)
         release = self._book.settle(receipt, release)

@@ -250,6 +250,17 @@ class CountingMechanism:
             values, rows.labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement
         )
 
+    def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
+        """The charge of measuring the same counts several times."""
+        return self.charge(sensitivity, labels=labels).times(passes)
+
+    def measure_again(
+        self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The first of several measurements of the rows' counts, and the mean of all."""
+        each = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
+        return each[0], np.mean(each, axis=0)
+
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
         noisy: np.ndarray[Any, Any] = rows.counts + self.noise(sensitivity, len(rows), random_bits(rng))

@@ -89,6 +89,33 @@ class Centred(CountingMechanism):
         ]
         return Charge.join(*(Charge({_pair(noise, sensitivity, shift): times}) for noise, shift, times in parts))
 
+    def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
+        """The charge of measuring the same counts several times, with Y drawn once: only Z is paid for again.
+
+        By the proof of docs/centred.md: y_0 + Y is released once, each y_i + Z_i several times.
+        """
+        once = self.charge(sensitivity, labels=labels)
+        if labels == 0:
+            return once
+        common = self._common(labels, sensitivity.touched(labels) or 0)
+        return once.times(passes).minus(
+            Charge({_pair(common, sensitivity, self.centre.numerator * sensitivity.linf): passes - 1})
+        )
+
+    def measure_again(
+        self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The first of several measurements, and the mean of all; they share one Y, so that only Z averages out."""
+        from dptopk.mechanisms.random import random_bits
+
+        bits = random_bits(rng)
+        if not len(rows):
+            return np.empty(0), np.empty(0)
+        own = [self.noise.noise(sensitivity, len(rows), bits) for _ in range(passes)]
+        common = self.shared(sensitivity, len(rows)).noise(sensitivity, 1, bits)
+        each = [self.released(rows.counts, noise + common) for noise in own]
+        return each[0], np.mean(each, axis=0)
+
     def shared(self, sensitivity: Sensitivity, labels: int) -> KnownGaussian | KnownLaplace:
         """The law of Y when so many labels are counted."""
         return self._common(labels, sensitivity.touched(labels) or 0)

@@ -58,9 +58,11 @@ class CountMLE:
             )
         validate.instance(bool, shrink=self.shrink)
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None, passes: int = 1) -> Charge:
         """The charge of the noise; ``labels`` = how many labels the ranking has, needed where l0 is None."""
-        return self.noise.charge(sensitivity, labels=labels)
+        if passes == 1 or labels is None:
+            return self.noise.charge(sensitivity, labels=labels)
+        return self.noise.repeated(sensitivity, labels, passes)
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before the fit."""
@@ -70,11 +72,14 @@ class CountMLE:
         """Half-width of an exact confidence interval around the noisy count, before the fit."""
         return self.noise.half_width(sensitivity, confidence=confidence)
 
-    def fit(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity) -> np.ndarray[Any, Any]:
-        """The counts released for noisy counts in the order of the ranking, float64, shape (n,)."""
+    def fit(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity, passes: int = 1) -> np.ndarray[Any, Any]:
+        """The counts released for noisy counts in the order of the ranking, float64, shape (n,).
+
+        ``passes``: how many measurements the noisy counts are the mean of.
+        """
         if not self.shrink:
             return self._published(measured)
-        fitted, weight = self._target(measured, sensitivity)
+        fitted, weight = self._target(measured, sensitivity, passes)
         values: np.ndarray[Any, Any] = measured + weight * (fitted - measured)
         return values
 
@@ -101,9 +106,12 @@ class CountMLE:
         risk = shrunk if weight < 1 else whole
         return math.sqrt(max(risk, own * blocks) / k + shared)
 
-    def _target(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity) -> tuple[np.ndarray[Any, Any], float]:
+    def _target(
+        self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity, passes: int = 1
+    ) -> tuple[np.ndarray[Any, Any], float]:
         """The isotonic fit and the weight w. A noise that all counts share moves the fit as it moves them."""
         own, shared = self.variances(sensitivity)
+        own /= passes
         fitted = isotonic_least_squares(measured, clip=shared == 0)
         spare = max(len(measured) - _blocks(fitted, clip=shared == 0) - 2, 0)
         square = float(((fitted - measured) ** 2).sum())
@@ -136,6 +144,7 @@ class CountMLE:
         rng: np.random.Generator | None = None,
         *,
         ranking: Release | Sequence[Any],
+        passes: int = 1,
     ) -> Release:
         """Fitted counts, real numbers, rows in the order of the ranking.
 
@@ -144,24 +153,28 @@ class CountMLE:
             rng: a generator for tests and experiments (the release says so); None = a secure source.
             ranking: a Release, or labels in descending order that are public or were released before; a label without
                 a row has count 0.
+            passes: measure so many times, for so much more, and release the mean: of Centred noise only Z is drawn
+                again. Intervals are those of the first measurement.
 
         Raises:
             InvalidParameter: before anything is drawn.
         """
         rows = self._rows(histogram, ranking)
-        charge = self.charge(histogram.sensitivity, labels=len(rows))
+        passes = validate.count(passes=passes)
+        charge = self.charge(histogram.sensitivity, labels=len(rows), passes=passes)
         written = self
         if isinstance(self.noise, Centred) and len(rows):
             written = replace(self, noise=self.noise.resolved(histogram.sensitivity, len(rows)))
-        measured = written.noise.measure(histogram.sensitivity, rows, rng)
+        measured, mean = written.noise.measure_again(histogram.sensitivity, rows, rng, passes)
         return Release.drawn(
             histogram,
             rng,
             labels=tuple(rows.labels.tolist()),
-            counts=written.fit(measured, histogram.sensitivity),
+            counts=written.fit(mean, histogram.sensitivity, passes),
             charge=charge,
             mechanism=written,
             measured=measured,
+            note=f"counts are means of {passes} measurements" if passes > 1 else "",
             measurement=written.noise.measurement(histogram.sensitivity, len(rows), whole=False),
         )
 

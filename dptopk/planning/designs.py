@@ -192,15 +192,15 @@ def _whole_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
     return (TruncatedGaussian(sigma=sigma, delta=split.threshold * request.delta),)
 
 
-# In the order in which ties are broken.
+# In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
     Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all_gaussian),
+    Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
+    Design("truncated Gaussian on all counts", "threshold", "gaussian", "private", _whole_truncated, whole=True),
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),
     Design("truncated Gaussian over a noisy floor", "threshold", "gaussian", "private", _cut_truncated),
-    Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
-    Design("truncated Gaussian on all counts", "threshold", "gaussian", "private", _whole_truncated, whole=True),
     *(
         design
         for domain in DOMAINS

@@ -116,12 +116,15 @@ class Plan:
             raise InvalidParameter("alternatives: this plan was not made by plan_topk")
         return self.compared()
 
-    def release(self, histogram: Histogram, rng: Generator | None = None) -> Release:
+    def release(self, histogram: Histogram, rng: Generator | None = None, *, average: bool = True) -> Release:
         """Run the plan on a histogram.
 
         Args:
             histogram: must have the plan's domain, and a sensitivity no larger than the plan's.
             rng: None for cryptographically secure noise; a generator makes the release reproducible, and marked so.
+            average: where fewer than k labels pass the threshold, use what was paid for the counts of the others: count
+                the labels that did pass several times, as often as the planned charge covers, and release the means
+                (fitted counts only). False: leave it unspent, for a session to take back.
 
         Returns:
             Release: at most k labels, in the order of their released counts (of selection, where there are none), with
@@ -137,7 +140,7 @@ class Plan:
         notes: list[str] = []
         charges: dict[str, Charge] = {}
         for phase in self.phases:
-            earlier = {} if released is None else _after(phase.mechanism, released)
+            earlier = {} if released is None else _after(phase, released, self.sensitivity, average)
             released = phase.mechanism.release(histogram, rng, **earlier)
             if not phase.charge.includes(released.charge):
                 raise ReleaseWithheld(phase.charge, released.charge)
@@ -221,9 +224,15 @@ def _shown(released: Release, k: int, counted: bool) -> Release:
     return released if counted else replace(released, counts=None, measured=None, measurement=None)
 
 
-def _after(mechanism: Mechanism, released: Release) -> dict[str, Any]:
-    """How a counting mechanism is told what an earlier phase selected."""
-    return {"ranking" if isinstance(mechanism, CountMLE) else "labels": released}
+def _after(phase: Phase, released: Release, sensitivity: Sensitivity, average: bool) -> dict[str, Any]:
+    """How a counting mechanism is told what an earlier phase selected, and how often it may count."""
+    counting = phase.mechanism
+    if not isinstance(counting, CountMLE):
+        return {"labels": released}
+    passes, rows = 1, len(released)
+    while average and rows and phase.charge.includes(counting.charge(sensitivity, labels=rows, passes=passes + 1)):
+        passes += 1
+    return {"ranking": released, "passes": passes}
 
 
 def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:

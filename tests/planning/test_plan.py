@@ -10,7 +10,7 @@ from dptopk.accounting.budget import Budget
 from dptopk.datasets import macbeth
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import CountMLE
+from dptopk.mechanisms import Centred, CountMLE, KnownGaussian
 from dptopk.planning import default_d_bar, plan_topk
 
 BUDGET = Budget(2, 1e-6)
@@ -145,3 +145,44 @@ def test_a_histogram_that_moves_less_is_taken_and_charged_its_own_moves():
     release = plan.release(macbeth(sensitivity=Sensitivity(l0=1)))
     assert not release.seeded
     assert release.charge.count <= plan.charge.count
+
+
+def test_counts_that_were_paid_for_are_used_in_a_plan_and_taken_back_in_a_session():
+    """12 of 25 labels of Macbeth appear: two measurements of each fit in the charge for 25, and share one Y."""
+    plan = plan_topk(25, BUDGET)
+    noise = plan.mechanisms[1].noise
+    spent = plan.release(macbeth(), np.random.default_rng(1))
+    saved = plan.release(macbeth(), np.random.default_rng(1), average=False)
+    assert set(spent.labels) == set(saved.labels)
+    rows = len(spent)
+    passes = 25 // rows
+    (shared,), (own,) = ([cost for cost, times in noise.charge(Sensitivity(), labels=3) if times == n] for n in (1, 3))
+    assert passes > 1
+    assert spent.phases["count"].costs == {own: passes * rows, shared: 1}
+    assert saved.phases["count"].costs == {own: rows, shared: 1}
+    assert plan.charge.includes(spent.charge)
+    assert f"means of {passes} measurements" in spent.note
+    assert "means" not in saved.note
+
+
+def test_averaged_counts_are_better():
+    """The own part of the noise falls by the root of the passes; the shared part stays."""
+    counts = np.array([500, 400, 300])
+    histogram = Histogram(["a", "b", "c"], counts, domain="public")
+    mechanism = CountMLE(noise=Centred(noise=KnownGaussian(sigma=20.0), common=KnownGaussian(sigma=1.0)))
+    rng = np.random.default_rng(5)
+    error = {
+        passes: np.std(
+            [
+                mechanism.release(histogram, rng, ranking=["a", "b", "c"], passes=passes).counts - counts
+                for _ in range(400)
+            ]
+        )
+        for passes in (1, 4)
+    }
+    assert error[1] == pytest.approx(10.0, rel=0.1)
+    assert error[4] == pytest.approx(5.0, rel=0.1)
+    charge = mechanism.charge(Sensitivity(), labels=3, passes=4)
+    assert str(charge) == "DGauss(1.0, 1) + 12*DGauss(20.0, 1)"
+    plain = CountMLE(noise=KnownGaussian(sigma=20.0))
+    assert str(plain.charge(Sensitivity(), labels=3, passes=4)) == "12*DGauss(20.0, 1)"
