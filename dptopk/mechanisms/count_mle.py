@@ -58,10 +58,12 @@ class CountMLE:
             )
         validate.instance(bool, shrink=self.shrink)
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None, passes: int = 1) -> Charge:
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The charge of the noise; ``labels`` = how many labels the ranking has, needed where l0 is None."""
-        if passes == 1 or labels is None:
-            return self.noise.charge(sensitivity, labels=labels)
+        return self.noise.charge(sensitivity, labels=labels)
+
+    def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
+        """The charge of a release with so many passes."""
         return self.noise.repeated(sensitivity, labels, passes)
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
@@ -161,7 +163,7 @@ class CountMLE:
         """
         rows = self._rows(histogram, ranking)
         passes = validate.count(passes=passes)
-        charge = self.charge(histogram.sensitivity, labels=len(rows), passes=passes)
+        charge = self.repeated(histogram.sensitivity, len(rows), passes)
         written = self
         if isinstance(self.noise, Centred) and len(rows):
             written = replace(self, noise=self.noise.resolved(histogram.sensitivity, len(rows)))

@@ -230,7 +230,7 @@ def _after(phase: Phase, released: Release, sensitivity: Sensitivity, average: b
     if not isinstance(counting, CountMLE):
         return {"labels": released}
     passes, rows = 1, len(released)
-    while average and rows and phase.charge.includes(counting.charge(sensitivity, labels=rows, passes=passes + 1)):
+    while average and rows and phase.charge.includes(counting.repeated(sensitivity, rows, passes + 1)):
         passes += 1
     return {"ranking": released, "passes": passes}
 
