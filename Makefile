@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: run coverage test lint types check figures bench utility setwise-table census audits bench-all whole-answers docs package-check clean
+.PHONY: run coverage test browser lint types check figures bench utility setwise-table census audits bench-all whole-answers docs package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -32,6 +32,11 @@ $(VENV)/.run-ready: pyproject.toml | $(BIN)/python
 $(VENV)/.test-ready: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@ $(VENV)/.run-ready
+
+# The page in a real browser: Debian's Chromium is installed where it is missing (as root).
+browser: $(VENV)/.test-ready
+	command -v chromium >/dev/null || (apt-get update -q && apt-get install -y -q chromium)
+	$(BIN)/python -m pytest -q tests/service/test_page.py
 
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures

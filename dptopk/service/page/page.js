@@ -176,6 +176,7 @@ function promise(made) {
     ["Charged as", made.charge],
   ];
   $("promise").replaceChildren(...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  $("foreseen").replaceChildren(...(made.half_width === null ? [] : [foreseen(made)]));
   let refused = "";
   const lines = Object.entries(made.balance).map(([owner, one]) => {
     refused = refused || one.refused;
@@ -189,6 +190,13 @@ function promise(made) {
   $("balance").replaceChildren(...lines);
   $("explain").textContent = made.explain;
   $("go").disabled = Boolean(refused);
+}
+
+// How an answer's error bar will look, at a count that is surely released: made up, no data takes part.
+function foreseen(made) {
+  const count = Math.ceil(Math.max(2 * (made.appears_at || 0), 4 * made.half_width, 10));
+  const row = { label: `a count of ${whole(count)}`, count, low: Math.max(0, count - made.half_width), high: count + made.half_width };
+  return bars([row], "What to expect");
 }
 
 for (const id of ["k", "counts", "delta", "slider", "filters"]) $(id).addEventListener("input", foresee);

@@ -1,0 +1,57 @@
+"""Client: the calls of a Session, over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
+from dptopk.client import ServiceError
+
+PART = {"budget": Budget(0.3, 1e-7), "method": "threshold", "counts": "gaussian"}
+
+
+@pytest.fixture
+def client(server):
+    return Client(server.url, server.tokens["ann"], dataset="words")
+
+
+def test_the_calls_of_a_session(server, client):
+    assert list(client.datasets()["name"]) == ["words", "hidden"]
+    assert client.schema()["unit"] == "word"
+    plan = client.plan(3, **PART)
+    before = client.remaining()
+    release = client.top_k(3, **PART, where={"part": "two"}, key="named-here")
+    assert str(release.charge) == plan["charge"]
+    assert {"low", "high"} <= set(release.intervals().columns)
+    assert client.remaining() != before
+    assert client.top_k(3, **PART, where={"part": "two"}, key="named-here").to_dict() == release.to_dict()
+    assert [one.to_dict() for one in client.releases()] == [release.to_dict()]
+    assert list(client.report()["rows"]) == [len(release)] * 2
+    assert client.budget()["fits"][0]["fits"] > 0
+
+
+def test_by_accuracy(client):
+    plan = client.plan(2, accuracy=30.0, delta=1e-7, method="threshold", counts="gaussian")
+    assert plan["half_width"] <= 30
+    release = client.top_k(2, accuracy=30.0, delta=1e-7, method="threshold", counts="gaussian")
+    assert str(release.charge) == plan["charge"]
+
+
+def test_refusals_are_the_library_s(server, client):
+    with pytest.raises(BudgetExceeded) as caught:
+        client.top_k(3, **PART | {"budget": Budget(90.0, 1e-7)})
+    assert caught.value.requested.costs
+    with pytest.raises(InvalidParameter, match="part"):
+        client.top_k(3, **PART, where={"part": "nowhere"})
+    with pytest.raises(InvalidParameter, match="exactly one"):
+        client.top_k(3)
+    with pytest.raises(ServiceError) as refused:
+        Client(server.url, "dptopk_nobody", dataset="words").schema()
+    assert (refused.value.status, refused.value.code) == (401, "token_needed")
+    with pytest.raises(InvalidParameter, match="name one of words, hidden"):
+        Client(server.url, server.tokens["ann"]).schema()
+    assert Client(server.url, server.tokens["bob"]).schema()["name"] == "words"
+    with pytest.raises(InvalidParameter, match="http"):
+        Client("file:///etc", "token")
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        Client("http://127.0.0.1:9", "token", dataset="words", patience=0.2).top_k(3, **PART)

@@ -1,0 +1,112 @@
+"""What docs/deploy.md promises: an old backup is found out, a catalog must fit its ledger, tokens by command."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.cli import app
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.service.app import create_app
+from dptopk.service.asking import job_of
+from dptopk.service.catalog import Catalog
+from dptopk.service.questions import Question
+
+from .conftest import ASKED, CATALOG, Server, write_words
+
+KEPT = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "elsewhere/head.json"')
+
+
+def test_a_restored_backup_brings_no_budget_back(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    server = Server(tmp_path, KEPT)
+    server.service.books.ledger.backup(tmp_path / "backup.db")
+    spec = server.catalog.datasets["words"]
+    server.service.jobs.start(job_of("ann", "words", "a-question"), "ann", "words")
+    server.service.asker.ask(spec, "ann", "a-question", Question(**ASKED))
+    server.service.close()
+    for leftover in tmp_path.glob("ledger.db*"):
+        if not leftover.name.endswith(".access"):
+            leftover.unlink()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "ledger.db")
+    with pytest.raises(LedgerError, match="old copy"):
+        create_app(Catalog.load(tmp_path / "catalog.toml"))
+
+
+def test_a_catalog_must_fit_its_ledger(tmp_path):
+    Server(tmp_path).service.close()
+    changed = CATALOG.replace('labels_per_user = 1\nunit = "word"', 'labels_per_user = 2\nunit = "word"')
+    (tmp_path / "catalog.toml").write_text(changed, encoding="utf-8")
+    with pytest.raises(LedgerError, match="the ledger says 'word'"):
+        create_app(Catalog.load(tmp_path / "catalog.toml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("ledger =", "leger =", "unknown leger"),
+        ("labels_per_user = 1", "labels_per_member = 1", "unknown labels_per_member"),
+        ("budget = { epsilon = 4.0, delta = 1e-5 }", "", "budget"),
+        ("budget = { epsilon = 4.0, delta = 1e-5 }", "budget = { epsilon = 4.0, size = 1 }", "unknown size"),
+        ("[datasets.words]", '[datasets."../words"]', "dataset must be"),
+        ('label = "word"', 'user = "word"', "go together"),
+        ('unit = "word"', 'engine = "abacus"', "duckdb or spark"),
+        ("ledger", "ledger = [", "not TOML"),
+    ],
+)
+def test_a_catalog_with_a_mistake(tmp_path, old, new, told):
+    (tmp_path / "catalog.toml").write_text(CATALOG.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InvalidParameter, match=told):
+        Catalog.load(tmp_path / "catalog.toml")
+
+
+def test_registered_costs_and_events(tmp_path):
+    """A set-wise registration pays for a question only with costs that it holds; events are read by the engine."""
+    from dptopk.datasets import make_events
+
+    make_events(tmp_path / "events.parquet", events=3_000, users=300, items=30, seed=1)
+    write_words(tmp_path, "1")
+    text = """
+[datasets.articles]
+source = "events.parquet"
+user = "member"
+item = "article"
+labels_per_user = 1
+top = 200
+budget = { registered = "2*DP(0.5) + delta(1e-6)", delta = 1e-5 }
+filters = { section = ["arts", "sport"] }
+"""
+    (tmp_path / "catalog.toml").write_text(text, encoding="utf-8")
+    service = create_app(Catalog.load(tmp_path / "catalog.toml")).state.service
+    spec = service.catalog.datasets["articles"]
+    question = Question(k=2, epsilon=0.5, delta=1e-7, counts="laplace", method="threshold", where={"section": "arts"})
+    for key in ("first-one", "second-one"):
+        service.jobs.start(job_of("ann", "articles", key), "ann", "articles")
+        service.asker.ask(spec, "ann", key, question)
+    service.jobs.start(job_of("ann", "articles", "third-one"), "ann", "articles")
+    with pytest.raises(DptopkError, match="budget exceeded"):
+        service.asker.ask(spec, "ann", "third-one", question)
+    service.close()
+
+
+def test_tokens_by_command(tmp_path):
+    write_words(tmp_path, "1")
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text(CATALOG, encoding="utf-8")
+
+    def run(*arguments: str):
+        return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["ledger", "analyst", *arguments])
+
+    first = run("add", str(catalog), "ann", "--role", "admin").stdout.strip()
+    second = run("rotate", str(catalog), "Ann").stdout.strip()
+    assert first.startswith("dptopk_")
+    assert first != second
+    assert "1 token(s)" in run("revoke", str(catalog), "ann").output
+    assert run("revoke", str(catalog), "ann").exit_code == 2
+    listed = run("list", str(catalog)).output
+    assert first.split("_")[1] in listed
+    assert first.split("_")[2] not in listed
+    assert (tmp_path / "ledger.db.access").stat().st_mode & 0o077 == 0
+    assert CliRunner().invoke(app, ["serve"]).exit_code == 2
