@@ -86,7 +86,8 @@ def main() -> None:
                 ),
             }
             print(
-                f"{options.clients} clients, {options.workers} worker(s), {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+                f"{options.clients} clients, {options.workers} worker(s), {os.cpu_count()} processors, "
+                f"load {os.getloadavg()[0]:.1f}"
             )
             for name, send in kinds.items():
                 rate, wrong = hammer(*run, send)
