@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser lint types check figures bench utility setwise-table census audits bench-all whole-answers docs package-check clean
+.PHONY: run coverage test browser lint types check figures bench utility setwise-table census audits bench-all whole-answers docs paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -75,6 +76,18 @@ coverage: $(VENV)/.test-ready
 
 docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict
+
+# build/paper/paper.pdf. Needs TeX, on Debian: apt-get install --no-install-recommends texlive-latex-recommended
+# texlive-fonts-recommended texlive-pictures lmodern
+paper: export TEXINPUTS = ../../docs/paper:
+paper: export BIBINPUTS = ../../docs:
+paper:
+	mkdir -p build/paper
+	cd build/paper && $(LATEX) paper.tex && bibtex paper && $(LATEX) paper.tex && $(LATEX) paper.tex
+
+# All numbers of the paper against what the package computes; the quick ones are part of `make test`.
+paper-numbers: $(VENV)/.bench-ready
+	$(BIN)/python scripts/paper_numbers.py
 
 # Build, look into the archives, install the wheel into a clean environment, run it.
 package-check: $(VENV)/.test-ready

@@ -1,0 +1,306 @@
+"""The numbers of docs/paper: how each is computed, and the file that the paper reads them from.
+
+``python scripts/paper_numbers.py write`` computes all and writes docs/paper/numbers.tex; ``check`` computes all and
+compares. ``tests/test_paper.py`` does so for those that are quick. A bound from above is printed rounded up, one from
+below rounded down.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from dptopk import Budget, Charge, Sensitivity, TruncatedGaussian, compose
+from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.interop import to_pld
+from dptopk.experiments import truncated_gaussian
+from dptopk.experiments.setwise_data import adaptivity_gap, value_in_order
+from dptopk.mechanisms.maxima import gaussian_offset, laplace_offset
+from dptopk.mechanisms.noise import gaussian_law
+from dptopk.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
+
+FILE = Path(__file__).parents[1] / "docs" / "paper" / "numbers.tex"
+DELTA = 1e-6
+SMALL = Decimal("0.001")  # below it a number is printed with a power of ten
+ROUNDING = {"upper": ROUND_CEILING, "lower": ROUND_FLOOR, "value": ROUND_HALF_EVEN}
+# A certified bracket is as narrow as it is asked to be (0.001); where it lies within that width may change.
+BRACKET = 1.5e-3
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of the paper.
+
+    Attributes:
+        name: what the paper calls it.
+        compute: from the package.
+        digits: after the decimal point; below 0, that many significant ones.
+        kind: "upper", "lower" or "value", which fixes the rounding.
+        tolerance: relative, beyond the rounding.
+        slow: not for the test suite.
+        how: the command or call, for readers.
+    """
+
+    name: str
+    compute: Callable[[], float]
+    digits: int
+    how: str
+    kind: str = "value"
+    tolerance: float = 1e-9
+    slow: bool = False
+
+    def text(self) -> str:
+        """As printed."""
+        exact = Decimal(self.compute())
+        places = self.digits if self.digits >= 0 else -self.digits - 1 - exact.adjusted()
+        rounded = exact.quantize(Decimal(1).scaleb(-places), rounding=ROUNDING[self.kind])
+        return f"{rounded:e}" if 0 < rounded < SMALL else f"{rounded:f}"
+
+    def agrees(self, printed: str) -> bool:
+        """Whether what is printed is what is computed, to the rounding and the tolerance."""
+        value, unit = self.compute(), float(Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent)))
+        allowed = unit * (0.500001 if self.kind == "value" else 1.000001) + self.tolerance * abs(value)
+        return math.isfinite(value) and abs(float(printed) - value) <= allowed
+
+
+CHARGES = {
+    "br-hundred": "100*BR(0.1)",
+    "br-thousand": "1000*BR(0.1)",
+    "br-dp": "50*BR(0.1) + 50*DP(0.1)",
+    "three": "20*BR(0.1) + 20*BR(0.05) + 5*DP(0.2)",
+    "br-gauss": "50*BR(0.1) + GDP(0.5)",
+    "wide": "10*BR(0.5) + 5*DP(0.3)",
+    "two": "500*BR(0.1) + 500*BR(0.05)",
+    "br-zcdp": "200*BR(0.1) + ZCDP(0.07)",
+    "kov": "25*DP(0.1)",
+}
+COLUMNS = {"mgf": "mgf", "zcdp": "setwise_zcdp", "tight": "zcdp_tight", "renyi": "renyi"}
+NOT_FOR = {("br-gauss", "mgf"), ("br-zcdp", "mgf"), ("br-zcdp", "pld")}
+SLOW = {"br-thousand", "two", "br-zcdp"}
+QUERIES = {"small": ("BR(0.1)", 1.0), "half": ("BR(0.05)", 1.0), "medium": ("BR(0.1)", 2.0), "large": ("BR(0.1)", 4.0)}
+QUERY_BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
+
+
+@cache
+def composed(text: str, bound: str | None = None) -> object:
+    """``compose`` of a charge, once."""
+    return compose(Charge.parse(text), delta=DELTA, bound=bound) if bound else compose(Charge.parse(text), delta=DELTA)
+
+
+@cache
+def gap(k: int) -> dict[str, float]:
+    """The adaptive optimum beside the batch one, for k × BR(0.1)."""
+    return {str(name): float(value) for name, value in adaptivity_gap([k]).iloc[0].items()}
+
+
+def one_direction(adaptive: bool) -> float:
+    """Three rounds of P = (.5, .5), Q = (.1, .9) or the swapped pair, at x = 0: fixed or free choice of direction."""
+    pairs = (((0.5, 0.1), (0.5, 0.9)), ((0.1, 0.5), (0.9, 0.5)))
+
+    def value(left: int, p: float, q: float) -> float:
+        if not left:
+            return max(p - q, 0.0)
+        return max(sum(value(left - 1, p * a, q * b) for a, b in pair) for pair in pairs)
+
+    def batch(choice: tuple[int, ...]) -> float:
+        outcomes = product(*(pairs[i] for i in choice))
+        return sum(max(math.prod(o[0] for o in one) - math.prod(o[1] for o in one), 0.0) for one in outcomes)
+
+    return value(3, 1.0, 1.0) if adaptive else max(batch(choice) for choice in product((0, 1), repeat=3))
+
+
+@cache
+def violation(sigma: float, delta: float, epsilon: float) -> dict[str, float]:
+    """Exact δ of the truncated Gaussian cut at one label, as published and mended, and what the charge promises."""
+    mechanism, sensitivity = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1), Sensitivity(l0=1)
+    bound = mechanism.bound(sensitivity)
+    noise, at = np.asarray(gaussian_law(sigma, bound).pmf(bound), dtype=float), np.array([epsilon])
+    offset = mechanism.threshold_offset(sensitivity)
+    return {
+        "bound": bound,
+        "published": float(truncated_gaussian.exact(noise, 1 + bound, noisy_floor=False, epsilons=at)[0]),
+        "mended": float(truncated_gaussian.exact(noise, offset, noisy_floor=True, epsilons=at)[0]),
+        "promised": compose(mechanism.charge(sensitivity), epsilon=epsilon).delta,
+    }
+
+
+def centred_ratio(k: int) -> float:
+    """Standard deviation of a centred count over that of an independent one, equal μ, Δ >= k."""
+    return (math.sqrt(k) + 1) / (2 * math.sqrt(k))
+
+
+def chosen(by_outcome: bool | None) -> float:
+    """δ at x = 1 of DP(1), then DP(1.5) (False), 10 × DP(0.51653) (None), or the better for each outcome (True)."""
+    first, second = Charge.parse("DP(1.5)"), Charge.parse("10*DP(0.51653)")
+
+    def after(loss: float) -> float:
+        one, other = (compose(charge, epsilon=1 - loss).delta for charge in (first, second))
+        return max(one, other) if by_outcome else other if by_outcome is None else one
+
+    likely = 1 / (1 + math.exp(-1.0))
+    return likely * after(1.0) + (1 - likely) * after(-1.0)
+
+
+def autodp(costs: dict[str, int]) -> float:
+    """ε of its Rényi accountant for exponential mechanisms and pure DP of 0.1 each."""
+    from autodp import mechanism_zoo, transformer_zoo
+
+    makers = {"exponential": mechanism_zoo.ExponentialMechanism, "pure": mechanism_zoo.PureDP_Mechanism}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        parts = [makers[name](0.1) for name in costs]
+        return float(transformer_zoo.Composition()(parts, list(costs.values())).get_approxDP(DELTA))
+
+
+def _compositions() -> Iterator[Number]:
+    for name, text in CHARGES.items():
+        slow = name in SLOW
+        command = f'dptopk compose "{text}" --delta 1e-6'
+        for column, bound in COLUMNS.items():
+            if (name, column) not in NOT_FOR:
+
+                def by(text: str = text, bound: str = bound) -> float:
+                    return composed(text, bound).epsilon
+
+                yield Number(f"{name}-{column}", by, 4, f"{command} --bound {bound}", "upper", tolerance=1e-6)
+        if (name, "pld") not in NOT_FOR:
+
+            def pld(text: str = text) -> float:
+                return to_pld(Charge.parse(text), bounded_range="dp").get_epsilon_for_delta(DELTA)
+
+            yield Number(f"{name}-pld", pld, 4, "to_pld(charge, bounded_range='dp')", "upper", 1e-4, slow=slow)
+        yield Number(f"{name}-low", lambda t=text: composed(t).lower, 4, command, "lower", BRACKET, slow)
+        yield Number(f"{name}-best", lambda t=text: composed(t).epsilon, 4, command, "upper", BRACKET, slow)
+
+
+def _adaptivity() -> Iterator[Number]:
+    for word, k in {"four": 4, "ten": 10, "thirty": 30, "hundred": 100, "threehundred": 300, "thousand": 1000}.items():
+        slow, how = k > 30, f"adaptivity_gap([{k}])"
+        yield Number(f"gap-{word}-batch", lambda k=k: gap(k)["epsilon_batch"], 5, how, "upper", 1e-6, slow)
+        yield Number(f"gap-{word}-low", lambda k=k: gap(k)["epsilon_lower"], 5, how, "lower", 3e-4, slow)
+        yield Number(f"gap-{word}-high", lambda k=k: gap(k)["epsilon_upper"], 5, how, "upper", 3e-4, slow)
+
+
+def _affordable() -> Iterator[Number]:
+    for name, (query, budget) in QUERIES.items():
+        for bound in QUERY_BOUNDS:
+
+            def count(query: str = query, budget: float = budget, bound: str = bound) -> float:
+                return queries_affordable(Charge.parse(query), Budget(budget, DELTA), bound=bound)
+
+            how = f"queries_affordable({query}, Budget({budget}, 1e-6), bound='{bound}')"
+            slow = bound == "best" and name in {"half", "large"}
+            yield Number(f"afford-{name}-{bound.replace('_', '-')}", count, 0, how, slow=slow)
+
+
+def _orders() -> Iterator[Number]:
+    for name, pair, x in (
+        ("a", (0.5, 1.0), 0.0),
+        ("b", (0.5, 1.0), 0.5),
+        ("c", (0.1, 0.2), 0.0),
+        ("d", (0.3, 2.0), 1.0),
+    ):
+        for order, ranges in (("rising", pair), ("falling", pair[::-1])):
+
+            def low(ranges: tuple[float, ...] = ranges, x: float = x) -> float:
+                return value_in_order(list(ranges), x)[0]
+
+            def high(ranges: tuple[float, ...] = ranges, x: float = x) -> float:
+                return value_in_order(list(ranges), x)[1]
+
+            how = f"value_in_order({list(ranges)}, {x})"
+            yield Number(f"order-{name}-{order}-low", low, 4, how, "lower", 1e-6)
+            yield Number(f"order-{name}-{order}-high", high, 4, how, "upper", 1e-6)
+
+
+def _unknown_domains() -> Iterator[Number]:
+    places = (("third", 0.3), ("one", 1.0), ("two", 2.0))
+    for name, sigma, delta, shown in (("narrow", 3.0, 0.0015, places), ("wide", 10.0, 1e-6, places[:2])):
+        how = f"experiments.truncated_gaussian, sigma={sigma}, delta={delta}"
+        yield Number(f"trunc-{name}-bound", lambda s=sigma, d=delta: violation(s, d, 1.0)["bound"], 0, how)
+        for place, epsilon in shown:
+            for form, kind in (("published", "value"), ("mended", "value"), ("promised", "upper")):
+
+                def found(s: float = sigma, d: float = delta, e: float = epsilon, form: str = form) -> float:
+                    return violation(s, d, e)[form]
+
+                yield Number(f"trunc-{name}-{place}-{form}", found, -3, how, kind, 1e-6)
+    for word, m in {"one": 1, "five": 5, "twentyfive": 25, "many": 250}.items():
+        for law, offset, tail, noise in (
+            ("laplace", laplace_offset, laplace_difference_tail, 0.1),
+            ("gaussian", gaussian_offset, gaussian_difference_tail, 100.0),
+        ):
+
+            def union(m: int = m, tail: Callable = tail, noise: float = noise) -> float:
+                return smallest_offset(lambda c: m * tail(noise, c), DELTA, "union")
+
+            def shared(m: int = m, offset: Callable = offset, noise: float = noise) -> float:
+                return offset(noise, m, DELTA)
+
+            how = f"{offset.__name__}({noise}, {m}, 1e-6)"
+            yield Number(f"offset-{law}-{word}-union", union, 0, how)
+            yield Number(f"offset-{law}-{word}-shared", shared, 0, how)
+
+
+def numbers() -> list[Number]:
+    """All numbers of the paper, by name."""
+    found = [*_compositions(), *_adaptivity(), *_affordable(), *_orders(), *_unknown_domains()]
+    how, certify = "three rounds, by enumeration", 'dptopk certify "{}*BR(0.1)" --delta 1e-6'
+    found += [
+        Number("direction-fixed", lambda: one_direction(False), 3, how),
+        Number("direction-free", lambda: one_direction(True), 3, how),
+        Number("centred-twentyfive", lambda: centred_ratio(25), 2, "centred_ratio(25)"),
+        Number("centred-hundred", lambda: centred_ratio(100), 2, "centred_ratio(100)"),
+        Number("choice-fixed", lambda: max(chosen(False), chosen(None)), 5, "compose(DP(1) + ..., epsilon=1)"),
+        Number("choice-free", lambda: chosen(True), 5, "a choice by the outcome of DP(1), at epsilon=1"),
+        Number("certified-hundred", _certified, 4, certify.format("100"), "upper", 2e-3, slow=True),
+        Number(
+            "certified-thousand", lambda: _certified("1000*BR(0.1)"), 4, certify.format("1000"), "upper", 2e-3, True
+        ),
+        Number(
+            "autodp-hundred", lambda: autodp({"exponential": 100}), 4, "autodp, 100 exponential", "upper", 1e-3, True
+        ),
+        Number(
+            "autodp-dp", lambda: autodp({"exponential": 50, "pure": 50}), 4, "autodp, 50 of each", "upper", 1e-3, True
+        ),
+    ]
+    return found
+
+
+def _certified(text: str = "100*BR(0.1)") -> float:
+    return float(compose(Charge.parse(text), delta=DELTA, certificate=True).certificate.epsilon)
+
+
+def printed() -> dict[str, str]:
+    """The numbers by name, from the file that the paper reads."""
+    return dict(re.findall(r"^\\defnum\{([a-z-]+)\}\{([0-9.e-]+)\}", FILE.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def write() -> None:
+    """Compute all and write the file."""
+    lines = [f"\\defnum{{{number.name}}}{{{number.text()}}} % {number.how}" for number in numbers()]
+    lines.insert(0, "% Written by scripts/paper_numbers.py; how each is computed stands behind it.")
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def check() -> list[str]:
+    """Names of the numbers that are not what the package computes."""
+    at = printed()
+    return [number.name for number in numbers() if not number.agrees(at[number.name])]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["write"]:
+        write()
+    elif wrong := check():
+        sys.exit(f"not as computed: {', '.join(wrong)}")
