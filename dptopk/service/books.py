@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
+from dptopk.accounting.accountant import Account
+from dptopk.accounting.filter import Filter
 from dptopk.accounting.ledger.ledger import Ledger, Spend
 from dptopk.accounting.ledger.names import canonical
+from dptopk.accounting.ledger.state import owner_of
 from dptopk.accounting.ledger.terms import account_of
 from dptopk.costs import Charge
-from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.service.catalog import Catalog, DatasetSpec
 
 __all__ = ["Books", "opened"]
@@ -112,20 +116,18 @@ class Books:
             charges: what would be spent; the data set is charged nothing here.
         """
         state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
+        limits = {owner_of(name): terms for name, (terms, _) in state.limits.items()}
         balance = {}
         for owner, account in state.accounts(canonical(analyst)).items():
-            name = "total" if owner == "dataset" else "mine"
-            now = account.summary()
-            balance[name] = {
-                "epsilon": now.epsilon_total,
-                "delta": now.delta,
-                "spent_epsilon": now.epsilon_spent,
-                "share": now.share,
-                "shares": dict(now.shares),
+            shares = _used(account)
+            balance["total" if owner == "dataset" else "mine"] = {
+                "epsilon": account.epsilon(),
+                "delta": _delta_of(state.terms if owner == "dataset" else limits[owner]),
+                "share": max(shares.values(), default=0.0),
+                "shares": shares,
                 "remaining": str(account.remaining()),
+                **(_after(account, charges) if charges else {}),
             }
-            if charges:
-                balance[name] |= _after(account, charges)
         return balance
 
     def spending(self, dataset: str) -> dict[str, Any]:
@@ -138,36 +140,50 @@ class Books:
                     account.spend(spend.charge)
                 except DptopkError:  # written under other rules; the account's own share is below
                     continue
-                used = max(account.shares().values(), default=0.0)
+                used = max(_used(account).values(), default=0.0)
                 line.append({"entry": spend.seq, "at": spend.at, "analyst": spend.analyst, "share": used})
         people = {
             name: {"queries": total.queries, "spent": str(state.spent(analyst=name))}
             for name, total in state.now.items()
         }
-        limits = {name: max(held.shares().values(), default=0.0) for name, (_, held) in state.limits.items()}
+        limits = {name: max(_used(held).values(), default=0.0) for name, (_, held) in state.limits.items()}
         return {
             "over_time": line[-MOST_POINTS:],
             "analysts": people,
             "limits": limits,
             "renewals": state.renewals,
-            "shares": state.account.shares(),
+            "shares": _used(state.account),
             "lifetime": str(state.spent(lifetime=True)),
         }
+
+    def shares(self, dataset: str) -> dict[str, float]:
+        """What is used of a data set's budget."""
+        return _used(self.ledger.state(dataset).account)
 
     def version(self, dataset: str) -> str:
         """The data version that the ledger says."""
         return self.ledger.state(dataset).version
 
 
-def _after(account: Any, charges: tuple[Charge, ...]) -> Mapping[str, Any]:
-    """What further charges would leave, and how often the first fits."""
+def _after(account: Account, charges: tuple[Charge, ...]) -> Mapping[str, Any]:
+    """What further charges would leave, and how often the first fits; the account is a copy, and is spent."""
     fits, refused = account.fits(charges[0]), ""
     try:
         for charge in charges:
             account.spend(charge)
-    except BudgetExceeded as error:
-        refused = str(error)
     except DptopkError as error:
         refused = str(error)
-    later = account.summary()
-    return {"fits": fits, "refused": refused, "share_after": later.share, "shares_after": dict(later.shares)}
+    later = _used(account)
+    return {"fits": fits, "refused": refused, "share_after": max(later.values(), default=0.0), "shares_after": later}
+
+
+def _used(account: Account) -> dict[str, float]:
+    """What is used of each kind of budget; of a filter, also of the δ that is set aside for failures."""
+    shares = dict(account.shares())
+    if isinstance(account, Filter) and account.failure_delta:
+        shares["failure delta"] = float(Fraction(account.state()["failures"]) / Fraction(account.failure_delta))
+    return shares
+
+
+def _delta_of(terms: Mapping[str, Any]) -> float:
+    return float(terms["budget"][1] if "budget" in terms else terms["delta"])

@@ -103,7 +103,7 @@ class Service:
 
     def shares(self) -> dict[str, dict[str, float]]:
         """What is used of every data set's budget."""
-        return {name: self.books.ledger.state(name).account.shares() for name in self.catalog.datasets}
+        return {name: self.books.shares(name) for name in self.catalog.datasets}
 
     def close(self) -> None:
         """Wait for questions that are being answered, and close the databases."""
