@@ -19,7 +19,7 @@ from dptopk.datasets.engines import Source, without_data
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 
-__all__ = ["CHOICES", "Bounds", "Progress", "amounts", "bounded", "contributions", "label_counts", "lot"]
+__all__ = ["CHOICES", "Bounds", "Progress", "amounts", "contributions", "label_counts", "lots"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,16 +40,19 @@ class Bounds:
     Args:
         labels_per_user: Δ, the most labels of one user that count; None = all.
         per_label_cap: τ, the most that one user adds to one label, in 1..2^31 - 1.
-        choose: which labels, for a user with more than Δ: "hash" (those with the smallest SHA-256 of key, user and
-            item: looks random, repeats, and is the same on every engine), "random" ("hash" under a fresh secret key)
-            or "top" (the user's most frequent, ties as in "hash").
+        choose: which labels, for a user with more than Δ: "hash" (those with the smallest hash of key, user and item:
+            looks random and repeats), "random" ("hash" under a fresh secret key) or "top" (the user's most frequent,
+            ties as in "hash").
         key: text that varies the choice of "hash" and "top".
+        portable: hash by SHA-256, the same on every engine and version, in place of the engine's own 64-bit hash, which
+            is about twice as fast. Either is a function of the key and the one user's rows: all that privacy needs.
     """
 
     labels_per_user: int | None
     per_label_cap: int = 1
     choose: str = "hash"
     key: str = ""
+    portable: bool = False
 
     def __post_init__(self) -> None:
         if self.labels_per_user is not None:
@@ -75,19 +78,38 @@ class Bounds:
 Contribute = Callable[[Source, Any], Any]
 
 
-def contributions(source: Source, events: Any, bounds: Bounds) -> Any:
-    """What each user adds to each label after the bounds: columns user, item, value."""
-    return bounded(source, amounts(events, bounds), bounds)
-
-
-def amounts(events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
-    """What each user adds to each label before the bounds: columns ``within``, user, item, amount (above 0).
+def contributions(source: Source, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
+    """What each user adds to each label after the bounds: columns ``within``, item, value, and perhaps more.
 
     Args:
+        source: whose hash decides.
         events: columns user, item, perhaps weight, and those of ``within``.
-        bounds: its per_label_cap clips each weight already here.
+        bounds: hold for each user and each value of ``within`` by itself.
         within: further columns whose values are kept apart.
     """
+    if bounds.labels_per_user is not None and bounds.per_label_cap == 1 and bounds.choose != "top":
+        return _first_labels(source, events, bounds, within)
+    return _bounded(source, amounts(events, bounds, within), bounds, within)
+
+
+def _first_labels(source: Source, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+    """One row for each of a user's first Δ labels, where a label counts once: one window over the events, no grouping.
+
+    In the order by lot and item the rows of one label stand together, so that ``dense_rank`` numbers labels and the
+    first row of each is the one that differs from the row before it.
+    """
+    import ibis
+
+    if "weight" in events.columns:
+        events = events.filter(_whole(events.weight, 1) >= 1)
+    window = ibis.window(group_by=[*within, "user"], order_by=lots(source, events.user, events.item, bounds))
+    ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
+    new = ~ranked.item.identical_to(ranked.before)
+    return ranked.filter(new & (ranked.place < bounds.labels_per_user)).mutate(value=1)
+
+
+def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
+    """What each user adds to each label before the bounds: columns ``within``, user, item, amount (above 0)."""
     amount = events.count()
     if "weight" in events.columns:
         amount = _whole(events.weight, bounds.per_label_cap).sum()
@@ -95,15 +117,14 @@ def amounts(events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
     return pairs.filter(pairs.amount > 0)
 
 
-def bounded(source: Source, pairs: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
-    """The amounts under the bounds, which hold for each user and each value of ``within`` by itself; adds ``value``."""
+def _bounded(source: Source, pairs: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+    """The amounts under the bounds; adds ``value``."""
     import ibis
 
     pairs = pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
     if bounds.labels_per_user is None:
         return pairs
-    pairs = pairs.mutate(lot=lot(source, pairs.user, pairs.item, bounds.key))
-    order = [pairs.lot, pairs.item]
+    order = lots(source, pairs.user, pairs.item, bounds)
     if bounds.choose == "top":
         order.insert(0, pairs.amount.desc())
     place = ibis.row_number().over(group_by=[*within, "user"], order_by=order)  # from 0
@@ -115,6 +136,7 @@ def label_counts(
     source: Source,
     events: Any,
     contribute: Contribute,
+    bounds: Bounds,
     *,
     top: int | None,
     within: Sequence[str] = (),
@@ -127,14 +149,15 @@ def label_counts(
     import ibis
     import pyarrow as pa
 
+    names = None if bounds.portable else _names(source, events)
+    events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
     total: Any = None
     for part in range(source.passes):
-        _LOG.info("bounding contributions, pass %d of %d", part + 1, source.passes)
         chosen = events if source.passes == 1 else events.filter(_part_of(events.user, source.passes) == part)
         kept = contribute(source, chosen)
         counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())
         if source.passes == 1:
-            counted = _cut(counted, top, within)
+            counted = _cut(counted, top, within, ties=names is not None)
         rows = _run(source, counted)
         if total is not None:
             both = pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([("count", "sum")])
@@ -142,35 +165,80 @@ def label_counts(
         total = rows
         if progress is not None:
             progress(part + 1, source.passes)
-    if top is not None and source.passes > 1:
+    if names is not None:
+        total = total.join(names, "item", join_type="inner").drop("item").rename_columns({"name": "item"})
+        total = total.select([*within, "item", "count"])
+    if top is not None and (source.passes > 1 or names is not None):
         total = _run(source, _cut(ibis.memtable(total), top, within))
     text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in total.schema]
     return total.cast(pa.schema(text))
+
+
+def _names(source: Source, events: Any) -> Any:
+    """The texts of the items and their codes (pyarrow.Table: item, name), where grouping by codes is faster.
+
+    None where it is not, and where two texts share a code: then the texts themselves are grouped, and ordered by the
+    same codes, so that which labels of a user count is the same as with codes. Others' texts never enter a choice.
+    """
+    import pyarrow.compute as pc
+
+    if not source.narrow or events.item.type().is_integer():
+        return None
+    texts = events.select(name=events.item).distinct()
+    found = _run(source, texts.mutate(item=code(source, texts["name"])))
+    return found if pc.count_distinct(found["item"]).as_py() == len(found) else None
 
 
 def _run(source: Source, expression: Any) -> Any:
     return without_data("table", "the engine could not run the query", partial(source.run, expression))
 
 
-def _cut(counted: Any, top: int | None, within: Sequence[str]) -> Any:
-    """The rows with the largest counts, ties by item: a rule that does not look at who moved."""
+def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = False) -> Any:
+    """The rows with the largest counts, ties by item: a rule that does not look at who moved; or with all ties."""
     import ibis
 
     if top is None:
         return counted
     order = [counted["count"].desc(), counted["item"].asc()]
-    if not within:
+    if ties:
+        place = ibis.rank().over(group_by=list(within), order_by=order[:1])
+    elif within:
+        place = ibis.row_number().over(group_by=list(within), order_by=order)
+    else:
         return counted.order_by(order).limit(top)
-    ranked = counted.mutate(place=ibis.row_number().over(group_by=list(within), order_by=order))
+    ranked = counted.mutate(place=place)
     return ranked.filter(ranked.place < top).drop("place")
 
 
-def lot(source: Source, user: Any, item: Any, key: str) -> Any:
-    """The start of the hexadecimal SHA-256 of key | user | item; the key enters by its own digest, of fixed length."""
+def lots(source: Source, user: Any, item: Any, bounds: Bounds) -> list[Any]:
+    """By what the items of one user are ordered: a hash of key, user and item, then what tells equal hashes apart.
+
+    The code of a text comes before the text, so that the order is the same where codes stand for the texts. At least
+    two keys always: DuckDB turns a filter on the place in an order by one key into a slower plan.
+    """
+    if bounds.portable:
+        return [digest(source, user, item, bounds.key), item]
+    coded = code(source, item)
+    return [source.mix(_key(bounds.key), user, coded), coded, item]
+
+
+def code(source: Source, item: Any) -> Any:
+    """Integers are their own codes; texts have the engine's 64-bit hash, under one salt for ever."""
     import ibis
 
-    prefix = ibis.literal(sha256(key.encode()).hexdigest()[:32] + "|")
-    return (prefix + source.text(user) + "|" + source.text(item)).hexdigest("sha256").substr(0, DIGITS)
+    return item if item.type().is_integer() else source.mix(ibis.literal("item"), item)
+
+
+def digest(source: Source, user: Any, item: Any, key: str) -> Any:
+    """The start of the hexadecimal SHA-256 of key | user | item, the same on every engine."""
+    return (_key(key) + "|" + source.text(user) + "|" + source.text(item)).hexdigest("sha256").substr(0, DIGITS)
+
+
+def _key(key: str) -> Any:
+    """The key by its own digest, of fixed length: no key and user run into each other."""
+    import ibis
+
+    return ibis.literal(sha256(key.encode()).hexdigest()[:32])
 
 
 def _part_of(user: Any, parts: int) -> Any:

@@ -34,6 +34,10 @@ _DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 # Ibis backends on which the tests have run -> what their encode() and decode() want besides the text.
 _CHARSET: dict[str, tuple[str, ...]] = {"duckdb": (), "pyspark": ("UTF-8",)}
+# Their own 64-bit hash of several values, and its type. DuckDB joins the hashes of several values by XOR, so that the
+# order of two items would depend on single bits: its hash of that hash does not.
+_HASH = {"duckdb": ("hash", "uint64"), "pyspark": ("xxhash64", "int64")}
+_HASHED_AGAIN = ("duckdb",)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,9 @@ class Source:
         close: gives back what was opened for this table; called on leaving a ``with`` block.
         backend: the name of its Ibis backend.
         collated: whether its text may have a collation, in which different texts are equal.
+        together: takes an expression with a column ``user``, returns it with each user's rows in one place, where that
+            saves the engine later shuffles.
+        narrow: whether grouping by 64-bit codes of texts, and joining the texts later, is faster than by the texts.
     """
 
     table: Any
@@ -55,6 +62,8 @@ class Source:
     close: Callable[[], Any] = lambda: None
     backend: str = "duckdb"
     collated: bool = True
+    together: Callable[[Any], Any] = lambda events: events
+    narrow: bool = False
 
     def __enter__(self) -> Source:
         return self
@@ -66,6 +75,11 @@ class Source:
         """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
         is_text = column.type().is_string()
         return _codec("encode", self.backend)(column) if is_text and self.collated else column
+
+    def mix(self, *columns: Any) -> Any:
+        """The engine's own 64-bit hash of some columns or literals: fast; the same for one version of the engine."""
+        mixed = _mixer(self.backend, tuple(column.type() for column in columns))(*columns)
+        return _mixer(self.backend, (mixed.type(),))(mixed) if self.backend in _HASHED_AGAIN else mixed
 
     def text(self, column: Any) -> Any:
         """A column from ``exact`` as text."""
@@ -127,7 +141,8 @@ class DuckDB:
             path, kind = _located(table)
             collated = kind == "database"
             opened = _reading(kind, lambda: _DUCKDB_FILES[kind](connection, path, table_name))
-        return Source(opened, connection.to_pyarrow, self.passes, connection.disconnect, collated=collated)
+        run, close = connection.to_pyarrow, connection.disconnect
+        return Source(opened, run, self.passes, close, collated=collated, narrow=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +168,31 @@ class Spark:
             if kind not in _SPARK_FILES:
                 raise InvalidParameter(f"table: Spark does not read a {kind} file")
             frame = _reading(kind, lambda: _SPARK_FILES[kind](session, path))
-        name = f"dptopk_events_{secrets.token_hex(8)}"
-        frame.createOrReplaceTempView(name)
-        close = partial(session.catalog.dropTempView, name)
-        return Source(connection.table(name), connection.to_pyarrow, close=close, backend="pyspark")
+        views = _SparkViews(session, connection)
+        opened, run = views.of(frame), connection.to_pyarrow
+        return Source(opened, run, close=views.drop, backend="pyspark", together=views.together)
+
+
+class _SparkViews:
+    """Temporary views of a session, by names of their own; dropped together."""
+
+    def __init__(self, session: Any, connection: Any) -> None:
+        self.session, self.connection, self.names = session, connection, list[str]()
+
+    def of(self, frame: Any) -> Any:
+        """An Ibis table of a Spark data frame."""
+        self.names.append(f"dptopk_events_{secrets.token_hex(8)}")
+        frame.createOrReplaceTempView(self.names[-1])
+        return self.connection.table(self.names[-1])
+
+    def together(self, events: Any) -> Any:
+        """One shuffle by user here saves those of the grouping and of the ranking."""
+        return self.of(self.session.sql(self.connection.compile(events)).repartition("user"))
+
+    def drop(self) -> None:
+        """Drop all of them."""
+        for name in self.names:
+            self.session.catalog.dropTempView(name)
 
 
 Engine = DuckDB | Spark
@@ -199,7 +235,34 @@ def _open_ibis(table: Any, engine: Engine | None) -> Source:
     passes = engine.passes if isinstance(engine, DuckDB) and backend.name == "duckdb" else 1
     if engine not in (None, DuckDB(passes=passes)):
         raise InvalidParameter("engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB")
-    return Source(table, backend.to_pyarrow, passes, backend=backend.name)
+    return Source(table, backend.to_pyarrow, passes, backend=backend.name, narrow=backend.name == "duckdb")
+
+
+def _of_one(_a: Any) -> None: ...
+
+
+def _of_two(_a: Any, _b: Any) -> None: ...
+
+
+def _of_three(_a: Any, _b: Any, _c: Any) -> None: ...
+
+
+_TAKES: dict[int, Callable[..., None]] = {
+    1: _of_one,
+    2: _of_two,
+    3: _of_three,
+}  # Ibis reads how many arguments there are
+
+
+@cache
+def _mixer(backend: str, types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The engine's own hash as a function of Ibis columns of these types."""
+    import ibis
+
+    name, gives = _HASH[backend]
+    stub = _TAKES[len(types)]
+    made: Callable[..., Any] = ibis.udf.scalar.builtin(stub, name=name, signature=(types, gives))
+    return made
 
 
 @cache

@@ -26,6 +26,7 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     where: Any = None,
     choose: str = "hash",
     key: str = "",
+    portable: bool = False,
     engine: Engine | None = None,
     table_name: str | None = None,
     progress: Progress | None = None,
@@ -48,6 +49,7 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
             table, or an Ibis expression. It must look at one row at a time.
         choose: which labels count for a user with more than Δ: "hash", "random" or "top"; see Bounds.
         key: varies the choice of "hash" and "top".
+        portable: the same choice on every engine and version, by SHA-256; slower. See Bounds.
         engine: DuckDB(memory_limit=, temp_directory=, passes=, ...) or Spark(session=); None = what fits the table.
         table_name: the table, when ``table`` is a database file.
         progress: called with (passes done, all passes).
@@ -72,13 +74,16 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     >>> histogram.sensitivity
     Sensitivity(linf=1, l0=5, neighbours='add_remove')
     """
-    bounds = Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key)
+    bounds = Bounds(
+        labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
+    )
     if top is not None:
         top = validate.count(top=top)
     needed = needed_columns(where, user=user, item=item, weight=weight)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight)
-        counted = label_counts(source, events, partial(contributions, bounds=bounds), top=top, progress=progress)
+        contribute = partial(contributions, bounds=bounds)
+        counted = label_counts(source, events, contribute, bounds, top=top, progress=progress)
     return to_histogram(counted, bounds, top)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dptopk import _validate as validate
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
-from dptopk.datasets.bounding import Bounds, Progress, amounts, bounded, label_counts, lot
+from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts, lots
 from dptopk.datasets.columns import fitting, needed_columns, select_events
 from dptopk.datasets.engines import Engine, Source, open_table, without_data
 from dptopk.datasets.events import to_histogram
@@ -68,6 +68,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     where: Any = None,
     choose: str = "hash",
     key: str = "",
+    portable: bool = False,
     engine: Engine | None = None,
     table_name: str | None = None,
     progress: Progress | None = None,
@@ -90,6 +91,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         where: as in events_histogram; it goes to the engine.
         choose: which labels count for a user with more than Δ of them in a segment: "hash", "random" or "top".
         key: varies the choice of labels and segments.
+        portable: as in events_histogram.
         engine: as in events_histogram.
         table_name: as in events_histogram.
         progress: as in events_histogram.
@@ -110,7 +112,9 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     >>> print(found.charge(Charge({BoundedRange(0.1): 5}, adaptive=True)))
     15*BR(0.1) [adaptive]
     """
-    bounds = Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key)
+    bounds = Bounds(
+        labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
+    )
     listed = _listed(segments)
     s = len(listed) if segments_per_user is None else validate.count(segments_per_user=segments_per_user)
     if top is not None:
@@ -124,7 +128,8 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
             raise InvalidParameter("segments: two of them are the same value of the column")
         kept = without_data("segments", "they do not fit the column", lambda: named.isin(fitted))
         contribute = partial(_contributions, bounds=bounds, s=None if s >= len(listed) else s)
-        counted = label_counts(source, events.filter(kept), contribute, top=top, within=("segment",), progress=progress)
+        events = events.filter(kept)
+        counted = label_counts(source, events, contribute, bounds, top=top, within=("segment",), progress=progress)
     pairs = zip(listed, fitted, strict=True)
     histograms = {name: to_histogram(_rows_of(counted, value), bounds, top) for name, value in pairs}
     return Segments(histograms, min(s, len(listed)))
@@ -196,13 +201,11 @@ def _contributions(source: Source, events: Any, bounds: Bounds, s: int | None) -
     """What each user adds to each label of each segment, in at most s segments; the choice looks at that user alone."""
     import ibis
 
-    pairs = amounts(events, bounds, within=("segment",))
     if s is not None:
-        pairs = pairs.mutate(segment_lot=lot(source, pairs.user, pairs.segment, bounds.key))
-        place = ibis.dense_rank().over(group_by=pairs.user, order_by=[pairs.segment_lot, pairs.segment])  # from 0
-        pairs = pairs.mutate(segment_place=place)
-        pairs = pairs.filter(pairs.segment_place < s)
-    return bounded(source, pairs, bounds, within=("segment",))
+        order = lots(source, events.user, events.segment, bounds)
+        events = events.mutate(segment_place=ibis.dense_rank().over(group_by=events.user, order_by=order))  # from 0
+        events = events.filter(events.segment_place < s)
+    return contributions(source, events, bounds, within=("segment",))
 
 
 def _rows_of(counted: Any, segment: Any) -> Any:

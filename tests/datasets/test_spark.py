@@ -1,4 +1,4 @@
-"""Spark, in local mode: with the same key it gives the histograms that DuckDB gives."""
+"""Spark, in local mode: with the same key and a portable hash it gives the histograms that DuckDB gives."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def rows(histogram):
     return list(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
 
 
-OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k"}
+OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k", "portable": True}
 
 
 @pytest.mark.parametrize("file", ["events.parquet", "events.csv", "events.jsonl"])
@@ -105,6 +105,20 @@ def test_choices_weights_types_and_filters(session, folder, change):
     found = events_histogram(path, **(OPTIONS | change), engine=Spark(session=session))
     assert rows(found) == rows(events_histogram(path, **(OPTIONS | change)))
     assert len(found) > 0
+
+
+@pytest.mark.parametrize("change", [{}, {"per_label_cap": 3, "choose": "top"}, {"item": "number"}])
+def test_the_hash_of_the_engine_itself(session, folder, events, change):
+    """Another choice than DuckDB's, under the same bounds: without a cap on labels the two agree."""
+    path, options = folder / "events.parquet", OPTIONS | change | {"portable": False, "top": None}
+    first, second = (rows(events_histogram(path, **options, engine=Spark(session=session))) for _ in range(2))
+    assert first == second
+    native, portable = (sum(count for _, count in found) for found in (first, rows(events_histogram(path, **options))))
+    if "per_label_cap" not in change:
+        assert native == portable  # both keep min(Δ, labels) pairs of each member
+    free = options | {"labels_per_user": None}
+    spark = events_histogram(path, **free, engine=Spark(session=session))
+    assert sorted(rows(spark)) == sorted(rows(events_histogram(path, **free)))
 
 
 def test_segments(session, folder):
