@@ -346,8 +346,11 @@ class _Search:
     def _first(self) -> float:
         """The tolerance of the first run: at once the one that is asked for where that is quick."""
         left = self.query.deadline - time.monotonic()
-        quick = self._planned(self.wanted, left).planned_seconds() <= min(QUICK * left, 1.0)
-        return 0.8 * self.wanted if quick else FIRST
+        for share, most in ((0.4, 0.25), (0.8, 1.0)):
+            tolerance = share * self.wanted
+            if self._planned(tolerance, left).planned_seconds() <= min(QUICK * left, most):
+                return tolerance
+        return FIRST
 
     def _planned(self, tolerance: float, left: float) -> Run:
         seconds = (PATIENCE if self.joining else QUICK) * left / self.slowness

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from dptopk.accounting.setwise.steps import rounding_noise
 
@@ -99,7 +99,7 @@ def partition(ranges: Mapping[float, int], variance: float, tolerance: float, se
     """
     allowed = tolerance / SENSITIVITY * variance
     groups = _large_enough(ranges, GROUP_SHARE * allowed)
-    groups = _merged(groups, GROUP_SHARE * allowed, seconds / 2)
+    groups = _joined(groups, GROUP_SHARE * allowed, seconds / 2)
     return _fine_enough(groups, GRID_SHARE * allowed)
 
 
@@ -120,33 +120,34 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
     return groups
 
 
-def _merged(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
-    """Groups of neighbouring ranges joined, cheapest first, while that makes sense and there is time."""
-    groups = list(groups)
-    while len(groups) > 1 and _excess(groups) > allowed:
-        best, gain = None, 0.0
-        for i in range(len(groups) - 1):
-            one, other = groups[i], groups[i + 1]
-            if one.copies > 1 or other.copies > 1:
-                continue
-            joined, cost = _joined(one.ranges, other.ranges)
-            if joined.states > MOST_STATES or cost > seconds:
-                continue
-            if one.largest**2 / max(cost, 1e-4) > gain:
-                best, gain = (i, joined, cost), one.largest**2 / max(cost, 1e-4)
-        if best is None:
+def _joined(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
+    """Neighbouring ranges joined, as many as need be, or as there is time for.
+
+    Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
+    groups are few enough or take too long.
+    """
+    best, most = groups, 4.0
+    while _excess(best) > allowed and most <= MOST_STATES:
+        packed = _packed(groups, most)
+        if sum(group.seconds for group in packed if not group.single) > seconds:
             break
-        i, joined, cost = best
-        groups[i : i + 2] = [joined]
-        seconds -= max(cost, 0.0)
-    return groups
+        if _excess(packed) < _excess(best):
+            best = packed
+        most *= 1.3
+    return best
 
 
-@lru_cache(maxsize=1024)
-def _joined(one: Ranges, other: Ranges) -> tuple[Group, float]:
-    """Two groups as one, and about how many seconds more that takes."""
-    parts = [Group(ranges, steps=16) for ranges in (one + other, one, other)]
-    return parts[0], parts[0].seconds - parts[1].seconds - parts[2].seconds
+def _packed(groups: list[Group], most: float) -> list[Group]:
+    """Single ranges, in falling order, joined while a group has at most so many multisets."""
+    found: list[Group] = []
+    for group in sorted(groups, key=lambda one: -one.largest):
+        if found and found[-1].copies == group.copies == 1:
+            joined = Group(group.ranges + found[-1].ranges, steps=16)
+            if joined.states <= most:
+                found[-1] = joined
+                continue
+        found.append(group)
+    return found[::-1]
 
 
 def _fine_enough(groups: list[Group], allowed: float) -> list[Group]:
