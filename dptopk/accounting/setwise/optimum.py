@@ -288,17 +288,18 @@ class Run:
     def _below_without_ranges(self, rest: Charge, value: float) -> float:
         query = self.query
         product_below = certified_bracket(rest, replace(query, rtol=max(self.tolerance, 1e-3))).lower
-        if self.curve.rest.costs or self.curve.concentrated.of(CDP) or time.monotonic() > query.deadline:
+        # One ZCDP cost alone: several could not be played by one law.
+        alone = [cost for cost in self.curve.whole.of(ZCDP) if self.curve.whole.count == 1]
+        if not alone or time.monotonic() > query.deadline:
             return product_below
-        xi = math.fsum(cost.xi * times for cost, times in self.curve.concentrated.of(ZCDP).items()) * (1 - 1e-14)
-        rho = math.fsum(cost.rho * times for cost, times in self.curve.concentrated.of(ZCDP).items()) * (1 - 1e-14)
+        rho, xi = alone[0].rho, alone[0].xi
         if query.epsilon is not None:
-            return max(product_below, two_outcomes_delta(rho, max(xi, 0.0), query.epsilon))
+            return max(product_below, two_outcomes_delta(rho, xi, query.epsilon))
         for retreat in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2):
             x = value * (1 - retreat)
             if x <= product_below or time.monotonic() > query.deadline:
                 break
-            if two_outcomes_delta(rho, max(xi, 0.0), x) > query.delta_below:
+            if two_outcomes_delta(rho, xi, x) > query.delta_below:
                 return x
         return product_below
 
@@ -375,7 +376,7 @@ class _Search:
     def by_conversion(self) -> Answer:
         """Concentrated costs only: the conversion itself, which is nearly attained."""
         if self.value > FLOOR and self.query.deadline > time.monotonic():
-            below = self._planned(COARSEST, 1.0).below(self.value)
+            below = self._planned(self.wanted, 1.0).below(self.value)
             self.lower = max(min(below, self.value), 0.0)
         return self.answer("")
 

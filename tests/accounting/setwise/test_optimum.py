@@ -128,6 +128,14 @@ def test_one_concentrated_cost_has_a_narrow_bracket() -> None:
         assert found.lower >= found.epsilon * (1 - 2e-3)
 
 
+def test_several_concentrated_costs_cannot_be_played_by_one_law() -> None:
+    """Two costs of ρ each are worth less, from below, than one of 2ρ: only Gaussians add up."""
+    one, two = (compose(Charge.parse(text), delta=1e-6) for text in ("ZCDP(0.1)", "2*ZCDP(0.05)"))
+    gaussian = compose(Charge.parse("GDP(0.4472135954999579)"), delta=1e-6).epsilon
+    assert two.lower <= gaussian < one.lower
+    assert two.lower == pytest.approx(gaussian, rel=2e-3)
+
+
 def test_a_charge_with_many_different_ranges() -> None:
     charge = Charge({BoundedRange(0.05 + i / 1000): 3 for i in range(10)})
     assert "time" in compose(charge, delta=1e-6, max_seconds=1e-4, **SETWISE).note
