@@ -162,7 +162,13 @@ class Plan:
         mine, theirs = self.sensitivity, histogram.sensitivity
         if not mine.covers(theirs):
             raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
-        self.phases[0].mechanism.check(histogram)
+        first = self.phases[0].mechanism
+        if isinstance(first, Thresholded) and first.d_bar is None and not histogram.complete:
+            raise InvalidParameter(
+                "complete: the plan needs the whole histogram, this one was cut to its top; plan with d_bar= below its "
+                "number of rows"
+            )
+        first.check(histogram)
 
     def _repr_html_(self) -> str:
         """For notebooks: the plan in words."""
