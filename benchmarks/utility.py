@@ -1,8 +1,8 @@
 """Utility at equal privacy: every design of the planner on six shapes of data; writes docs/utility-table.md.
 
 Run as ``python benchmarks/utility.py [trials]``, or ``make utility``. Seeded, so that it repeats. It ends with an error
-where a plan made for a shape loses more than 5% against the best design (and two standard errors of the trials), or where
-a fit is worse than none; it says where a plan made without a shape is the worst.
+where a plan made for a shape loses more than 5% against the best design (and two standard errors of the trials), or
+where a fit is worse than none; it says where a plan made without a shape is the worst.
 """
 
 from __future__ import annotations
