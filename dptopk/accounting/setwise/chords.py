@@ -48,7 +48,7 @@ def tolerance(h: float) -> float:
 
 def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
-    return 88 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + 2 * tolerance(h)
+    return 108 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + 2 * tolerance(h)
 
 
 class _Geometry:
