@@ -57,7 +57,8 @@ class Server:
         (folder / "catalog.toml").write_text(text, encoding="utf-8")
         self.catalog = Catalog.load(folder / "catalog.toml")
         self.app = create_app(self.catalog, **options)
-        access = Access(Tables(self.catalog.access))
+        self.tables = Tables(self.catalog.access)
+        access = Access(self.tables)
         self.tokens = {name: access.create(name) for name in ("ann", "bob")} | {"eve": access.create("eve", "admin")}
         self.access = access
 
@@ -84,6 +85,7 @@ class Server:
         finally:
             server.should_exit = True
             thread.join()
+            self.tables.close()
 
 
 @pytest.fixture

@@ -1,0 +1,41 @@
+"""The service on PostgreSQL: two workers on one database; skipped, visibly, where no server is installed."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+
+from .conftest import ASKED, CATALOG, Server
+
+
+def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # noqa: F811 - the fixture
+    text = CATALOG.replace('"ledger.db"', f'"{url}"').replace("epsilon = 4.0", "epsilon = 0.3")
+    statuses, entries = [], set()
+    with ExitStack() as stack:
+        first = stack.enter_context(Server(tmp_path, text).running())
+        second = stack.enter_context(Server(tmp_path, text).running())
+
+        def work(server, number: int) -> None:
+            with server.client("ann") as ann:
+                for question in range(4):
+                    key = {"Idempotency-Key": f"question-{(question + number) % 4}"}
+                    answer = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key)
+                    statuses.append(answer.status_code)
+                    entries.update([answer.json()["entry"]] if answer.status_code == 200 else [])
+
+        threads = [
+            threading.Thread(target=work, args=(server, number))
+            for number, server in enumerate((first, second, first, second))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        spends = first.service.books.spends("words")
+        assert set(statuses) == {200, 409}  # not all four questions fit
+        assert {spend.seq for spend in spends} == entries
+        assert len(spends) < 4
+        assert second.service.books.ledger.verify()
+        assert second.service.access.people()
