@@ -29,6 +29,7 @@ from dptopk.cli.options import (
     PerUser,
     total,
 )
+from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
 from dptopk.cli.shell import Command, Group, log_to_stderr
@@ -48,6 +49,7 @@ app.add_typer(datasets_commands.app, name="datasets")
 app.command()(reproduce)
 app.command()(audit)
 app.command()(certify)
+app.command()(refresh)
 app.command()(serve)
 app.command()(budget)
 ledger_commands.app.add_typer(analyst_commands.app, name="analyst")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         segment_histograms as segment_histograms,
         segments_charge as segments_charge,
     )
+    from dptopk.datasets.store import EventsStore as EventsStore
     from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
     from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
 else:  # a type checker that saw __getattr__ would believe in any name

@@ -1,0 +1,48 @@
+"""``dptopk refresh``: append a partition to a store of events, and set the version of the data in the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dptopk.cli.ledger import open_ledger
+from dptopk.errors import InvalidParameter
+
+__all__ = ["refresh"]
+
+
+def refresh(
+    store: Annotated[Path, typer.Argument(help="The store; made on first use, with --user-col and --item-col.")],
+    partition: Annotated[Path, typer.Argument(help="The new events: Parquet, CSV, JSON lines, a folder of Parquet.")],
+    version: Annotated[str, typer.Option("--data-version", help="A name for the data from now on, such as the date.")],
+    user_col: Annotated[str | None, typer.Option("--user-col", help="Column of the user.")] = None,
+    item_col: Annotated[str | None, typer.Option("--item-col", help="Column of the labels.")] = None,
+    labels_per_user: Annotated[
+        int | None, typer.Option("--labels-per-user", metavar="Δ", help="At most Δ labels of one user count.")
+    ] = None,
+    per_label_cap: Annotated[
+        int, typer.Option("--per-label-cap", metavar="τ", help="One user adds at most τ to one label.")
+    ] = 1,
+    ledger: Annotated[str | None, typer.Option("--ledger", help="Set the version of the data here too.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Name of the dataset in the ledger.")] = None,
+    key_file: Annotated[Path | None, typer.Option("--key-file", help="File with the secret of the ledger.")] = None,
+) -> None:
+    """Add a day's events to a store without reading the earlier ones again.
+
+    May be run again after a failure: a version that is in the store already is only set in the ledger.
+    """
+    from dptopk.datasets import EventsStore
+
+    if (ledger is None) != (dataset is None):
+        raise InvalidParameter("--ledger and --dataset go together")
+    caps: dict[str, Any] = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap}
+    with EventsStore(store, user=user_col, item=item_col, **(caps if user_col else {})) as events:
+        if version not in events.versions[-1:]:
+            events.append(partition, version=version)
+        count = len(events.versions)
+    if ledger is not None and dataset is not None:
+        with open_ledger(ledger, key_file) as book:
+            book.set_version(dataset, version)
+    typer.echo(f"{store}: {count} partitions, now at version {version!r}.")

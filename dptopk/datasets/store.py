@@ -1,0 +1,254 @@
+"""Events that grow every day: bounded counts kept up to date by reading the new day only.
+
+The store keeps, for each user, the Δ labels with the smallest lots, and what the user has added to each (up to τ). A
+new partition is added to these rows and the Δ smallest are kept again. That is what reading everything at once would
+keep: a label's lot is a function of key, user and label, so a label that is among a user's Δ smallest in the end was
+among them ever since it first came, and none of its events was lost; and min(min(a, τ) + b, τ) = min(a + b, τ). It
+needs the choice "hash": what a user does most can change with every event.
+
+The store is personal data, as the events are: a DuckDB file that only its owner may read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk.datasets.bounding import Bounds, amounts
+from dptopk.datasets.columns import needed_columns, select_events
+from dptopk.datasets.engines import Engine, imported, open_table, without_data
+from dptopk.datasets.events import to_histogram
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram
+
+__all__ = ["EventsStore"]
+
+FORMAT = 1
+# The order of bounding.lots, where codes stand for texts.
+_CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item"}
+_TYPES = {"string": "VARCHAR", "integer": "BIGINT"}
+
+_KEEP = """
+CREATE OR REPLACE TEMP TABLE merged AS
+    SELECT user, item, least(sum(amount), $cap)::BIGINT AS amount
+    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item, amount FROM day)
+    GROUP BY user, item;
+DELETE FROM kept WHERE user IN (SELECT user FROM day);
+INSERT INTO kept SELECT user, item, amount FROM (
+    SELECT user, item, amount,
+           row_number() OVER (PARTITION BY user ORDER BY hash(hash($prefix, user, code)), code, item) AS place
+    FROM (SELECT *, {code} AS code FROM merged)
+) WHERE place <= $most;
+"""
+
+
+class EventsStore:
+    """A file that holds, for each user, what of all events so far counts.
+
+    Args:
+        path: of the store; made when it is not there, and ``user`` is given.
+        user: column of whom the privacy is for, in every partition.
+        item: column of the labels.
+        labels_per_user: Δ, as in events_histogram; None = all.
+        per_label_cap: τ.
+        weight: column of what an event adds, or None.
+        key: varies which labels of a user count; with the same key the histogram is that of events_histogram.
+
+    The columns and bounds are fixed when the store is made; opening it again needs its path alone, and refuses others.
+
+    Raises:
+        InvalidParameter: for a file that is no store, or settings that differ from those it was made with.
+        ImportError: when the extra ``data`` is not installed.
+
+    >>> import pandas as pd, tempfile
+    >>> days = [pd.DataFrame({"who": ["a", "b"], "what": ["x", "x"]}), pd.DataFrame({"who": ["a"], "what": ["y"]})]
+    >>> with EventsStore(f"{tempfile.mkdtemp()}/e.store", user="who", item="what", labels_per_user=2) as store:
+    ...     for number, day in enumerate(days):
+    ...         store.append(day, version=str(number))
+    ...     histogram = store.histogram()
+    >>> dict(zip(histogram.labels.tolist(), histogram.counts.tolist()))
+    {'x': 2, 'y': 1}
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        labels_per_user: int | None = None,
+        per_label_cap: int = 1,
+        weight: str | None = None,
+        key: str = "",
+    ) -> None:
+        duckdb = imported("duckdb", extra="data")
+        self.path = Path(path)
+        new = not self.path.exists()
+        if new and (user is None or item is None):
+            raise InvalidParameter(f"path: there is no store {str(path)!r}; name user and item to make one")
+        wanted = None
+        if user is not None or item is not None:
+            Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)  # refuses what is wrong
+            wanted = {"user": user, "item": item, "weight": weight, "labels_per_user": labels_per_user}
+            wanted |= {"per_label_cap": per_label_cap, "key": key}
+        if new:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
+            self.path.unlink()  # DuckDB wants to make the file itself: that the folder can be written is known now
+        old = os.umask(0o077)
+        try:
+            self._file = without_data("path", "it is no store of events", partial(duckdb.connect, str(self.path)))
+        finally:
+            os.umask(old)
+        try:
+            self._settings = self._make(wanted) if new else self._open(wanted)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _make(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
+        settings = {"format": FORMAT, **(wanted or {})}
+        with self._transaction():
+            self._file.execute("CREATE TABLE settings (content VARCHAR)")
+            self._file.execute("INSERT INTO settings VALUES (?)", [json.dumps(settings)])
+            self._file.execute("CREATE TABLE partitions (place BIGINT, version VARCHAR PRIMARY KEY)")
+        return settings
+
+    def _open(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
+        read = partial(self._file.execute, "SELECT content FROM settings")
+        ((content,),) = without_data("path", "it is no store of events", read).fetchall()
+        settings: dict[str, Any] = json.loads(content)
+        if settings["format"] != FORMAT:
+            raise InvalidParameter(f"path: the store has format {settings['format']}, this version reads {FORMAT}")
+        for name, value in (wanted or {}).items():
+            if settings[name] != value:
+                raise InvalidParameter(f"{name}: the store was made with {settings[name]!r}, got {value!r}")
+        return settings
+
+    def __enter__(self) -> EventsStore:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+    @property
+    def bounds(self) -> Bounds:
+        """What of each user's events counts."""
+        chosen = {name: self._settings[name] for name in ("labels_per_user", "per_label_cap", "key")}
+        return Bounds(**chosen)
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of the partitions so far, in the order in which they came."""
+        rows = self._file.execute("SELECT version FROM partitions ORDER BY place").fetchall()
+        return tuple(version for (version,) in rows)
+
+    def append(self, partition: Any, *, version: str, where: Any = None, engine: Engine | None = None) -> None:
+        """Add the events of one partition, such as a day; all of it or, after any failure, nothing.
+
+        Args:
+            partition: events, as the table of events_histogram; no event may be in two partitions.
+            version: a name for the data from now on, such as the date; never one that was there before.
+            where: as in events_histogram.
+            engine: as in events_histogram.
+
+        Raises:
+            InvalidParameter: for a version that is there already, and as events_histogram; never for a value of the
+                data, except that a column may not be text in one partition and integer in another.
+        """
+        if not isinstance(version, str) or not version:
+            raise InvalidParameter("version must be a text that is not empty")
+        if version in self.versions:
+            raise InvalidParameter(f"version: {version!r} was appended before")
+        columns = {role: self._settings[role] for role in ("user", "item", "weight")}
+        # Whatever is more than τ a day counts as τ; Δ is enforced below, together with what was there.
+        with open_table(partition, engine, columns=needed_columns(where, **columns)) as source:
+            pairs = amounts(select_events(source, where, **columns), self.bounds)
+            pairs = pairs.mutate(user=_plain(source, pairs.user), item=_plain(source, pairs.item))
+            day = without_data("partition", "the engine could not run the query", partial(source.run, pairs))
+        kinds = [_kind(day.schema.field(name).type) for name in ("user", "item")]
+        with self._transaction():
+            self._same_types(kinds)
+            self._file.register("day", day)
+            most = self.bounds.labels_per_user
+            prefix = sha256(self.bounds.key.encode()).hexdigest()[:32]
+            values = {"cap": self.bounds.per_label_cap, "prefix": prefix, "most": 2**62 if most is None else most}
+            for statement in _KEEP.format(code=_CODE[kinds[1]]).split(";\n"):
+                used = {name: value for name, value in values.items() if f"${name}" in statement}
+                if statement.strip():
+                    self._file.execute(statement, used)
+            self._file.execute("INSERT INTO partitions SELECT count(*), ? FROM partitions", [version])
+            self._file.unregister("day")
+
+    def _same_types(self, kinds: list[str]) -> None:
+        found = self._file.execute(
+            "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER BY ordinal_position"
+        ).fetchall()
+        if not found:
+            self._file.execute(f"CREATE TABLE kept (user {kinds[0]}, item {kinds[1]}, amount BIGINT)")
+        elif [kind for (kind,) in found[:2]] != kinds:
+            raise InvalidParameter("partition: user and item must be of the same types as before, text or integer")
+
+    def delete_user(self, user: str | int) -> None:
+        """Forget a user: the histogram is from now on that of all partitions without this user's events.
+
+        Says nothing about whether there was such a user. A stored answer about the earlier data is not changed by it.
+        """
+        if not isinstance(user, str | int) or isinstance(user, bool):
+            raise InvalidParameter(f"user must be text or an integer, got {type(user).__name__}")
+        if self.versions:
+            delete = "DELETE FROM kept WHERE user::VARCHAR = ?"
+            without_data("user", "the store could not be changed", lambda: self._file.execute(delete, [str(user)]))
+
+    def histogram(self, *, top: int | None = None) -> Histogram:
+        """The bounded histogram of all partitions so far, as events_histogram gives it for all of them at once.
+
+        Args:
+            top: at most this many rows, as in events_histogram.
+        """
+        import pyarrow as pa
+
+        if top is not None:
+            top = validate.count(top=top)
+        if not self.versions:
+            empty = {"item": pa.array([], pa.string()), "count": pa.array([], pa.int64())}
+            return to_histogram(pa.table(empty), self.bounds, top)
+        limit = "" if top is None else f"LIMIT {top}"
+        query = f"SELECT item, sum(amount)::BIGINT AS count FROM kept GROUP BY item ORDER BY count DESC, item {limit}"  # noqa: S608
+        counted = self._file.sql(query).to_arrow_table()
+        return to_histogram(counted, self.bounds, top)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._file.begin()
+        try:
+            yield
+        except BaseException:
+            self._file.rollback()
+            raise
+        self._file.commit()
+
+
+def _plain(source: Any, column: Any) -> Any:
+    """Text as text and integers as 64 bits, whatever the engine had."""
+    return source.text(column) if column.type().is_binary() else column
+
+
+def _kind(of: Any) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_integer(of):
+        return _TYPES["integer"]
+    return _TYPES["string"]

@@ -1,0 +1,145 @@
+"""A store gives, day by day, the histogram that reading everything would give."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import stat
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+from typer.testing import CliRunner
+
+from dptopk import Charge, InvalidParameter, Ledger, PureDP, Sensitivity
+from dptopk.cli import app
+
+pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+
+from dptopk.datasets import EventsStore, events_histogram
+
+COLUMNS = {"user": "who", "item": "what"}
+
+
+def frame(events):
+    return pd.DataFrame(events, columns=["who", "what"]).astype({"who": "string", "what": "string"})
+
+
+def as_dict(histogram):
+    return dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+DAYS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwxyz")), max_size=12), max_size=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(DAYS, st.sampled_from([1, 2, None]), st.integers(1, 3), st.sampled_from(["", "k"]))
+def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key):
+    options = COLUMNS | {"labels_per_user": delta, "per_label_cap": cap, "key": key}
+    path = tmp_path_factory.mktemp("store") / "events.store"
+    so_far = []
+    with EventsStore(path, **options) as store:
+        for number, day in enumerate(days):
+            store.append(frame(day), version=str(number))
+            so_far += day
+            whole = events_histogram(frame(so_far), **options)
+            found = store.histogram()
+            assert as_dict(found) == as_dict(whole)
+            assert found.sensitivity == whole.sensitivity == Sensitivity(linf=cap, l0=delta)
+        for gone in {user for user, _ in so_far[:3]}:
+            store.delete_user(gone)
+            so_far = [event for event in so_far if event[0] != gone]
+            assert as_dict(store.histogram()) == as_dict(events_histogram(frame(so_far), **options))
+
+
+def test_it_reopens_by_its_path_and_refuses_other_settings(tmp_path):
+    path = tmp_path / "events.store"
+    with EventsStore(path, **COLUMNS, labels_per_user=2) as store:
+        store.append(frame([("a", "x"), ("b", "x")]), version="monday")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with EventsStore(path) as store:
+        assert store.versions == ("monday",)
+        assert as_dict(store.histogram(top=1)) == {"x": 2}
+        assert not store.histogram(top=1).complete
+        with pytest.raises(InvalidParameter, match="version"):
+            store.append(frame([("a", "y")]), version="monday")
+        with pytest.raises(InvalidParameter, match="types"):
+            store.append(pd.DataFrame({"who": [1], "what": ["x"]}), version="tuesday")
+        assert store.versions == ("monday",)
+    with pytest.raises(InvalidParameter, match="labels_per_user"):
+        EventsStore(path, **COLUMNS, labels_per_user=3)
+    with pytest.raises(InvalidParameter, match="no store"):
+        EventsStore(tmp_path / "other.store")
+    (tmp_path / "text.store").write_text("secret", encoding="utf-8")
+    with pytest.raises(InvalidParameter, match="no store") as caught:
+        EventsStore(tmp_path / "text.store")
+    assert "secret" not in str(caught.value)
+
+
+def test_integers_and_weights(tmp_path):
+    events = pd.DataFrame({"who": [1, 1, 2, 2], "what": [7, 8, 7, 7], "w": [2.5, 0.2, 1, 9]})
+    options = COLUMNS | {"weight": "w", "labels_per_user": 1, "per_label_cap": 4}
+    with EventsStore(tmp_path / "e.store", **options) as store:
+        store.append(events[:2], version="1")
+        store.append(events[2:], version="2")
+        assert as_dict(store.histogram()) == as_dict(events_histogram(events, **options)) == {7: 6}
+
+
+def append_and_die(path, delay):
+    import threading
+    import time
+
+    def die():
+        time.sleep(delay)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=die, daemon=True).start()
+    rng = np.random.default_rng(0)
+    day = [(f"u{u}", f"i{i}") for u, i in zip(rng.integers(0, 300, 20_000), rng.integers(0, 50, 20_000), strict=True)]
+    with EventsStore(path) as store:
+        store.append(frame(day), version="second")
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.6])
+def test_a_killed_append_leaves_all_or_nothing(tmp_path, delay):
+    path = tmp_path / "events.store"
+    with EventsStore(path, **COLUMNS, labels_per_user=3) as store:
+        store.append(frame([("a", "x")]), version="first")
+        before = as_dict(store.histogram())
+    process = multiprocessing.get_context("spawn").Process(target=append_and_die, args=(path, delay))
+    process.start()
+    process.join(120)
+    with EventsStore(path) as store:
+        if store.versions == ("first",):
+            assert as_dict(store.histogram()) == before
+        else:
+            assert store.versions == ("first", "second")
+            assert sum(as_dict(store.histogram()).values()) == 1 + 300 * 3
+
+
+def test_refresh_sets_the_version_in_the_ledger(tmp_path):
+    book, store = str(tmp_path / "ledger.db"), str(tmp_path / "events.store")
+    with Ledger(book, create=True) as ledger:
+        ledger.create_dataset(
+            "clicks",
+            registered=Charge({PureDP(0.1): 3}),
+            delta=1e-6,
+            sensitivity=Sensitivity(l0=2),
+            unit="member",
+            version="0",
+        )
+    for day in ("2026-01-01", "2026-01-02", "2026-01-02"):
+        partition = tmp_path / f"{day}.csv"
+        frame([("a", "x"), (day, "y")]).to_csv(partition, index=False)
+        made = ["--user-col", "who", "--item-col", "what", "--labels-per-user", "2"] if day.endswith("01") else []
+        command = ["refresh", store, str(partition), "--data-version", day, "--ledger", book, "--dataset", "clicks"]
+        result = CliRunner().invoke(app, command + made)
+        assert result.exit_code == 0, result.output
+    assert "2 partitions" in result.output
+    with EventsStore(store) as events:
+        assert as_dict(events.histogram()) == {"x": 1, "y": 2}
+    with Ledger(book) as ledger:
+        assert ledger.state("clicks").version == "2026-01-02"
