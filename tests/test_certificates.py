@@ -81,9 +81,53 @@ def test_a_changed_certificate_is_refused(mixed, edit, tmp_path):
     assert check(change(mixed.text, edit), tmp_path).returncode != 0
 
 
+def of_kind(content, kind):
+    return next(factor for factor in content["factors"] if factor["kind"] == kind)
+
+
+@pytest.fixture(scope="module")
+def closed():
+    """Closed forms alone: quick to check."""
+    return certificates.certify(Charge.parse("25*DP(0.1) + 2*DGauss(6, 2) + GDP(0.3) + 3*ZCDP(0.01)"), delta=1e-6).text
+
+
+def test_the_checker_says_what_it_checked(closed, tmp_path):
+    result = check(closed, tmp_path)
+    assert result.stdout.startswith("valid: 25 DP 0.1; 1 GDP 0.3; 2 DGauss 6.0 2; 1 ZCDP 0.0 0.03")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda content: of_kind(content, "DP").update(count=1000, power=25),
+        lambda content: of_kind(content, "DP").update(count=0),
+        lambda content: of_kind(content, "DP").update(epsilon=-9.0),
+        lambda content: of_kind(content, "GDP").update(mu=-0.3),
+        lambda content: of_kind(content, "DGauss").update(shift=-2),
+        lambda content: content.update(bad=-1e-4),
+        lambda content: content.update(failures=[[-1e-4, 1]]),
+        lambda content: content.update(failures=[[1e-4, -1]]),
+        lambda content: content.update(step=-content["step"]),
+        lambda content: content.update(epsilon=float("nan")),
+    ],
+    ids=["power", "no count", "epsilon", "mu", "shift", "bad", "failure", "failures", "step", "nan"],
+)
+def test_numbers_that_mean_less_than_they_say_are_refused(closed, edit, tmp_path):
+    result = check(change(closed, edit), tmp_path)
+    assert result.returncode == 1
+    assert "valid" not in result.stdout
+
+
+def test_the_checker_checks_without_asserts_too(closed, tmp_path):
+    path = tmp_path / "certificate.json"
+    path.write_text(change(closed, lambda content: content.update(epsilon=0.01)), encoding="utf-8")
+    command = [sys.executable, "-O", str(CHECKER), str(path)]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=300).returncode == 1
+
+
 def test_the_checker_is_short_and_knows_nothing_of_the_package():
     source = CHECKER.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 150
+    assert len(source.splitlines()) <= 170
     assert "import dptopk" not in source
     assert "from dptopk" not in source
 

@@ -88,7 +88,7 @@ def _factors(charge: Charge, delta: float) -> list[_Factor]:
     found = [_factor(cost, times, delta) for cost, times in charge if not isinstance(cost, ZCDP)]
     if zcdp:
         xi, rho = (math.fsum(getattr(c, name) * n for c, n in zcdp) * (1 + 1e-15) for name in ("xi", "rho"))
-        entry = {"kind": "ZCDP", "count": sum(n for _, n in zcdp), "power": 1, "xi": xi, "rho": rho}
+        entry = {"kind": "ZCDP", "count": 1, "xi": xi, "rho": rho}  # one statement for all of them
         curve = zcdp_curve(rho, xi)
         found.append(_Factor(entry, _symmetric(curve.delta), 1, xi + rho, 2 * rho))
     return found
