@@ -8,8 +8,6 @@ import pytest
 
 from dptopk.accounting.bounds import compose, names, table
 from dptopk.accounting.pld import sources as pld_sources
-from dptopk.accounting.pld.grid import LabelLaw
-from dptopk.accounting.pld.laws import Power
 from dptopk.accounting.pld.sources import Gaussian, Grid
 from dptopk.costs import ApproxDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
@@ -62,11 +60,6 @@ def test_a_lower_bound_on_delta_is_never_above_the_upper_one(charge):
     lowers = [found for found in every_bound(charge, epsilon=0.02) if found.lower is not None]
     assert lowers
     assert all(0.7 < found.lower <= found.delta for found in lowers)  # of 0.3 + 0.7 δ, where 0.3 + δ may be above 1
-
-
-def test_laws_of_labels_that_lie_apart_bound_nothing():
-    apart = LabelLaw(Power(np.full(20, 0.05)), Power(np.full(5, 0.2), offset=-9), 0.1, 0.0)
-    assert apart.delta_lower(np.zeros(1)).tolist() == [0.0]
 
 
 def test_an_optimum_stops_at_the_deadline_with_a_note():

@@ -76,7 +76,7 @@ def compose_f_dp(
     *,
     pieces: int = 8,
     slopes: ArrayLike | None = None,
-    cells: int = 16_000,
+    rtol: float = 1e-4,
 ) -> tuple[Floats, Floats]:
     """Lower and upper bounds on the δ of ``count`` f-DP mechanisms, from ``pieces`` chords and tangents a half.
 
@@ -87,7 +87,7 @@ def compose_f_dp(
         pieces: n, the constraints of either approximation, of least area.
         slopes: use tangents and chords at these ε >= 0 instead. Evenly spaced ones that reach far suit a small δ: the
             least area cares little for the corner at t = 0, which fails altogether with probability δ(ε_1) each time.
-        cells: nodes of the grid on which they are composed, when their outcomes are too many to list.
+        rtol: to which they are composed, when their outcomes are too many to list (``multi_dp_bracket``).
 
     Returns:
         (lower, upper) on the δ of the product of the f-DP pair, of the shape of epsilon_global. The upper bound holds
@@ -106,8 +106,8 @@ def compose_f_dp(
     else:
         above, below = from_above(f, slopes), from_below(f, slopes)
     # A relative error of 1e-11 in each mass of the chords moves δ by at most 2 k 1e-11.
-    lower = multi_dp_bracket(above.constraints(), count, epsilon_global, cells=cells)[0] - 4 * count * ROUNDING
-    upper = multi_dp_bracket(below.constraints(), count, epsilon_global, cells=cells)[1]
+    lower = multi_dp_bracket(above.constraints(), count, epsilon_global, rtol=rtol)[0] - 4 * count * ROUNDING
+    upper = multi_dp_bracket(below.constraints(), count, epsilon_global, rtol=rtol)[1]
     return np.maximum(lower, 0.0), upper
 
 

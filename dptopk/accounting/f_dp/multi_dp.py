@@ -9,13 +9,12 @@ The losses of a composition are the sums Σ a_i ε_i with integer a_i. The first
 - one ε: the binomial law of randomised response;
 - two ε's: the rows of Theorem 3;
 - more: a binomial mixture over how often one of the first two is picked, of the laws before;
-- too many to list: a certified bracket on a grid (``grid.spread_law``, ``grid.label_law``).
+- too many to list: a certified bracket on a grid (``pld.dominating_pairs``).
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,27 +26,18 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.pld.common_step import Parts, Responses, common_step, signs
 from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
-from dptopk.accounting.pld.grid import (
-    LabelLaw,
-    Parts,
-    Responses,
-    common_grid,
-    fitting_step,
-    label_law,
-    signs,
-    spread_law,
-)
+from dptopk.accounting.pld.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.laws import LossLaw, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "multi_dp_delta"]
 
-# Outcomes listed at most; cells of the coarsest and the finest grid of a bracket.
+# Outcomes listed at most.
 MOST_OUTCOMES = 4_000_000
-COARSEST, FINEST = 2_000, 128_000
-# Above this count even the coarsest bracket takes more than a few seconds.
+# Above this count even a coarse bracket takes more than a few seconds.
 MOST_COPIES = 10**7
 
 
@@ -101,36 +91,38 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsil
 
 
 def multi_dp_bracket(
-    constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike, *, cells: int = 16_000
+    constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike, *, rtol: float = 1e-4
 ) -> tuple[Floats, Floats]:
     """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified; arguments as there.
 
-    ``cells`` is the number of nodes of the grid that is used when there are too many outcomes to list.
+    ``rtol`` is the relative width, of the δ given that no mechanism fails, to which a grid is refined when there are
+    too many outcomes to list; after ten seconds for an ε it stops anyway.
     """
     count = validate.count(count=count)
     x = np.asarray(epsilon_global, dtype=float)
+    worst = [mixture(constraints, nudge=side * NUDGE) for side in (-1, 1)]
+    below, above = _given_none_fails(worst, MultiDP(tuple(constraints)), count, x.ravel(), rtol)
     bounds = []
-    for nudge in (-NUDGE, NUDGE):
-        worst = mixture(constraints, nudge=nudge)
-        rest = np.zeros(x.size)
-        if worst.epsilons:
-            parts, flat = [(_finite(worst), count)], x.ravel()
-            upper = nudge > 0
-            rest = upper_law(parts, cells).delta_upper(flat) if upper else lower_law(parts, cells).delta_lower(flat)
-            rest = np.where(flat >= sum_up({worst.epsilons[0]: count}), 0.0, rest)
-        log_survival = count * math.log1p(-worst.atom) if worst.atom < 1 else -math.inf
+    for atom, rest in ((worst[0].atom, below), (worst[1].atom, above)):
+        log_survival = count * math.log1p(-atom) if atom < 1 else -math.inf
         bounds.append((-math.expm1(log_survival) + math.exp(log_survival) * rest).reshape(x.shape))
     return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
 
 
-def upper_law(parts: Parts, cells: int) -> LossLaw:
-    """A law that dominates the composition: all outcomes if they can be listed, else on a grid."""
-    return _listed_law(parts) if outcomes(parts) <= MOST_OUTCOMES else spread_law(parts, fitting_step(parts, cells))
-
-
-def lower_law(parts: Parts, cells: int) -> LossLaw | LabelLaw:
-    """A law that the composition dominates: all outcomes if they can be listed, else on a grid."""
-    return _listed_law(parts) if outcomes(parts) <= MOST_OUTCOMES else label_law(parts, fitting_step(parts, cells))
+def _given_none_fails(
+    worst: Sequence[Mixture], cost: MultiDP, count: int, x: Floats, rtol: float
+) -> tuple[Floats, Floats]:
+    """Lower and upper bounds on δ given that all losses are finite; ``worst`` is the mixture nudged either way."""
+    if not worst[1].epsilons:
+        return np.zeros(x.size), np.zeros(x.size)
+    largest = sum_up({worst[1].epsilons[0]: count})
+    below, above = ([(_finite(one), count)] if one.epsilons else [] for one in worst)
+    if outcomes(above) > MOST_OUTCOMES:
+        curve = BracketCurve(Charge({cost: count}), largest)
+        found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
+        return np.array([one.lower or 0.0 for one in found]), np.array([one.value for one in found])
+    upper = np.where(x >= largest, 0.0, _listed_law(above).delta_upper(x))
+    return _listed_law(below).delta_lower(x) if below else np.zeros(x.size), upper
 
 
 @bound(
@@ -141,24 +133,25 @@ def lower_law(parts: Parts, cells: int) -> LossLaw | LabelLaw:
 def multi_dp(charge: Charge) -> Curve:
     """Optimal composition of costs with several constraints each, beside pure DP costs.
 
-    Exact to rounding while the outcomes can be listed, else a certified bracket.
+    Exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
     """
     if charge.count > MOST_COPIES:
         raise NotApplicable(f"more than {MOST_COPIES:.0e} costs: too many for a grid")
-    return MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
+    exact = MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
+    if exact.listed:
+        return exact
+    return BracketCurve(charge, exact.epsilon_max, note=exact.note)
 
 
 @dataclass(frozen=True)
 class MixtureCurve(Curve):
-    """The privacy profile of costs with finite loss laws, with a certified lower bound.
+    """The privacy profile of costs with finite loss laws, all outcomes listed, with a certified lower bound.
 
     Args:
         costs: the costs with their counts, none with an atom at infinity.
-        cells: of the grid on which the profile is bracketed when the outcomes are too many to list.
     """
 
     costs: Mapping[MultiDP | PureDP, int]
-    cells: int = 16_000
 
     def parts(self, nudge: float) -> Parts:
         """The mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
@@ -166,18 +159,18 @@ class MixtureCurve(Curve):
 
     @cached_property
     def listed(self) -> bool:
-        """Whether the outcomes can be listed; otherwise they are bracketed."""
+        """Whether the outcomes can be listed: else nothing but this, ``epsilon_max`` and ``note`` may be asked."""
         return outcomes(self.parts(NUDGE)) <= MOST_OUTCOMES
 
     @cached_property
     def upper(self) -> LossLaw:
         """A law that dominates the exact one."""
-        return upper_law(self.parts(NUDGE), self.cells)
+        return _listed_law(self.parts(NUDGE))
 
     @cached_property
-    def lower(self) -> LossLaw | LabelLaw:
+    def lower(self) -> LossLaw:
         """A law that is dominated by the exact one."""
-        return lower_law(self.parts(-NUDGE), self.cells)
+        return _listed_law(self.parts(-NUDGE))
 
     @cached_property
     def epsilon_max(self) -> float:
@@ -207,28 +200,12 @@ class MixtureCurve(Curve):
         return found.reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
-        """Both bounds; a bracket is refined until it is narrow enough, or the next grid would take too long."""
-        if query.epsilon is None and query.delta == 0:  # the largest loss has a positive mass, however small
-            return Answer(self.epsilon_max, math.nextafter(self.epsilon_max, 0.0), self.note)
-        if self.listed:
-            return self.ask(query)
-        best, cells = Answer(math.inf, 0.0), COARSEST
-        while True:
-            start = time.monotonic()
-            finer = MixtureCurve(self.costs, cells).ask(query)
-            best = Answer(min(best.value, finer.value), max(best.lower or 0.0, finer.lower or 0.0), self.note)
-            now, cells = time.monotonic(), 2 * cells
-            if cells > FINEST or best.value - (best.lower or 0.0) <= query.rtol * best.value:
-                return best
-            if now + 4 * (now - start) > query.deadline:
-                note = "; ".join(filter(None, (self.note, "out of time before the bracket was narrow enough")))
-                return Answer(best.value, best.lower, note)
-
-    def ask(self, query: Query) -> Answer:
-        """Both bounds as they are, without refinement."""
+        """Both bounds."""
         if query.epsilon is not None:
             at = np.array([query.epsilon])
             return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
+        if query.delta == 0:  # the largest loss has a positive mass, however small
+            return Answer(self.epsilon_max, math.nextafter(self.epsilon_max, 0.0), self.note)
         return Answer(float(self.epsilon(query.delta)), self._lower_epsilon(query.delta_below), self.note)
 
     def _lower_epsilon(self, delta: float) -> float:
@@ -251,7 +228,7 @@ def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
 
 def outcomes(parts: Parts) -> int:
     """How many losses the composition would list."""
-    grid = common_grid(parts)
+    grid = common_step(parts)
     if grid is not None:
         return 2 * sum(times * grid.nodes[responses[0][0]] for responses, times in parts) + 1
     return math.prod(_outcomes(len(responses), times) for responses, times in parts)
@@ -284,7 +261,7 @@ def composition_law(mixtures: Sequence[tuple[Mixture, int]]) -> LossLaw:
 
 
 def _listed_law(parts: Parts) -> LossLaw:
-    grid = common_grid(parts)
+    grid = common_step(parts)
     if grid is not None:
         return grid.law(parts)
     total, *others = (_homogeneous(responses, times) for responses, times in parts)

@@ -8,7 +8,7 @@ from dptopk.accounting.curves import Floats
 from dptopk.accounting.kinds.conversions import is_approx
 from dptopk.accounting.kinds.implied import pure_row
 from dptopk.accounting.kinds.registry import Kind, register
-from dptopk.accounting.pld.sources import Mixture
+from dptopk.accounting.pld.sources import SeveralConstraints
 from dptopk.accounting.renyi.log_mgf import LogMGF, mixture_log_mgf
 from dptopk.costs import Cost, MultiDP, PureDP
 
@@ -43,7 +43,7 @@ register(
         statements=lambda cost: cost.constraints,
         without_failure=_without_failure,
         log_mgf=_log_mgf,
-        sources=lambda costs: [Mixture(cost, times) for cost, times in costs.items()],
+        sources=lambda costs: [SeveralConstraints(cost, times) for cost, times in costs.items()],
         dp_event=_NONE,
         pld=_NONE,
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
-from dptopk.accounting.pld.lattice import Pairs, discrete_pair, product
+from dptopk.accounting.pld.lattice import Pairs, pair_of, product
 from dptopk.accounting.pld.sources import Grid, Source
 
 __all__ = ["discrete_laplace_log_mgf", "mean_loss"]
@@ -116,4 +116,4 @@ def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:
     log_masses[1:-1] += math.log(-math.expm1(-m * h))
     log_masses[0] += fine
     log_error = 4 * EPS * (float(np.abs(log_masses).max()) + 8)
-    return discrete_pair(-i, log_masses, log_error=log_error)
+    return pair_of(-i, log_masses, log_error=log_error)

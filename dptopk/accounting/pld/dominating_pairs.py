@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Query
+from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query
 from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.registry import kinds, types_with
 from dptopk.accounting.pld.lattice import LossDistribution, best_tilt, product, splitting_gap
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.costs import Charge, sum_up
 
-__all__ = ["DOMINATED", "Bracket", "certified_bracket", "grid_product", "sources"]
+__all__ = ["DOMINATED", "Bracket", "BracketCurve", "certified_bracket", "grid_product", "sources"]
 
 # Costs with one pair that dominates in both directions: Theorem A applies to their products.
 DOMINATED = types_with(sources=True)
@@ -28,6 +29,8 @@ MOST_POINTS = 2**19
 # Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
 MOST_ATOMS = 8_000_000
 SECONDS_PER_ATOM = 4e-7
+# Losses whose typical sum is below this have squares that underflow.
+SMALLEST = 1e-100
 # Times that the steps are halved at most.
 REFINEMENTS = 10
 
@@ -72,18 +75,18 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     """Bracket the optimal composition of dominated costs by two grids, refined until it is as narrow as asked.
 
     Args:
-        charge: costs of the types ``DOMINATED`` only, at least one.
+        charge: costs of the types ``DOMINATED`` only, at least one; the bracket is of δ given that none of them fails.
         query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline.
 
     Returns:
         Bracket: always sound; the note says when it is wider than rtol.
     """
     parts = sources(charge)
-    planned = SECONDS_PER_ATOM * sum(part.atoms() for part in parts)
-    if sum(part.atoms() for part in parts) > MOST_ATOMS or time.monotonic() + planned > query.deadline:
-        nothing = LossDistribution(1.0, 0, np.ones(1), 0.0, 0.0, 0.0, 0.0, 0.0, 1)
-        upper = 1.0 if query.epsilon is not None else _largest_loss(charge)
-        return Bracket(upper, 0.0, "no time for a product of this many losses", nothing, None)
+    atoms = sum(part.atoms() for part in parts)
+    if atoms > MOST_ATOMS or time.monotonic() + SECONDS_PER_ATOM * atoms > query.deadline:
+        return _vacuous(charge, query, "no time for a product of this many losses")
+    if not SMALLEST**2 < sum(part.spread() for part in parts) < math.inf:
+        return _vacuous(charge, query, "losses too small or too large for a grid")
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
     grids = _first_grids(charge, parts, tilt, query)
     started = time.monotonic()
@@ -100,6 +103,11 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     if best.narrow(query.rtol):
         return best
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+
+
+def _vacuous(charge: Charge, query: Query, note: str) -> Bracket:
+    nothing = LossDistribution(1.0, 0, np.ones(1), 0.0, 0.0, 0.0, 0.0, 0.0, 1)
+    return Bracket(1.0 if query.epsilon is not None else _largest_loss(charge), 0.0, note, nothing, None)
 
 
 def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Query) -> tuple[Grid, Grid]:
@@ -134,11 +142,12 @@ def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], 
 
 
 def _below_by_gap(parts: Sequence[Source], grid: Grid, above: LossDistribution, query: Query, upper: float) -> float:
-    """A lower bound from the product above, less what splitting can have added to it."""
+    """A lower bound from the product above, less what rounding its pairs outward and splitting can have added to it."""
+    outward = math.fsum(part.outward() for part in parts)
     gap = splitting_gap([pair for part in parts for pair in part.pairs(grid)], step=grid.step, tilt=grid.tilt)
 
     def delta_lower(x: float) -> float:
-        return above.delta(x, side=-1) - gap(x)
+        return above.delta(x, side=-1) * (1 - outward) - gap(x)
 
     if query.epsilon is not None:
         return max(delta_lower(query.epsilon), 0.0)
@@ -147,6 +156,46 @@ def _below_by_gap(parts: Sequence[Source], grid: Grid, above: LossDistribution, 
         if upper * (1 - retreat) >= 0 and delta_lower(upper * (1 - retreat)) > query.delta_below:
             return float(upper * (1 - retreat))
     return 0.0
+
+
+@dataclass(frozen=True)
+class BracketCurve(Curve):
+    """Brackets of the optimal composition, one query at a time.
+
+    Args:
+        charge: costs of the types ``DOMINATED``, all with a largest loss.
+        largest: upper bound on the largest loss of the composition.
+        attained: whether the lower bound may be reported.
+        note: what is to be said with every answer.
+    """
+
+    charge: Charge
+    largest: float
+    attained: bool = True
+    note: str = ""
+
+    def answer(self, query: Query) -> Answer:
+        """The certified bracket."""
+        if query.epsilon is None and query.delta <= 0:  # the largest loss has a positive mass, however small
+            return Answer(self.largest, self.largest * (1 - 4 * EPS) if self.attained else None, self.note)
+        if query.epsilon is not None and query.epsilon >= self.largest:
+            return Answer(0.0, 0.0, self.note)
+        found = certified_bracket(self.charge, query)
+        upper = found.upper if query.epsilon is not None else min(found.upper, self.largest)
+        note = "; ".join(filter(None, (self.note, found.note)))
+        return Answer(upper, min(found.lower, upper) if self.attained else None, note)
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bounds on δ, a bracket each."""
+        x = np.asarray(epsilon, dtype=float)
+        values = [self.answer(Query(epsilon=float(each))).value for each in x.ravel()]
+        return np.array(values).reshape(x.shape)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bounds on ε, a bracket each."""
+        d = np.asarray(delta, dtype=float)
+        values = [self.answer(Query(delta=float(each))).value for each in d.ravel()]
+        return np.array(values).reshape(d.shape)
 
 
 def _largest_loss(charge: Charge) -> float:

@@ -38,10 +38,10 @@ __all__ = [
     "LossDistribution",
     "Pairs",
     "best_tilt",
-    "discrete_pair",
     "gathered",
     "log_peak",
     "merged_responses",
+    "pair_of",
     "product",
     "randomised_response",
     "splitting_gap",
@@ -102,7 +102,7 @@ def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
     return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
 
 
-def discrete_pair(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
+def pair_of(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
     """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
     error = log_error if isinstance(log_error, float) else log_error[None, :]
     return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error)
@@ -119,7 +119,7 @@ def merged_responses(epsilons: Floats) -> Pairs:
         masses = np.convolve(masses, (lie, truth))
     log_masses = np.log(masses)
     error = 4 * EPS * (len(masses) + 700)
-    pair = discrete_pair(log_masses - log_masses[::-1], log_masses, log_error=error)
+    pair = pair_of(log_masses - log_masses[::-1], log_masses, log_error=error)
     return replace(pair, loss_error=2 * error)
 
 
@@ -174,7 +174,7 @@ class LossDistribution:
     def pairs(self) -> Pairs:
         """This product as one pair; its errors come along."""
         kept = self.masses > 0
-        pair = discrete_pair(self.losses[kept], self.log_masses[kept], log_error=self.log_error)
+        pair = pair_of(self.losses[kept], self.log_masses[kept], log_error=self.log_error)
         return replace(pair, loss_error=self.shift, error=self.error)
 
     @cached_property
@@ -288,7 +288,7 @@ def gathered(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     crowd = float(np.bincount(place).max())
     largest = float(np.abs(log_masses).max() + tilt * np.abs(losses).max())
     rounding = EPS * (2 * crowd + 4 * largest + 32)
-    found = discrete_pair(points, np.log(total[kept]) + top - tilt * points,
+    found = pair_of(points, np.log(total[kept]) + top - tilt * points,
                           log_error=float(np.max(pairs.log_error)) + rounding)  # fmt: skip
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep their error.
     return replace(found, loss_error=pairs.loss_error + 4 * EPS * float(np.abs(losses).max()), error=pairs.error)

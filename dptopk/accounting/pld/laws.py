@@ -32,24 +32,20 @@ class LossLaw:
         masses: shape (n,), probabilities under P.
         mass_error: relative error bound of every mass (masses that underflowed aside: ``UNDERFLOW``).
         loss_error: absolute error bound of every loss.
-        missing: upper bound on the mass that is not listed; it counts as an infinite loss.
     """
 
     losses: Floats
     masses: Floats
     mass_error: float
     loss_error: float
-    missing: float = 0.0
 
     @classmethod
-    def sort(
-        cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, missing: float = 0.0
-    ) -> LossLaw:
+    def sort(cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float) -> LossLaw:
         """The law of losses in any order; impossible ones are left out."""
         possible = masses.ravel() > 0
         losses, masses = losses.ravel()[possible], masses.ravel()[possible]
         order = np.argsort(losses, kind="stable")
-        return cls(losses[order], masses[order], mass_error, loss_error, missing)
+        return cls(losses[order], masses[order], mass_error, loss_error)
 
     @property
     def size(self) -> int:
@@ -64,7 +60,7 @@ class LossLaw:
         """
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF)
-        return np.minimum(values + self.missing + UNDERFLOW, 1.0)
+        return np.minimum(values + UNDERFLOW, 1.0)
 
     def delta_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on δ at every ε of an array of shape (m,)."""
@@ -106,7 +102,6 @@ def product(one: LossLaw, other: LossLaw) -> LossLaw:
         np.multiply.outer(one.masses, other.masses),
         (one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
         one.loss_error + other.loss_error + 2 * ROUNDOFF * (abs(one.losses).max() + abs(other.losses).max()),
-        one.missing + other.missing,
     )
 
 
@@ -133,37 +128,27 @@ class Power:
         masses: shape (n,), the masses at offset, offset + 1, ...
         offset: the integer of the first mass.
         error: relative error bound of every mass.
-        missing: upper bound on the mass that was cut off at the ends.
     """
 
     masses: Floats
     offset: int = 0
     error: float = 0.0
-    missing: float = 0.0
 
     def places(self) -> Floats:
         """The integers of the masses, as floats."""
         return np.arange(self.offset, self.offset + len(self.masses), dtype=float)
 
-    def times(self, other: Power, tail: float = 0.0) -> Power:
-        """The convolution, cut at both ends where no more than ``tail`` each is lost.
+    def times(self, other: Power) -> Power:
+        """The convolution.
 
         By direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep their relative
         accuracy. A sum of n products has a relative error of at most n + 1 units of roundoff on top of its factors'.
         """
         masses = _convolve(self.masses, other.masses)
         masses[masses < 1e-310] = 0.0  # denormal numbers have lost their accuracy, and are slow
-        first, last = 0, len(masses)
-        if tail:
-            first = int(np.searchsorted(np.cumsum(masses), tail, side="right"))
-            last -= int(np.searchsorted(np.cumsum(masses[::-1]), tail, side="right"))
         terms = min(len(self.masses), len(other.masses)) + 1
-        return Power(
-            masses[first:last],
-            self.offset + other.offset + first,
-            (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
-            self.missing + other.missing + 2 * tail * (1 + 1e-6),
-        )
+        error = (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6)
+        return Power(masses, self.offset + other.offset, error)
 
 
 def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
@@ -177,13 +162,13 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
     return total
 
 
-def power(masses: Floats, count: int, *, offset: int = 0, tail: float = 0.0) -> Power:
+def power(masses: Floats, count: int, *, offset: int = 0) -> Power:
     """The count-fold convolution of a vector of non-negative masses, by repeated squaring; see ``Power.times``."""
     result, square = Power(np.ones(1)), Power(np.asarray(masses, dtype=float), offset)
     while count:
         if count & 1:
-            result = result.times(square, tail)
+            result = result.times(square)
         count >>= 1
         if count:
-            square = square.times(square, tail)
+            square = square.times(square)
     return result

@@ -19,7 +19,7 @@ import numpy as np
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.constraints import NUDGE, mixture
-from dptopk.accounting.pld.lattice import Pairs, discrete_pair, gathered, merged_responses, product, randomised_response
+from dptopk.accounting.pld.lattice import Pairs, gathered, merged_responses, pair_of, product, randomised_response
 from dptopk.costs import MultiDP
 
 __all__ = ["Grid", "Source"]
@@ -56,6 +56,10 @@ class Source:
     def exact(self) -> bool:
         """Whether the pairs from above are those of the costs themselves, before they are brought onto a grid."""
         return True
+
+    def outward(self) -> float:
+        """How much the rounding of the pairs can have raised δ, relatively, beyond the errors that they state."""
+        return 0.0
 
     def atoms(self) -> int:
         """How many losses are listed before they are brought onto the grid, where that is many."""
@@ -114,7 +118,7 @@ def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
     first, last = max(math.floor(mean - reach), 0), min(math.ceil(mean + reach), count)
     log_masses, errors = log_response_pmf(count, epsilon, first, last)
     losses = np.arange(2 * first - count, 2 * last - count + 1, 2, dtype=float) * epsilon
-    return replace(discrete_pair(losses, log_masses, log_error=errors), error=1e-30)
+    return replace(pair_of(losses, log_masses, log_error=errors), error=1e-30)
 
 
 def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
@@ -182,7 +186,7 @@ class Gaussian(Source):
         farthest = float(np.abs(z).max())
         # z is known to EPS of the losses over μ, and enters as z²/2.
         rounding = 8 * EPS * (farthest * (farthest + float(np.abs(losses).max()) / mu) + abs(math.log(step / mu)) + 8)
-        return [replace(discrete_pair(losses, log_masses, log_error=rounding), error=1e-10)]
+        return [replace(pair_of(losses, log_masses, log_error=rounding), error=1e-10)]
 
 
 @dataclass(frozen=True)
@@ -225,7 +229,7 @@ class DiscreteGaussian(Source):
         log_masses = -((y / width) ** 2) / 2 - math.log(width) - math.log(2 * math.pi) / 2
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         losses = offset - spacing * y
-        one = replace(discrete_pair(losses, log_masses, log_error=rounding), error=1e-30)
+        one = replace(pair_of(losses, log_masses, log_error=rounding), error=1e-30)
         one = replace(one, loss_error=8 * EPS * float(np.abs(losses).max() + offset))
         return gathered(one, step=grid.step, tilt=grid.tilt, side=grid.side)
 
@@ -237,7 +241,7 @@ class DiscreteGaussian(Source):
         log_total = math.log(math.fsum(np.exp(-(np.arange(-whole, whole + 1.0) ** 2) / (2 * self.scale**2))))
         log_masses = -(y**2) / (2 * self.scale**2) - log_total
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
-        one = replace(discrete_pair(-y, log_masses, self.count, log_error=rounding), error=1e-30)
+        one = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=1e-30)
         total = one if self.count == 1 else product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
         losses = offset + spacing * total.losses
         loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
@@ -245,15 +249,29 @@ class DiscreteGaussian(Source):
 
 
 @dataclass(frozen=True)
-class Mixture(Source):
-    """n copies of a cost with several constraints: a mixture of randomised responses."""
+class SeveralConstraints(Source):
+    """n copies of a cost with several constraints, given that none fails: a mixture of randomised responses."""
 
     cost: MultiDP
     count: int
 
     def _pair(self, side: int) -> Pairs:
-        losses, masses = mixture(self.cost.constraints, nudge=side * NUDGE).atoms()
-        return discrete_pair(np.asarray(losses), np.log(masses), self.count, log_error=16 * EPS)
+        worst = mixture(self.cost.constraints, nudge=side * NUDGE)
+        losses, masses = worst.atoms()
+        finite = np.isfinite(losses)
+        log_masses = np.log(masses[finite]) - math.log1p(-worst.atom)
+        return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
+
+    def outward(self) -> float:
+        """Nudged δ's, twice the nudge for their own rounding included, raise δ by less than (1 + 2 NUDGE/(1 - a))^n.
+
+        The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is at most 1 + ν times that of (x_i, x_i δ_i).
+        So every δ(x) of one copy rises by at most a factor 1 + ν (below 0 as well, since δ(x) = 1 - e^x + e^x δ(-x)),
+        and given that it does not fail, with the atom a at infinity, by at most 1 + ν / (1 - a) or so. Copies of the
+        pair are replaced one at a time: δ of a product is a mean of δ's of the pair.
+        """
+        worst = mixture(self.cost.constraints, nudge=NUDGE)
+        return 3 * NUDGE * self.count / (1 - worst.atom)
 
     def log_mgf(self, tilt: float) -> float:
         return self._pair(1).log_mgf(tilt)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, Floats, Query
+from dptopk.accounting.curves import EPS, Curve, DeferredCurve, Floats, Query
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
+from dptopk.accounting.pld.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
 from dptopk.costs import Charge, PureDP, sum_up
@@ -195,46 +195,12 @@ def optimal_dp_bracket(
         rtol=validate.positive(rtol=rtol),
         deadline=time.monotonic() + validate.positive(max_seconds=max_seconds),
     )
-    answer = BracketCurve(_counts(epsilons), attained=True).answer(query)
+    answer = _bracket_curve(_counts(epsilons), attained=True).answer(query)
     return answer.lower or 0.0, answer.value
 
 
-@dataclass(frozen=True)
-class BracketCurve(Curve):
-    """Brackets of the optimal composition, one query at a time.
-
-    Args:
-        counts: ε's with counts.
-        attained: whether the lower bound may be reported.
-    """
-
-    counts: Mapping[float, int]
-    attained: bool
-
-    def answer(self, query: Query) -> Answer:
-        """The certified bracket."""
-        from dptopk.accounting.pld.dominating_pairs import certified_bracket
-
-        largest = sum_up(self.counts)
-        if query.epsilon is None and query.delta <= 0:
-            return Answer(largest, largest * (1 - 4 * EPS) if self.attained else None)
-        if query.epsilon is not None and query.epsilon >= largest:
-            return Answer(0.0, 0.0)
-        charge = Charge({PureDP(epsilon): times for epsilon, times in self.counts.items()})
-        found = certified_bracket(charge, query)
-        return Answer(found.upper, found.lower if self.attained else None, found.note)
-
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bounds on δ, a bracket each."""
-        x = np.asarray(epsilon, dtype=float)
-        values = [self.answer(Query(epsilon=float(each))).value for each in x.ravel()]
-        return np.array(values).reshape(x.shape)
-
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bounds on ε, a bracket each."""
-        d = np.asarray(delta, dtype=float)
-        values = [self.answer(Query(delta=float(each))).value for each in d.ravel()]
-        return np.array(values).reshape(d.shape)
+def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCurve:
+    return BracketCurve(Charge({PureDP(epsilon): n for epsilon, n in counts.items()}), sum_up(counts), attained)
 
 
 @bound(
@@ -251,4 +217,4 @@ def optimal_dp_approx(charge: Charge) -> Curve:
         raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
     if max(counts.values()) > MOST_COPIES:
         raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
-    return BracketCurve(counts, attained=all_pure(charge))
+    return _bracket_curve(counts, attained=all_pure(charge))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
-from dptopk.accounting.pld.lattice import Pairs, discrete_pair
+from dptopk.accounting.pld.lattice import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
@@ -60,7 +60,7 @@ class GroupPair(Source):
         lost = float(weights[~kept].sum() / weights.sum()) * 1.01
         losses, log_masses = self.losses[kept], self.log_masses[kept]
         errors = 64 * ROUNDOFF * (1 + np.abs(log_masses))
-        pair = discrete_pair(losses, log_masses, self.count, log_error=errors)
+        pair = pair_of(losses, log_masses, self.count, log_error=errors)
         return [replace(pair, loss_error=4 * ROUNDOFF * float(np.abs(losses).max()), error=lost)]
 
 

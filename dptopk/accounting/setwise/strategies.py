@@ -17,7 +17,7 @@ import numpy as np
 from dptopk.accounting.curves import ROUNDOFF, Floats, Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.dominating_pairs import sources
-from dptopk.accounting.pld.lattice import Pairs, discrete_pair
+from dptopk.accounting.pld.lattice import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order
@@ -61,7 +61,7 @@ class FixedRanges(Source):
         # The two probabilities are known to 64 roundoffs; their error enters through the deviance, times the distance.
         errors = ROUNDOFF * (64 * (1 + np.abs(log_masses)) + 128 * (distance + 16))
         losses = n * t - (n - hits) * epsilon
-        pair = discrete_pair(losses, log_masses, log_error=errors)
+        pair = pair_of(losses, log_masses, log_error=errors)
         return [replace(pair, loss_error=8 * ROUNDOFF * n * max(t, epsilon), error=1e-30)]
 
 

@@ -115,7 +115,7 @@ def test_evenly_spaced_slopes_close_in_on_a_small_delta():
     x, exact = np.array([8.0]), GaussianTradeoff(math.sqrt(10)).delta(8.0)
     widths = []
     for n in (16, 64):
-        lower, upper = compose_f_dp(G1, 10, x, slopes=np.linspace(0, 8, n), cells=32_000)
+        lower, upper = compose_f_dp(G1, 10, x, slopes=np.linspace(0, 8, n))
         assert lower[0] <= exact <= upper[0]
         widths.append(float((upper - lower)[0] / exact))
     assert widths[1] < 0.02

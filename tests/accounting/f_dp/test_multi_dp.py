@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import mpmath
 import numpy as np
@@ -14,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import NotApplicable, compose
 from dptopk.accounting.f_dp import multi_dp as module
 from dptopk.accounting.f_dp.multi_dp import composition_law, discrete_pair, multi_dp_delta
+from dptopk.accounting.pld.common_step import common_step
 from dptopk.accounting.pld.constraints import NUDGE, mixture
-from dptopk.accounting.pld.grid import common_grid
 from dptopk.costs import ApproxDP, Charge, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 
@@ -67,7 +66,7 @@ def test_every_way_of_listing_gives_the_same_delta():
     for constraints in (FIGURE_2, ((0.5, 0.0), (0.3, 0.01), (0.1, 0.05)), FIVE):
         on_grid = multi_dp_delta(constraints, 8, x)
         moved = [(epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)]
-        assert common_grid([(module._finite(mixture(moved)), 8)]) is None
+        assert common_step([(module._finite(mixture(moved)), 8)]) is None
         np.testing.assert_allclose(multi_dp_delta(moved, 8, x), on_grid, rtol=1e-7, atol=1e-12)
 
 
@@ -171,41 +170,43 @@ def test_discrete_pair_is_symmetric_and_normalised():
 
 
 @pytest.mark.parametrize("k", [3, 12, 25])
-def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, monkeypatch):
-    costs = {MultiDP(((0.51237, 0.0), (0.21013, 0.02))): k, PureDP(0.1357): 2}
-    exact, widths = module.MixtureCurve(costs), []
+@pytest.mark.parametrize("failing", [0.0, 1e-3, 0.9])
+def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypatch):
+    """Listed outcomes against the lattice, for one mechanism that may fail outright; also beside pure DP costs."""
+    constraints = ((0.51237, failing), (0.21013, failing + 0.02 * (1 - failing)))
+    costs = Charge({MultiDP(((0.51237, 0.0), (0.21013, 0.02))): k, PureDP(0.1357): 2})
     x = np.linspace(0, 0.3 * k, 5)
-    assert exact.listed
-    assert exact.lower.size > 3
-    expected = exact.delta(x)
-    for cells in (400, 1600, 6400):
-        monkeypatch.setattr(module, "MOST_OUTCOMES", 0)
-        curve = module.MixtureCurve(costs, cells)
-        upper, lower = curve.delta(x), curve.lower.delta_lower(x)
-        assert (lower <= expected * (1 + 1e-10)).all()
-        assert (upper >= expected * (1 - 1e-10)).all()
-        widths.append(float((upper - lower).max()))
-    assert widths[2] < widths[1] / 4 < widths[0] / 16
-    assert widths[2] < 1e-4
+    listed = multi_dp_delta(constraints, k, x)
+    pure = [compose(costs, epsilon=each, bound="multi_dp") for each in x]
+    monkeypatch.setattr(module, "MOST_OUTCOMES", 0)
+    for rtol in (1e-1, 1e-3):
+        lower, upper = module.multi_dp_bracket(constraints, k, x, rtol=rtol)
+        assert (lower <= listed * (1 + 1e-10)).all()
+        assert (upper >= listed * (1 - 1e-10)).all()
+        assert (upper - lower <= rtol * upper).all()
+        for each, exact in zip(x, pure, strict=True):
+            found = compose(costs, epsilon=each, bound="multi_dp", rtol=rtol)
+            assert exact.lower * (1 - 1e-10) <= found.delta
+            assert found.lower <= exact.delta * (1 + 1e-10)
+            assert found.delta - found.lower <= rtol * found.delta
+            assert exact.lower != found.lower  # not the same computation twice
 
 
 @pytest.mark.parametrize(("k", "rtol"), [(200, 1e-4), (1000, 1e-3)])
 def test_five_incommensurable_constraints_are_bracketed_in_seconds(k, rtol):
     constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005), (0.20013, 0.02), (0.10077, 0.06))
     charge = Charge({MultiDP(constraints): k})
-    start = time.monotonic()
     found = compose(charge, delta=1e-6, bound="multi_dp", rtol=rtol)
     assert found.lower <= found.epsilon <= found.lower * (1 + rtol)
     at_epsilon = compose(charge, epsilon=found.epsilon, bound="multi_dp", rtol=rtol)
     assert at_epsilon.lower <= 1e-6 * (1 + 1e-9)
-    assert time.monotonic() - start < 60  # a few seconds on an idle machine
 
 
 def test_a_bracket_that_runs_out_of_time_says_so():
     constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005))
     charge = Charge({MultiDP(constraints): 2000})
     found = compose(charge, delta=1e-6, bound="multi_dp", rtol=1e-9, max_seconds=1e-3)
-    assert "out of time" in found.note
+    assert "wider than asked" in found.note
     assert found.lower < found.epsilon
 
 
@@ -213,12 +214,10 @@ def test_a_bracket_that_runs_out_of_time_says_so():
 def test_a_rare_large_loss_does_not_need_a_huge_grid(rare):
     """The typical loss is 0.01, but a loss of 5 or 4 comes with a small probability."""
     constraints = ((5.123, 0.0), (4.0, rare / 3), (0.0123, rare))
-    start = time.monotonic()
-    lower, upper = module.multi_dp_bracket(constraints, 500, [0.0, 0.1, 6.0], cells=16_000)
+    lower, upper = module.multi_dp_bracket(constraints, 500, [0.0, 0.1, 6.0])
     assert (lower <= upper).all()
     assert 0 < lower[0] < upper[0] < 2 * lower[0]
     assert upper[2] <= 500 * rare * (1 + 1e-9) + 1e-50
-    assert time.monotonic() - start < 20
 
 
 def test_large_losses_keep_a_lower_bound():

@@ -11,10 +11,11 @@ from hypothesis import given, settings, strategies as st
 from scipy.special import log_ndtr
 
 from dptopk.accounting.curves import Query
+from dptopk.accounting.pld import sources
 from dptopk.accounting.pld.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.pld.lattice import (
-    discrete_pair,
     merged_responses,
+    pair_of,
     product,
     randomised_response,
     splitting_gap,
@@ -43,7 +44,7 @@ def bracket(charge: Charge | str, **question: float) -> Bracket:
 def test_one_pair_on_the_grid(side: int, tilt: float) -> None:
     """Splitting keeps both masses and raises δ everywhere; rounding down lowers it."""
     losses, masses = np.array([-1.03, -0.2, 0.0, 0.71, 1.4]), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
-    on_grid = product([discrete_pair(losses, np.log(masses))], step=0.07, tilt=tilt, side=side)
+    on_grid = product([pair_of(losses, np.log(masses))], step=0.07, tilt=tilt, side=side)
     p = np.exp(on_grid.log_masses)
     assert p.sum() == pytest.approx(1, abs=1e-8)
     if side > 0:
@@ -199,3 +200,18 @@ def test_the_bracket_notices_a_wrong_side() -> None:
     exact = float(optimal_dp_delta(0.11, 20, 1.2))
     assert below < exact * 0.9
     assert above > exact * 1.01
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.3])
+def test_rounding_constraints_outward_raises_delta_by_no_more_than_stated(failing: float, monkeypatch) -> None:
+    """With a nudge large enough to be seen: δ of three copies rises, within the factor the lower bound takes off."""
+    monkeypatch.setattr(sources, "NUDGE", 1e-3)
+    cost = MultiDP(((0.9, failing), (0.5, failing + 0.02), (0.1, failing + 0.15)))
+    source, deltas = sources.SeveralConstraints(cost, 3), []
+    for pair in (source._pair(0), source._pair(1)):
+        losses = np.add.outer(np.add.outer(pair.losses[0], pair.losses[0]), pair.losses[0]).ravel()
+        p = np.exp(pair.log_masses[0])
+        masses = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
+        deltas.append(np.array([masses @ np.maximum(-np.expm1(x - losses), 0) for x in (0.0, 0.6, 1.5, 2.5)]))
+    assert (deltas[1] <= deltas[0] * (1 + source.outward())).all()
+    assert deltas[1][0] > deltas[0][0] * (1 + 1e-4)
