@@ -101,7 +101,7 @@ def test_all_kinds_are_different_labels_side_by_side():
         (pa.array([1, 2]), [1, 2]),
         (iter("ab"), ["a", "b"]),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_labels_are_kept_as_they_are_given(labels, expected):
     kept = as_labels(labels).tolist()
