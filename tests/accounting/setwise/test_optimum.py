@@ -137,10 +137,10 @@ def test_several_concentrated_costs_cannot_be_played_by_one_law() -> None:
 
 
 def test_a_charge_with_many_different_ranges() -> None:
-    charge = Charge({BoundedRange(0.05 + i / 1000): 3 for i in range(10)})
+    charge = Charge({BoundedRange(0.05 + i / 1000): 2 for i in range(5)})
     assert "time" in compose(charge, delta=1e-6, max_seconds=1e-4, **SETWISE).note
     found = compose(charge, delta=1e-6, rtol=0.1, max_seconds=600.0, **SETWISE)
-    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.06): 30}), delta=1e-6, **SETWISE).epsilon
+    assert found.lower <= found.epsilon <= compose(Charge({BoundedRange(0.055): 10}), delta=1e-6, **SETWISE).epsilon
     assert found.epsilon < compose(charge, delta=1e-6, bound="renyi").epsilon
 
 
