@@ -10,7 +10,7 @@ import pytest
 from dptopk import Budget, Histogram, Sensitivity, plan_topk
 from dptopk.accounting.bounds import compose
 from dptopk.datasets import macbeth
-from dptopk.mechanisms import Centred, KnownLaplace, UnknownLaplace
+from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.warnings import doubts
 
@@ -103,7 +103,7 @@ def test_accuracy_first(options):
     again = plan_topk(budget=Budget(0.97 * plan.epsilon, 1e-6), **options)
     assert plan.noise_std < again.noise_std
     last = plan.mechanisms[-1]
-    noise = KnownLaplace(epsilon=last.epsilon) if isinstance(last, UnknownLaplace) else last
+    noise = KnownLaplace(epsilon=last.epsilon) if isinstance(last, TruncatedLaplace) else last
     assert noise.half_width(plan.sensitivity, confidence=0.95) <= 10
     assert "±10" in plan.explain()
 
@@ -115,7 +115,7 @@ def test_a_shape_moves_the_division_of_the_budget():
     assert apart.noise_std < close.noise_std
     assert apart.outcome.recall > 0.99
     assert apart.outcome.missed <= close.outcome.missed
-    assert apart.outcome.error == pytest.approx(apart.noise_std)
+    assert apart.outcome.error == pytest.approx(apart.noise_std, rel=0.1)  # simulated
 
 
 def test_a_shape_from_public_counts_or_from_a_release():
