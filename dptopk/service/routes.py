@@ -286,8 +286,9 @@ def _job(found: Job) -> dict[str, Any]:
 
 
 @router.post("/divide")
-def division(_: Asking, wanted: Annotated[Divide, Body()]) -> dict[str, Any]:
+def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> dict[str, Any]:
     """The budget tool: one (epsilon, delta) divided over wanted queries by what they are worth; free."""
+    _slow_down(service.rates.wait(f"divide {person.token}", min(1.0, service.catalog.free_per_second)))
     made = divide(queries_of([query.model_dump() for query in wanted.queries]), wanted.epsilon, wanted.delta)
     return _json(made.plain())
 

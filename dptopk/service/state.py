@@ -53,17 +53,23 @@ class Service:
         self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="question")
         self._running: dict[str, Future[Spend]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def submit(self, spec: DatasetSpec, person: Person, key: str, question: Question) -> Future[Spend]:
         """Begin to answer a question, or join the thread that is at it."""
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
-            running = self._running.get(job)
-            if running is None:
+            running, at = self._running.get(job), self.jobs.find(job)
+            if running is None or (at is not None and at.stage == "cancelled"):  # called off, and asked again
                 self.jobs.start(job, person.analyst, spec.name)
                 running = self._running[job] = self._pool.submit(self._answer, spec, person, key, question, job)
+                running.add_done_callback(lambda done: self._forget(job, done))
         return running
+
+    def _forget(self, job: str, done: Future[Spend]) -> None:
+        with self._lock:
+            if self._running.get(job) is done:
+                del self._running[job]
 
     def _answer(self, spec: DatasetSpec, person: Person, key: str, question: Question, job: str) -> Spend:
         stage, code, message = "failed", "internal", "internal error"
@@ -86,9 +92,8 @@ class Service:
             self.metrics.question(spec.name, outcome)
             detail = {"question": question.plain(), "key": key, "job": job}
             self.access.note(person.analyst, "topk", spec.name, outcome, detail)
-            self.jobs.end(job, stage, code, message)
-            with self._lock:
-                self._running.pop(job, None)
+            if stage != "cancelled":  # that is written already, and the question may have been asked again since
+                self.jobs.end(job, stage, code, message)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:
         """Whether this worker is at a question: its answer leaves when its thread lets it."""
