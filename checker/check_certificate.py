@@ -18,55 +18,37 @@ from flint import arb, ctx, fmpq, fmpz, fmpz_poly
 ctx.prec, BITS = 160, 128
 ONE = fmpz(1) << BITS
 
-
 def need(truth, what):  # an assert would be gone under python -O
     if not truth:
         sys.exit(f"refused: {what}")
-
-
 def whole(*values):
     need(all(type(x) is int and x >= 1 for x in values), "counts must be integers from 1 on")
-
-
 def number(*values, most=math.inf):
     need(all(type(x) in (int, float) and 0 <= x <= most for x in values), "a number outside its range")
-
-
 def ball(x):
     f = Fraction(x)
     return arb(fmpq(f.numerator, f.denominator))
-
-
 class I:  # intervals of float arrays
     def __init__(self, lo, hi=None):
         self.lo, self.hi = np.asarray(lo, float), np.asarray(lo if hi is None else hi, float)
-
     def out(lo, hi):
         return I(np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf))
-
     def __getitem__(self, k):
         return I(self.lo[k], self.hi[k])
-
     def __add__(a, b):
         return I.out(a.lo + b.lo, a.hi + b.hi)
-
     def __sub__(a, b):
         return I.out(a.lo - b.hi, a.hi - b.lo)
-
     def __mul__(a, b):
         p = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         return I.out(np.minimum.reduce(p), np.maximum.reduce(p))
-
     def __truediv__(a, b):
         need(np.all(b.lo > 0), "a divisor that may be 0")
         return a * I.out(1 / b.hi, 1 / b.lo)
-
     def positive(a):
         return I(np.maximum(a.lo, 0), np.maximum(a.hi, 0))
-
     def sqrt(a):
         return I.out(np.sqrt(np.maximum(a.lo, 0)), np.sqrt(np.maximum(a.hi, 0)))
-
 
 def check_step(old, new, u, e, n):
     """The nodes ``new`` bound the step of the chords through ``old``; u has n more nodes on each side, e^epsilon = u[n]/u[0]."""
@@ -86,7 +68,6 @@ def check_step(old, new, u, e, n):
         best = np.maximum(best, (I(np.maximum(np.maximum(ends, inner), 0)) / (e - one)).hi)
     need(np.all(new >= best), "a node value is below the step")
 
-
 def bounded_range(f):
     whole(f["size"], f["power"], f["steps"])
     values = np.frombuffer(zlib.decompress(base64.b64decode(f["values"]))).reshape(f["size"] + 1, -1)
@@ -99,7 +80,6 @@ def bounded_range(f):
     need(np.all(values[0] >= (I(1.0) - u[n:-n]).hi), "a node value of nothing is too low")
     for old, new in zip(values[:-1], values[1:]):
         check_step(old, new, u, I.out(float(e.lower()), float(e.upper())), n)
-
     def profile(x):
         v, at = ball(x).exp(), math.floor(x / step) - first
         if at < 0:
@@ -108,17 +88,12 @@ def bounded_range(f):
             return ball(end[-1])
         share = (v - nodes[at]) / (nodes[at + 1] - nodes[at])
         return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
-
     return profile
-
-
 def symmetric(profile):
     return lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
 
-
 def zcdp(f):
     xi, rho = ball(f["xi"]), ball(f["rho"])
-
     def conversion(x):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
         lam = np.geomspace(1e-3, 1e4, 2000)
         for _ in range(2):
@@ -127,20 +102,13 @@ def zcdp(f):
             lam = best * np.geomspace(0.99, 1.01, 101)
         a = 1 + ball(best)
         return min(arb(1), (((a - 1) * (xi + rho * a - ball(x))).exp() / (a - 1) * (1 - 1 / a) ** a).upper())
-
     return symmetric(conversion)
-
-
 def gaussian(f):
     mu, cdf = ball(f["mu"]), lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
-
-
 def pure(f):
     e = ball(f["epsilon"]).exp()
     return lambda x: max([arb(0), 1 - ball(x).exp(), (e - ball(x).exp()) / (1 + e)], key=lambda v: v.upper())
-
-
 def discrete_gaussian(f):
     """The best event is noise <= c, c the last integer of loss shift (shift - 2c) / (2 scale^2) >= x: log-concave weights."""
     s, a, reach = Fraction(f["scale"]), f["shift"], math.ceil(30 * f["scale"]) + f["shift"]
@@ -149,30 +117,20 @@ def discrete_gaussian(f):
         cdf.append(cdf[-1] + (-ball(Fraction(z * z) / (2 * s * s))).exp())
     tail = (-ball(Fraction(reach * reach) / (2 * s * s))).exp() / (1 - (-ball(reach / (s * s))).exp())  # of one side
     below = lambda c: cdf[min(max(c + reach + 1, 0), 2 * reach + 1)]
-
     def profile(x):
         c = math.floor((a * a - 2 * s * s * x) / (2 * a))
         return max(arb(0), ((below(c) + 2 * tail - ball(x).exp() * below(c - a)) / cdf[-1]).upper())
-
     return profile
-
-
 PROFILES = {"BR": bounded_range, "DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
 PARAMETERS = {"BR": ["epsilon"], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
-
-
 def integer(x):
     return max(fmpz(0), (x * arb(ONE)).upper().ceil().unique_fmpz())
-
-
 def pair(profile, step, first, last):
     """Integer masses under P at the losses first..last (in steps), and at infinity: u times the changes of slope."""
     u = [(ball(step) * j).exp() for j in range(first, last + 1)]
     h = [min(arb(1), arb(profile(step * j).upper())) for j in range(first, last + 1)]
     slopes = [(h[0] - 1) / u[0], *((h[i + 1] - h[i]) / (u[i + 1] - u[i]) for i in range(len(h) - 1)), arb(0)]
     return fmpz_poly([integer((t - s) * v) for s, t, v in zip(slopes, slopes[1:], u)]), first, integer(h[-1])
-
-
 def times(one, other, width):
     c = [(x >> BITS) + 1 for x in (one[0] * other[0]).coeffs()]
     drop = max(0, len(c) - width)
@@ -182,22 +140,18 @@ def times(one, other, width):
     drop = max(0, len(c) - width)
     return fmpz_poly([sum(c[: drop + 1]), *c[drop + 1 :]]), one[1] + other[1] + drop, infinite
 
-
 def main(path):
     c = json.load(open(path, encoding="utf-8"))
     number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1)
-    step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []
-    need(step > 0, "the lattice's step")
     whole(*(n for _, n in c["failures"]))
+    step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []
+    need(step > 0, "the lattice's step must be above 0")
     for f in c["factors"]:
         values = [f[name] for name in PARAMETERS[f["kind"]]]
         number(*values), whole(f["count"], f.get("shift", 1))
         costs.append(f"{f['count']} {f['kind']} {' '.join(map(str, values))}")
-        # Only ranges may be more in number than their power says: size of them are one group.
-        square, k = (
-            pair(PROFILES[f["kind"]](f), step, f["low"], f["high"]),
-            f["power" if f["kind"] == "BR" else "count"],
-        )
+        # Only ranges may be multiplied fewer times than there are of them: ``size`` of them are one group.
+        square, k = pair(PROFILES[f["kind"]](f), step, f["low"], f["high"]), f["power" if f["kind"] == "BR" else "count"]
         while k:
             total = times(total, square, c["width"]) if k & 1 else total
             k, square = k >> 1, times(square, square, c["width"]) if k > 1 else square
@@ -208,7 +162,5 @@ def main(path):
     need(delta.upper() <= ball(c["delta"]), f"delta is only bounded by {delta.upper()}")
     what = f"{'; '.join(costs)}; failures {c['failures']}, {c['bad']}"
     print(f"valid: {what}: ({c['epsilon']}, {c['delta']})-DP, by {float(delta.upper()):.8g}")
-
-
 if __name__ == "__main__":
     main(sys.argv[1])
