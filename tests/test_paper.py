@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from dptopk.accounting.setwise.recursion import Rules, solve
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "paper" / "paper.tex").read_text(encoding="utf-8")
@@ -66,15 +62,3 @@ def test_citations_and_references_are_defined():
     labels = re.findall(r"\\label\{([^}]+)\}", TEXT)
     assert len(labels) == len(set(labels))
     assert set(re.findall(r"\\ref\{([^}]+)\}", TEXT)) <= set(labels)
-
-
-@pytest.mark.parametrize(("k", "epsilon", "eta"), [(3, 0.5, 0.5), (6, 0.2, 0.5), (4, 1.5, 1.0)])
-def test_theorem_d(k, epsilon, eta):
-    """With its number of grid steps the upper recursion at x + η is at most e^η times what a strategy reaches at x."""
-    steps = math.ceil((2 * k + 1) * max(1.0, epsilon) / eta)
-    above = solve(Rules.of({epsilon: k}, steps, upper=True), (k,), math.inf)
-    fine = [solve(Rules.of({epsilon: k}, 128, upper=upper), (k,), math.inf) for upper in (False, True)]
-    x = np.linspace(0, 0.6 * k * epsilon, 13)
-    lower = fine[0].below(x, fine[1])
-    assert (above.above(x + eta) <= np.exp(eta) * lower).all()
-    assert (above.above(x) >= lower).all()

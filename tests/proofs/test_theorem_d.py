@@ -20,7 +20,7 @@ def bounds(epsilon: float, k: int, steps: int) -> tuple[Layer, Layer]:
 @pytest.mark.parametrize("eta", [0.5, 0.1])
 def test_the_sandwich(epsilon: float, k: int, eta: float) -> None:
     """V(x) <= U(x) and U(x + η) <= e^η V(x), V taken from below on a finer grid."""
-    coarse, _ = bounds(epsilon, k, math.ceil(2 * k * max(1.0, epsilon) / eta))
+    coarse, _ = bounds(epsilon, k, math.ceil((2 * k + 1) * max(1.0, epsilon) / eta))
     fine, below = bounds(epsilon, k, 150)
     x = np.linspace(-0.5, 0.95, 25) * k * epsilon
     assert (below.below(x, fine) <= coarse.above(x)).all()
