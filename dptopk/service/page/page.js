@@ -172,6 +172,7 @@ function promise(made) {
   const facts = [
     ["Cost", `ε = ${number(made.epsilon)}, δ = ${made.delta}`],
     ["95% of the noise on a count", made.half_width === null ? "no counts" : `within ± ${number(made.half_width)}`],
+    ["Error bars of all rows at once", made.error_bar === null ? "as the answer has them" : `± ${number(made.error_bar)}`],
     ["A label appears (half of the times) at", made.appears_at === null ? "always" : whole(made.appears_at) + above],
     ["Charged as", made.charge],
   ];
@@ -194,8 +195,9 @@ function promise(made) {
 
 // How an answer's error bar will look, at a count that is surely released: made up, no data takes part.
 function foreseen(made) {
-  const count = Math.ceil(Math.max(2 * (made.appears_at || 0), 4 * made.half_width, 10));
-  const row = { label: `a count of ${whole(count)}`, count, low: Math.max(0, count - made.half_width), high: count + made.half_width };
+  const bar = made.error_bar ?? made.half_width;
+  const count = Math.ceil(Math.max(2 * (made.appears_at || 0), 4 * bar, 10));
+  const row = { label: `a count of ${whole(count)}`, count, low: Math.max(0, count - bar), high: count + bar };
   return bars([row], "What to expect");
 }
 
