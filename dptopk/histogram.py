@@ -14,7 +14,7 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk._choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
-from dptopk.labels import as_labels, identity, label_order, listed
+from dptopk.labels import INT64, as_labels, identity, label_order, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -269,7 +269,7 @@ class Histogram:
             raise InvalidParameter("labels must be distinct")
         rows = np.full(len(labels), -1, dtype=np.int64)
         if self._labels is None or self._labels.dtype != object:
-            asked = [label for label in wanted if type(label) is int and label.bit_length() < 64]
+            asked = [label for label in wanted if type(label) is int and label in INT64]
             for label, row in self._integer_rows(asked):
                 rows[wanted[label]] = row
             return rows

@@ -21,9 +21,9 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["as_labels", "from_plain", "identity", "label_order", "label_text", "listed", "missing", "to_plain"]
+__all__ = ["INT64", "as_labels", "from_plain", "identity", "label_order", "label_text", "listed", "missing", "to_plain"]
 
-_INT64 = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
 
 
@@ -65,7 +65,7 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
     kind = getattr(getattr(labels, "dtype", None), "kind", "")
     if kind in {"i", "u"} and getattr(labels, "ndim", 0) == 1 and isinstance(labels.dtype, np.dtype):
         array = np.array(labels)
-        if kind == "i" or not array.size or int(array.max()) in _INT64:
+        if kind == "i" or not array.size or int(array.max()) in INT64:
             array = array.astype(np.int64)
             if np.unique(array).size < array.size:
                 raise InvalidParameter("labels must be distinct: a label is repeated")
@@ -80,7 +80,7 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
         raise InvalidParameter("labels must not be missing")
     if same:
         raise InvalidParameter("labels must be distinct: a label is repeated")
-    if types == {int} and min(found) in _INT64 and max(found) in _INT64:
+    if types == {int} and min(found) in INT64 and max(found) in INT64:
         return np.array(found, dtype=np.int64)
     return np.fromiter(found, dtype=object, count=len(found))
 
@@ -206,7 +206,7 @@ def _write_text(label: str) -> Any:
 
 
 def _write_int(label: int) -> Any:
-    return label if label in _INT64 else {"int": hex(label)}
+    return label if label in INT64 else {"int": hex(label)}
 
 
 def _write_float(label: float) -> Any:

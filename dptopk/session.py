@@ -22,7 +22,7 @@ from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.datasets.segments import Segments
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
-from dptopk.histogram import Histogram
+from dptopk.histogram import Histogram, Sensitivity
 from dptopk.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
@@ -192,6 +192,7 @@ class Session:
         self._here()
         validate.instance(Segments, segments=segments)
         charges = {name: self._checked(mechanism, {}, histogram) for name, histogram in segments.items()}
+        self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
         charge, parts = segments.charge(charges), _parts(mechanism)
         what = f"{parts} in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
         _LOG.info("charging %s for %s", charge, what)
@@ -303,6 +304,9 @@ class _Memory:
         """Nothing is stored without a ledger."""
         return None
 
+    def fits(self, *sensitivities: Sensitivity) -> None:
+        """Nothing is known of the data but the histograms."""
+
     def charge(self, charge: Charge, query: str, mechanism: str) -> Charge:  # noqa: ARG002 - one signature
         with _SPENDING:
             self._account.spend(charge)
@@ -350,6 +354,13 @@ class _Durable:
         again = "given again from the ledger: no further charge"
         note = f"{release.note}; {again}" if release.note else again
         return replace(release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note)
+
+    def fits(self, *sensitivities: Sensitivity) -> None:
+        """Refuse what was made for users who move less than those of the dataset do."""
+        truth = self._ledger.state(self._dataset).sensitivity
+        for claimed in sensitivities:
+            if not claimed.covers(truth):
+                raise InvalidParameter(f"sensitivity: a segment is made for {claimed}, the dataset has {truth}")
 
     def charge(self, charge: Charge, query: str, mechanism: str) -> Receipt:
         made_for: dict[str, Any] = self._made_for

@@ -187,6 +187,8 @@ def test_positions_of_labels_of_any_kind():
     mixed = Histogram(["a", 3, (1, 2)], [1, 2, 3])
     assert mixed.positions([(1, 2), "a", 3, None, "3"]).tolist() == [2, 0, 1, -1, -1]
     assert Histogram(None, [1, 2]).positions(["x", 1]).tolist() == [-1, 1]
+    ends = Histogram([-(2**63), 2**63 - 1], [1, 2])
+    assert ends.positions([2**63 - 1, -(2**63), 2**63, -(2**63) - 1]).tolist() == [1, 0, -1, -1]
 
 
 def test_label_order_looks_at_each_label_alone():

@@ -65,6 +65,15 @@ def test_noise_of_segments_is_drawn_anew():
     assert sorted(first.counts.tolist()) != sorted(second.counts.tolist())
 
 
+def test_a_ledger_refuses_segments_made_for_users_who_move_less(tmp_path):
+    ledger, wide = Ledger(tmp_path / "ledger.db"), Sensitivity(linf=2, l0=1)
+    ledger.create_dataset("d", registered=REGISTERED, delta=1e-5, sensitivity=wide)
+    session = Session(Histogram(None, [50, 30], sensitivity=wide), ledger=ledger, dataset="d", analyst="ann")
+    with pytest.raises(InvalidParameter, match="sensitivity"):
+        session.run_each(segments(1), NOISE)
+    assert not ledger.spent("d")
+
+
 def test_a_ledger_keeps_the_answers_of_all_segments(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create_dataset("d", registered=REGISTERED, delta=1e-5, sensitivity=ONE)

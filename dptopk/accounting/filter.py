@@ -184,7 +184,7 @@ class Filter(Account):
             if free and self._sums[meter.name] + sums[meter.name] <= meter.capacity:
                 return ""
         meter = self._meters[0]
-        asked = float(sums[meter.name] / meter.capacity)
+        asked = float(min(sums[meter.name] / meter.capacity, Fraction(10**9)))  # counts have no bound, floats have
         return f"the epsilon is used up: it takes {asked:.2%} of {meter.what}, {self.share_left:.2%} is left"
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:

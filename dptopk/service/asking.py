@@ -30,7 +30,7 @@ __all__ = ["Asker", "KeyUsed", "job_of", "shown"]
 
 
 class KeyUsed(DptopkError):
-    """The idempotency key was used for another question."""
+    """The idempotency key was used for another question, or is of a budget that was renewed since."""
 
 
 def job_of(analyst: str, dataset: str, key: str) -> str:
@@ -104,10 +104,12 @@ class Asker:
         """Draw and store the answer to a charge, with the plan that was charged."""
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
         plan = revived(spec, self.plans, spend.mechanism, spend.charge)
-        version = self.ledger.state(spec.name).version
-        histogram = self.histograms.get(spec, version, question.where, lambda _done, _total: None)
+        state = self.ledger.state(spec.name)
+        if spend.seq <= state.renewed:  # what is drawn now would be about data that the budget of now is for
+            raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
+        histogram = self.histograms.get(spec, state.version, question.where, lambda _done, _total: None)
         release = plan.release(histogram)
-        answer = release.to_dict() | {"version": version}
+        answer = release.to_dict() | {"version": state.version}
         try:
             self.ledger.settle(receipt, release.charge, answer=answer)
         except InvalidParameter:  # another one was faster: its answer counts, and this one is never seen

@@ -121,3 +121,17 @@ def test_the_published_mechanisms_of_the_benchmark_are_what_their_papers_say():
     sets = [tuple(sorted(page.canonical(counts, 2, rng).tolist())) for _ in range(500)]
     assert set(sets) == set(itertools.combinations(range(4), 2))
     assert max(set(sets), key=sets.count) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("n", "k"), [(5, 5), (60, 3), (10**3, 10), (10**6, 10**6 - 63), (10**9, 2000), (10**10, 20_000), (2**62, 50)]
+)
+def test_the_number_of_sets_is_known_to_far_less_than_a_privacy_loss(n, k):
+    """Its logarithm stands in the statistic of a private choice, whose noise covers errors up to 1e-6."""
+    import mpmath as mp
+
+    from dptopk.mechanisms.canonical import _log_comb
+
+    with mp.workdps(40):
+        exact = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
+        assert abs(float(_log_comb(np.array([n]), np.array([k]))[0] - exact)) < 1e-8

@@ -232,3 +232,25 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     assert [spend.released for spend in ledger.history("words")] == [True]
     ledger.close()
     tables.close()
+
+
+def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(folder):
+    """An answer that was lost before a renewal is not drawn after it: the new budget would not know of it."""
+    from dptopk.service.asking import KeyUsed
+    from dptopk.service.books import opened
+    from dptopk.service.questions import Plans, Question, recorded
+
+    catalog = Catalog.load(folder / "catalog.toml")
+    spec, question, plans, tables = catalog.datasets["words"], Question(**ASKED), Plans(), Tables(catalog.access)
+    with opened(catalog) as ledger:
+        plan = plans.get(spec, question)
+        for key in ("lost-key-1", "answered-1"):
+            ledger.charge("words", "ann", plan.charge, once=key, mechanism=recorded(question, plan))
+        asker = Asker(ledger, Histograms(), plans, Jobs(tables))
+        answered = asker.ask(spec, "ann", "answered-1", question)
+        ledger.renew("words", reason="another month", budget=Budget(1.0, 1e-6))
+        assert asker.ask(spec, "ann", "answered-1", question).answer == answered.answer
+        with pytest.raises(KeyUsed, match="renewed"):
+            asker.ask(spec, "ann", "lost-key-1", question)
+        assert [spend.released for spend in ledger.history("words")] == [False, True]
+    tables.close()

@@ -42,6 +42,9 @@ LogMGF = Callable[[Floats], Floats]
 # Bound on the relative error of the two log-MGFs: about twenty roundings, checked against 50 digits in the tests.
 LOG_MGF_ERROR = 1e-14
 
+# Products of very small ε's underflow by less than this, which vanishes beside any normal float.
+_LEAST = 1e-322
+
 # Taylor coefficients in x² of sinh(x)/x - 1 and of cosh(x) - sinh(x)/x, divided by x²; both to an ulp on [0, 1].
 _SINHC = [1 / factorial(2 * j + 1) for j in range(1, 10)]
 _LANGEVIN = [2 * j / factorial(2 * j + 1) for j in range(1, 10)]
@@ -62,7 +65,7 @@ def pure_dp_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
     """
     b, step = np.broadcast_arrays(np.asarray(epsilon, float) / 2, np.asarray(epsilon, float) * np.asarray(order, float))
     h = np.minimum(step, 1.0)
-    near = np.log1p(2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h))
+    near = np.log1p(2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h)) + _LEAST
     far = step + np.log1p(np.exp(-2 * (b + step))) - np.log1p(np.exp(-2 * b))
     values: Floats = np.where(step < 1, near, far)
     return values
@@ -91,8 +94,9 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     """S(start + step) - S(start) for S(x) = ln(sinh(x)/x), to a few ulps, for start, step > 0."""
     h = np.minimum(step, 1.0)
     # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
-    numerator = start * (2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)) + h**3 * _series(_SINHC, h)
-    near = np.log1p(numerator / (start + h))
+    share = h / np.maximum(start + h, np.nextafter(0, 1))
+    rise = (1 - share) * (2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)) + share * h**2 * _series(_SINHC, h)
+    near = np.log1p(rise) + _LEAST
     u, w = np.maximum(start, 1.0), np.maximum(step, 1.0)
     far = w - np.log1p(w / u) + np.log1p(-np.exp(-2 * (u + w))) - np.log1p(-np.exp(-2 * u))
     far = np.where(start < 1, _log_sinhc(start + w) - _log_sinhc(np.minimum(start, 1.0)), far)

@@ -1,8 +1,13 @@
+from fractions import Fraction
+
 import mpmath as mp
 import numpy as np
 import pytest
 
+from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.budget import Budget
 from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.costs import BoundedRange, Charge, PureDP
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.7, 1.0, 1.99, 2.0, 5.0, 50.0, 300.0]
 ORDERS = [1e-9, 1e-3, 0.3, 1.0, 2.0, 17.0, 1e3, 74_000.0, 1e9, 1e15]
@@ -55,3 +60,14 @@ def test_bounded_range_lies_below_pure_dp_and_above_the_half():
     ranged = bounded_range_log_mgf(epsilon, order)
     assert np.all(ranged <= pure_dp_log_mgf(epsilon, order) * (1 + 1e-13))
     assert np.all(ranged >= pure_dp_log_mgf(epsilon / 2, order) * (1 - 1e-13))
+
+
+@pytest.mark.parametrize("epsilon", [1e-105, 1e-120, 1e-150, 1e-160, 1e-200, 5e-324])
+def test_no_epsilon_is_too_small_to_count(epsilon):
+    """For small ε the log-MGFs are λ(1 + λ) ε²/8 and ε²/2: products that underflow are rounded up, never to 0."""
+    for log_mgf, part in ((bounded_range_log_mgf, 8), (pure_dp_log_mgf, 2)):
+        for order in (0.1, 1.0, 30.0):
+            exact = Fraction(order) * (1 + Fraction(order)) * Fraction(epsilon) ** 2 / part
+            assert Fraction(float(log_mgf(epsilon, order)) * (1 + 1e-13)) >= exact
+    for cost in (BoundedRange(epsilon), PureDP(epsilon)):
+        assert not Accountant.filter(Budget(1.0, 1e-6)).can_spend(Charge({cost: 10**700}))
