@@ -172,7 +172,7 @@ def smallest_sigma(count: int, budget: Budget, *, beside: Charge | None = None, 
     def charge(mu: float) -> Charge:
         return Charge.join(others, Charge({GaussianDP(mu): count}, neighbours=others.neighbours))
 
-    return 1 / calibrate(charge, budget, **options)  # type: ignore[arg-type]
+    return math.nextafter(1 / calibrate(charge, budget, **options), math.inf)  # type: ignore[arg-type]
 
 
 def queries_affordable(

@@ -105,3 +105,11 @@ class TestQueriesAffordable:
             queries_affordable(Charge(), Budget(1.0, 1e-6))
         with pytest.raises(InvalidParameter, match="bound"):
             queries_affordable(Charge({PureDP(1.0): 1}), Budget(1.0, 1e-6), bound="nonsense")
+
+
+def test_the_smallest_sigma_is_rounded_towards_more_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1/(1/μ) may be above μ, the largest one that was checked."""
+    mu = 0.9106117478909785
+    assert 1 / (1 / mu) > mu
+    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: mu)
+    assert 1 / smallest_sigma(1, Budget(1.0, 1e-6)) <= mu

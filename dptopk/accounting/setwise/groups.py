@@ -91,6 +91,7 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
         raise FloatingPointError
     rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * float(np.abs(centred).max()))
     short *= 1 + rounding
+    masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
     found = masses > 0
     log_masses: Floats = np.log(masses[found]) + math.log(short)
     return GroupPair(np.asarray(losses[found]), log_masses, infinite * short * (1 + 4 * ROUNDOFF))
