@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, outward
+from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, outward
 from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
 from dptopk.accounting.gaussian.pair import (
     gaussian_curve,
@@ -33,6 +33,15 @@ __all__ = ["gaussian", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta
 SECONDS_PER_TERM, EVALUATIONS = 3e-7, 40
 # Most points of a product of lattice laws.
 _POINTS = 2**21
+# (μ/top)² n: a division that counts twice, a product, the count as a float and its product: five roundings. The root
+# and the last product are two more.
+SQUARE_ROUNDING = 4 * EPS
+# A listed loss is off by at most this share of the largest one: of at most 11 laws (three points each at least, _POINTS
+# together), none of them wider than their sum, six roundings each and one for the sum.
+LOSS_ROUNDING = 64 * EPS
+# Relative error of Σ e^{t - top}, t - top > -745: half of 745 EPS each and two units for the exponential, and pairwise
+# sums, 21 + 16 roundings.
+SUM_ROUNDING = 400 * EPS
 
 
 def total_mu(charge: Charge) -> float:
@@ -42,9 +51,9 @@ def total_mu(charge: Charge) -> float:
         return 0.0
     top = max(times)  # scaled by the largest, so that no square overflows or the sum underflows
     squares = sum_up(
-        [float(np.nextafter((mu / top) ** 2 * count * (1 + 1e-15), np.inf)) for mu, count in times.items()]
+        [float(np.nextafter((mu / top) ** 2 * count * (1 + SQUARE_ROUNDING), np.inf)) for mu, count in times.items()]
     )
-    return float(outward(top * math.sqrt(squares), 1e-15))
+    return float(outward(top * math.sqrt(squares), SQUARE_ROUNDING))
 
 
 @bound(
@@ -104,20 +113,37 @@ def _product(one: LatticeLaw, other: LatticeLaw) -> LatticeLaw:
     tail = one.tail + other.tail + 1e-310 * losses.size  # e^-715 < 1e-310
     order = np.argsort(losses, kind="stable")
     order = order[log_masses[order] > -715]
-    return LatticeLaw(losses[order], log_masses[order], log_error[order] + 1e-15 * np.abs(log_masses[order]), tail)
+    return LatticeLaw(losses[order], log_masses[order], log_error[order] + EPS * np.abs(log_masses[order]), tail)
 
 
 def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
     """Logarithm of E[δ_μ(ε - L)] + tail, rounded up: every loss is moved up by its rounding error."""
-    upper_losses = law.losses + 1e-14 * float(np.abs(law.losses).max())
+    upper_losses = law.losses + LOSS_ROUNDING * float(np.abs(law.losses).max())
     weights = law.log_masses + law.log_error
-    sums = [float(np.logaddexp.reduce(weights + _profile(x - upper_losses, mu))) for x in epsilon]
-    return np.minimum(np.logaddexp(np.array(sums) + 2e-13, math.log(law.tail)), 0.0)
+    sums = np.array([_log_sum(weights + _profile(x - upper_losses, mu)) for x in epsilon])
+    # Two sums of the exponents and three roundings of the result are relative to its size.
+    upper = sums + SUM_ROUNDING + 8 * EPS * (1 + np.abs(sums))
+    with_tail = np.logaddexp(upper, math.log(law.tail))
+    bounded: Floats = np.minimum(with_tail + 4 * EPS * (1 + np.abs(with_tail)), 0.0)
+    return bounded
+
+
+def _log_sum(exponents: Floats) -> float:
+    """Ln Σ e^t to SUM_ROUNDING."""
+    top = float(exponents.max())
+    with np.errstate(under="ignore"):
+        return top + math.log(float(np.exp(exponents - top).sum())) if top > -math.inf else top
 
 
 def _profile(x: Floats, mu: float) -> Floats:
-    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of the pair."""
+    """Upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x + e^x δ(-x) of the pair.
+
+    With s the share of e^{x + t} in that sum, its relative error is at most EPS (s |x + t| + 4), and s |x + t| is at
+    most the logarithm of the sum, in size, plus s ln(1/s) < 1.
+    """
     values = gaussian_log_delta(np.abs(x), mu)
-    with np.errstate(divide="ignore", under="ignore"):
-        below = np.log(-np.expm1(np.minimum(x, 0.0)) + np.exp(np.minimum(x, 0.0) + values)) + 4e-16
+    left = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
+    with np.errstate(under="ignore"):
+        below = np.log(-np.expm1(left) + np.exp(left + values))
+    below += EPS * (2 * np.abs(below) + 8)
     return np.where(x < 0, np.minimum(below, 0.0), values)

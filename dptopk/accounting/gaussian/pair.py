@@ -9,12 +9,24 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from dptopk import _validate as validate
-from dptopk.accounting.curves import DeltaCurve, Floats
+from dptopk.accounting.curves import EPS, SLACK, DeltaCurve, Floats
 
 __all__ = ["gaussian_curve", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+# What rounding can do, relatively. SciPy's functions were measured at 120 digits (tests/accounting/gaussian):
+# Mills' ratio by erfcx, with the rounding of its argument, is off by less than 4 EPS; ndtr(x), x < 0, by less than half
+# of (2 x² + 12) EPS.
+MILLS_ERROR = 4 * EPS
+NDTR_ERROR = 12 * EPS
+# 1 - x R(x), x < FAR: x R(x) < 1 is off by MILLS_ERROR + EPS, and 1 / (1 - x R(x)) < FAR² + 3. From FAR on the series
+# in x^-2, of signs that alternate, ends with an error below its first term left out, 41!! FAR^-40 < 1e-17.
+FAR, TERMS = 12.0, 20
+SLOPE_ERROR = (FAR**2 + 3) * (MILLS_ERROR + EPS) + TERMS * EPS
+# R(a) - R(b), b >= a + 1/4: R(a) + R(b) < (9 |a| + 11) (R(a) - R(b)).
+DIFFERENCE_ERROR = MILLS_ERROR + EPS
 
 
 def _mills(x: Floats) -> Floats:
@@ -23,13 +35,13 @@ def _mills(x: Floats) -> Floats:
 
 
 def _mills_slope(x: Floats) -> Floats:
-    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to a relative 1e-13: asymptotic where the difference cancels."""
-    far = np.maximum(x, 25.0) ** -2.0
+    """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to SLOPE_ERROR: asymptotic where the difference cancels."""
+    far = np.maximum(x, FAR) ** -2.0
     series, term = np.zeros_like(far), far
-    for k in range(12):
+    for k in range(TERMS):
         series = series + term
         term = -term * (2 * k + 3) * far
-    return np.where(x < 25, 1 - x * _mills(np.minimum(x, 25.0)), series)
+    return np.where(x < FAR, 1 - x * _mills(np.minimum(x, FAR)), series)
 
 
 def _log_mills_difference(a: Floats, width: float) -> Floats:
@@ -46,7 +58,8 @@ def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
     """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
 
     With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)): no overflow, and no
-    underflow of ln δ at any ε. Rounded up by the error of ε/μ - μ/2 and of the difference.
+    underflow of ln δ at any ε. Rounded up by the errors of a and b (``moved``: a division, a subtraction, and one more
+    rounding of an ε that was computed), of which ln δ moves by at most |a| + 2 times as much, and of the evaluation.
 
     Args:
         epsilon: >= 0, any shape.
@@ -57,15 +70,19 @@ def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
     with np.errstate(over="ignore"):
         ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
     a = ratio - mu / 2
+    moved = 2 * EPS * (ratio + mu)
     near = np.maximum(a, -1.0)
     with np.errstate(under="ignore", divide="ignore", over="ignore"):
         positive = -near * near / 2 - _HALF_LOG_2PI + _log_mills_difference(near, mu)
         # δ = 1 - Φ(a) - φ(a) R(b) where it is close to 1
         left = np.minimum(a, -1.0)
         missing = special.ndtr(left) + np.exp(-left * left / 2 - _HALF_LOG_2PI) * _mills(ratio + mu / 2)
-        values = np.where(a > -1, positive, np.log1p(-missing * (1 - 1e-12)))
-    slack = 4.5e-16 * (np.abs(near) * (ratio + mu) + near * near + np.abs(values)) + 4e-13
-    bounded: Floats = np.minimum(values + np.where(a > -1, slack, 0.0), 0.0).reshape(x.shape)
+        relative = (np.abs(left) + 2) * moved + 2 * EPS * left * left + NDTR_ERROR + MILLS_ERROR
+        close_to_1 = np.log1p(-missing * np.maximum(1 - relative, 0.0))
+    # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
+    slack = (np.abs(near) + 2) * moved + 2 * EPS * (near * near + np.abs(positive) + 2)
+    slack += np.maximum(SLOPE_ERROR, (9 * np.minimum(np.abs(near), 1e4) + 11) * DIFFERENCE_ERROR)
+    bounded: Floats = np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
     return bounded
 
 
@@ -99,13 +116,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     x = np.array([validate.nonnegative(epsilon=epsilon)])
     target = math.log(validate.probability(delta=delta, allow_zero=False))
-    target -= 3e-13 + 1e-15 * abs(target)  # room for the rounding of gaussian_delta
+    target -= 3 * SLACK + 4 * EPS * abs(target)  # gaussian_delta moves δ up by SLACK, and takes one more logarithm
     low, high = -700.0, math.log(x[0] + 100) + 1  # of ln μ
     for _ in range(80):
         middle = (low + high) / 2
         fits = float(gaussian_log_delta(x, math.exp(middle))[0]) <= target
         low, high = (middle, high) if fits else (low, middle)
-    return math.exp(low) * (1 - 1e-13)
+    return math.exp(low) * (1 - SLACK)  # what was found to fit, less the ripple of rounding
 
 
 def gaussian_curve(mu: float) -> DeltaCurve:

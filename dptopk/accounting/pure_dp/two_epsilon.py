@@ -17,6 +17,8 @@ from dptopk.errors import NotApplicable
 
 __all__ = ["two_epsilon", "two_epsilon_delta"]
 
+# δ asked and δ found are compared by their logarithms, each within one float of the exact one.
+LOG_ROUNDING = 2 * EPS
 # Masses below e^-700 are left out of the outer sum, and what they could add is put on top.
 LARGEST_EXPONENT = 700.0
 # Arrays of at most this many terms are formed at a time.
@@ -106,7 +108,8 @@ class TwoEpsilonCurve(Curve):
         """Upper bound on ε."""
         d = np.asarray(delta, dtype=float)
         with np.errstate(divide="ignore"):
-            target = np.log(d.ravel()) - 1e-13
+            target = np.log(d.ravel())
+            target -= np.where(np.isfinite(target), LOG_ROUNDING * (1 + np.abs(target)), 0.0)
             found = smallest_where(lambda x: np.log(self._delta(x, 1)), target, self._epsilon_max)
         return found.reshape(d.shape)
 

@@ -6,7 +6,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from scipy import special
 
+from dptopk.accounting.curves import EPS
+from dptopk.accounting.gaussian import pair
 from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon, gaussian_log_delta, gaussian_mu
 from dptopk.errors import InvalidParameter
 
@@ -72,3 +75,49 @@ def test_arrays_keep_their_shape():
 def test_bad_arguments_are_refused(epsilon, delta):
     with pytest.raises(InvalidParameter):
         gaussian_mu(epsilon, delta)
+
+
+def exact_delta(epsilon, mu):
+    """(ln δ, 1 - δ) of the pair in 160 digits, for the floats given; the second is None where δ < 1/2."""
+    with mp.workdps(160):
+        e, m = mp.mpf(epsilon), mp.mpf(mu)
+        a, b = e / m - m / 2, e / m + m / 2
+        beyond = mp.exp(e) * mp.erfc(b / mp.sqrt(2)) / 2
+        if a > 0:
+            return mp.log(mp.erfc(a / mp.sqrt(2)) / 2 - beyond), None
+        missing = mp.erfc(-a / mp.sqrt(2)) / 2 + beyond
+        return mp.log1p(-missing), missing
+
+
+@pytest.mark.parametrize("largest", [1.0, 900.0, 1e7])
+def test_rounding_is_covered_and_no_more_than_stated(largest):
+    """Also at a large μ, where ε/μ - μ/2 cancels: ln δ >= the exact one, or 1 - δ <= the exact one."""
+    rng = np.random.default_rng(int(largest))
+    for _ in range(400):
+        mu = math.exp(rng.uniform(math.log(largest * 1e-6), math.log(largest)))
+        epsilon = max(mu * (float(rng.choice([rng.uniform(-8, 30), rng.uniform(-1.5, 1.5)])) + mu / 2), 0.0)
+        value = float(gaussian_log_delta(epsilon, mu))
+        exact, missing = exact_delta(epsilon, mu)
+        a, moved = epsilon / mu - mu / 2, epsilon / mu + mu
+        assert value >= exact
+        room = 1e-12 + 6e-16 * ((abs(a) + 2) * moved + a * a + abs(float(exact))) + 1e-14 * abs(a)
+        assert value - exact <= room * (1 if a > -1 else 2 * float(missing)) + 1e-300
+
+
+def test_what_is_stated_of_the_special_functions():
+    for x in np.concatenate([np.linspace(-1, 13, 300), np.linspace(13, 36, 60)]):
+        with mp.workdps(120):
+            half = mp.erfc(mp.mpf(float(x)) / mp.sqrt(2)) / 2
+            ratio = half * mp.sqrt(2 * mp.pi) * mp.exp(mp.mpf(float(x)) ** 2 / 2)
+            slope = 1 - mp.mpf(float(x)) * ratio
+            off = [
+                abs(float(mp.mpf(float(found)) / exact - 1))
+                for found, exact in (
+                    (pair._mills(np.array([x]))[0], ratio),
+                    (pair._mills_slope(np.array([x]))[0], slope),
+                    (special.ndtr(-x), half),
+                )
+            ]
+        assert off[0] < pair.MILLS_ERROR
+        assert off[1] < pair.SLOPE_ERROR
+        assert off[2] < pair.NDTR_ERROR + 2 * EPS * x * x
