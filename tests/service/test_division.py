@@ -66,8 +66,8 @@ def test_a_lock_holds_and_the_others_give_way(divided):
     locked = divide((PLAN[0], Query(name="once", k=4, locked=tight, **COUNTS), PLAN[2]), 1.0, 1e-6)
     assert locked.parts[1].error == tight
     assert locked.parts[0].error > divided.parts[0].error
-    wanted = divide((PLAN[0], Query(name="once", k=4, accuracy=tight, **COUNTS), PLAN[2]), 1.0, 1e-6)
-    assert wanted.parts[1].error <= tight
+    wanted = divide((Query(name="once", k=4, accuracy=9, **COUNTS), PLAN[2]), 1.0, 1e-6)
+    assert wanted.parts[0].error <= 9 < wanted.parts[1].error
     with pytest.raises(InvalidParameter, match="more than the total"):
         divide((PLAN[0], Query(name="once", k=4, accuracy=1, **COUNTS)), 1.0, 1e-6)
 
