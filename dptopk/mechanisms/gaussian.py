@@ -18,12 +18,12 @@ from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.maxima import gaussian_offset
 from dptopk.mechanisms.thresholds import (
+    NoisyFloorMechanism,
     Slots,
     ThresholdedMechanism,
     checked_offset,
     moving_slots,
     slots,
-    special_slots,
 )
 from dptopk.tails import (
     density,
@@ -90,7 +90,7 @@ class KnownGaussian(CountingMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnknownGaussian(ThresholdedMechanism):
+class UnknownGaussian(NoisyFloorMechanism):
     """The d_bar largest counts + discrete Gaussian noise, released if above h_(d_bar+1) + linf + c + the same noise.
 
     Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): for linf = 1 n × DiscreteGaussianDP(sigma, 1) + δ; for
@@ -129,35 +129,18 @@ class UnknownGaussian(ThresholdedMechanism):
             return Charge({DiscreteGaussianDP(scale, 1): n}, delta=self.delta)
         return Charge({concentrated(n, sensitivity, scale): 1}, delta=self.delta)
 
-    def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above the noisy floor a noisy count must be to be released: linf + c."""
-        special = special_slots(add_remove(sensitivity), self.d_bar)
-        scale = gaussian_scale(self.sigma, sensitivity)
-        return checked_offset(sensitivity.linf + gaussian_offset(scale, special, self.delta), "delta")
+    @property
+    def counting(self) -> KnownGaussian:
+        """The mechanism for known domains that has this noise."""
+        return KnownGaussian(sigma=self.sigma)
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before any selection by it."""
-        return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
-
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
-        noise, offset = (
-            CountNoise("gaussian", gaussian_scale(self.sigma, sensitivity)),
-            self.threshold_offset(sensitivity),
-        )
-        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        return gaussian_offset(gaussian_scale(self.sigma, sensitivity), special, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c]."""
         return gaussian_difference_tail(gaussian_scale(self.sigma, sensitivity), c)
-
-    def slots(self, histogram: Histogram) -> Slots:
-        """The d_bar largest counts and the floor."""
-        return slots(histogram, self.d_bar)
-
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw discrete Gaussian noise, int64, shape (size,)."""
-        return _noise(gaussian_scale(self.sigma, sensitivity), size, bits)
 
 
 @dataclass(frozen=True, kw_only=True)

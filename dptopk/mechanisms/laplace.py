@@ -12,17 +12,13 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk.costs import Charge, Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.intervals import CountNoise, Measurement
+from dptopk.histogram import Sensitivity
+from dptopk.intervals import CountNoise
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.maxima import laplace_offset
 from dptopk.mechanisms.thresholds import (
-    Slots,
-    ThresholdedMechanism,
-    checked_offset,
+    NoisyFloorMechanism,
     moving_slots,
-    slots,
-    special_slots,
 )
 from dptopk.tails import laplace_difference_tail
 
@@ -74,7 +70,7 @@ class KnownLaplace(CountingMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnknownLaplace(ThresholdedMechanism):
+class UnknownLaplace(NoisyFloorMechanism):
     """The d_bar largest counts + discrete Laplace noise, released if above h_(d_bar+1) + linf + c + the same noise.
 
     Charge: min(l0, d_bar + 1) × the law of the noise, as KnownLaplace, + δ; with l0=None that is d_bar + 1. Neighbours:
@@ -111,32 +107,18 @@ class UnknownLaplace(ThresholdedMechanism):
         cost = laplace_cost(self.epsilon, sensitivity)
         return Charge({cost: moving_slots(sensitivity, self.d_bar)}, delta=self.delta)
 
-    def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above the noisy floor a noisy count must be to be released: linf + c."""
-        special = special_slots(add_remove(sensitivity), self.d_bar)
-        decay = rate(self.epsilon, sensitivity)
-        return checked_offset(sensitivity.linf + laplace_offset(decay, special, self.delta), "delta")
+    @property
+    def counting(self) -> KnownLaplace:
+        """The mechanism for known domains that has this noise."""
+        return KnownLaplace(epsilon=self.epsilon)
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before any selection by it."""
-        return KnownLaplace(epsilon=self.epsilon).noise_std(sensitivity)
-
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
-        noise, offset = CountNoise("laplace", 1 / rate(self.epsilon, sensitivity)), self.threshold_offset(sensitivity)
-        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        return laplace_offset(rate(self.epsilon, sensitivity), special, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c]."""
         return laplace_difference_tail(rate(self.epsilon, sensitivity), c)
-
-    def slots(self, histogram: Histogram) -> Slots:
-        """The d_bar largest counts and the floor."""
-        return slots(histogram, self.d_bar)
-
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw discrete Laplace noise, int64, shape (size,)."""
-        return _noise(self.epsilon, sensitivity, size, bits)
 
 
 def rate(epsilon: float, sensitivity: Sensitivity) -> float:

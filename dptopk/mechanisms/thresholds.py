@@ -21,11 +21,20 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import Measurement
-from dptopk.mechanisms.base import ordered_release
+from dptopk.mechanisms.base import add_remove, ordered_release
 from dptopk.release import Release
 from dptopk.tails import smallest_offset
 
-__all__ = ["LARGEST_OFFSET", "Slots", "ThresholdedMechanism", "moving_slots", "passing", "slots", "special_slots"]
+__all__ = [
+    "LARGEST_OFFSET",
+    "NoisyFloorMechanism",
+    "Slots",
+    "ThresholdedMechanism",
+    "moving_slots",
+    "passing",
+    "slots",
+    "special_slots",
+]
 
 LARGEST_OFFSET = 2**62
 
@@ -191,3 +200,43 @@ class ThresholdedMechanism:
         values, labels = (seen.counts + noise)[kept], seen.labels[kept]
         measurement = self.measurement(sensitivity)
         return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)
+
+
+class NoisyFloorMechanism(ThresholdedMechanism):
+    """Base of those that give the d_bar largest counts and the floor the noise of a mechanism for known domains."""
+
+    d_bar: int
+    delta: float
+
+    @property
+    def counting(self) -> Any:
+        """The mechanism for known domains that has this noise."""
+        raise NotImplementedError
+
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        raise NotImplementedError
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above the noisy floor a noisy count must be to be released: linf + c."""
+        special = special_slots(add_remove(sensitivity), self.d_bar)
+        return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count, before any selection by it."""
+        deviation: float = self.counting.noise_std(sensitivity)
+        return deviation
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
+        noise, offset = self.counting.count_noise(sensitivity), self.threshold_offset(sensitivity)
+        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """The d_bar largest counts and the floor."""
+        return slots(histogram, self.d_bar)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw the noise of ``size`` counts, int64, shape (size,)."""
+        drawn: np.ndarray[Any, Any] = self.counting.noise(sensitivity, size, bits)
+        return drawn
