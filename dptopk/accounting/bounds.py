@@ -205,6 +205,8 @@ def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, floa
             failures[atom] = failures.get(atom, 0) + times
         if rest is not None:
             costs[rest] = costs.get(rest, 0) + times
+    if costs == charge.costs and not charge.delta:
+        return charge, 0.0  # nothing to split, the usual case: a charge of many different costs takes a while to build
     rest_charge = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
     if summed:
         return rest_charge, min(sum_up(failures), 1.0)

@@ -32,7 +32,7 @@ from dptopk._choices import Interaction
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
-from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -230,7 +230,7 @@ def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Poi
     q = np.expm1(-s) / math.expm1(-epsilon)
     rest = np.exp(-s) * np.expm1(-t) / math.expm1(-epsilon)  # 1 - q = e^{t-ε} (1-e^{-t})/(1-e^{-ε})
     mode = np.minimum(np.floor((k + 1) * rest), k)
-    top = np.minimum(index, mode + _spread(k * rest * q))
+    top = np.minimum(index, mode + bernstein_reach(k * rest * q))
     width = np.maximum(top - np.minimum(index, mode), 0) + _reach(k, np.minimum(index, mode), q, rest)
     offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
     i = np.maximum(top[:, None] - offset, -1.0)
@@ -255,16 +255,10 @@ def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Poi
     return best, Point(float(log_value[best]), float(error[best]), float(slope[best]))
 
 
-def _spread(variance: Floats) -> Floats:
-    """How far from its mean a binomial variable lies with probability below e^-46, by Bernstein's inequality."""
-    distance: Floats = np.ceil(16 + np.sqrt(240 + 92 * variance))
-    return distance
-
-
 def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
     """How far below i the terms of the pmf count, to a relative e^-46; a guess, as what is left is bounded anyway."""
     rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
-    distance: Floats = np.minimum(np.ceil(46 / rate) + 1, _spread(k * rest * q))
+    distance: Floats = np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
     return distance
 
 

@@ -27,7 +27,7 @@ from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nona
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
-from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -191,7 +191,7 @@ def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[
     success = success * math.exp(theta)
     total = success + failure
     success, failure = success / total, failure / total
-    reach = 17 + math.sqrt(240 + 92 * trials * success * failure)  # Bernstein's inequality, e^-46 on each side
+    reach = 1 + float(bernstein_reach(trials * success * failure))
     first = max(math.floor(trials * success - reach), 0)
     last = min(math.ceil(trials * success + reach), trials)
     law = np.exp(log_binomial_pmf(np.arange(first, last + 1), trials, success, failure))

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import EPS, Floats
 
-__all__ = ["log_binomial_pmf", "log_response_pmf"]
+__all__ = ["bernstein_reach", "log_binomial_pmf", "log_response_pmf"]
 
 ERROR_FACTOR = 8
 
@@ -32,6 +32,15 @@ _STIRLING = np.array([
     0.00925546218271273292, 0.00833056343336287126, 0.00757367548795184079, 0.00694284010720952987,
     0.00640899418800420707, 0.00595137011275884774, 0.00555473355196280137,
 ])  # fmt: skip
+
+
+def bernstein_reach(variance: Floats | float) -> Floats:
+    """A distance from its mean that a binomial variable exceeds, on either side, with probability below e^-46 only.
+
+    Bernstein's inequality: t² = 92 (v + t/3) has the root t = 46/3 + sqrt((46/3)² + 92 v).
+    """
+    distance: Floats = np.ceil(16 + np.sqrt(240 + 92 * np.asarray(variance)))
+    return distance
 
 
 def log_binomial_pmf(successes: ArrayLike, trials: ArrayLike, success: ArrayLike, failure: ArrayLike) -> Floats:

@@ -217,4 +217,4 @@ def optimal_dp_approx(charge: Charge) -> Curve:
         raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
     if max(counts.values()) > MOST_COPIES:
         raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
-    return _bracket_curve(counts, attained=all_pure(charge))
+    return BracketCurve(charge, sum_up(counts)) if all_pure(charge) else _bracket_curve(counts, attained=False)
