@@ -196,18 +196,23 @@ def interval_table(
 
 
 def _steps(values: np.ndarray[Any, Any], divisor: int) -> tuple[np.ndarray[Any, Any], int]:
-    """The values in steps of 1/divisor, int64, and by how many steps a float of that size may have rounded them."""
+    """The values in steps of 1/divisor, and by how many steps a float of that size may have rounded them.
+
+    As int64; beyond 2^62 as Python integers.
+    """
     if divisor == 1:
         return np.asarray(values).astype(np.int64), 0
     steps = np.asarray(values, dtype=np.float64) * divisor
     largest = float(np.abs(steps).max(initial=0.0))
-    return np.rint(steps).astype(np.int64), math.ceil(2 * np.spacing(largest)) if largest > 2**50 else 0
+    if largest < 2.0**62:
+        return np.rint(steps).astype(np.int64), math.ceil(2 * np.spacing(largest)) if largest > 2**50 else 0
+    return np.array([int(step) for step in steps.tolist()], dtype=object), math.ceil(2 * np.spacing(largest))
 
 
 def _counts(exact: np.ndarray[Any, Any], width: int, divisor: int) -> tuple[np.ndarray[Any, Any], ...]:
     """The whole numbers, at least 0, within width/divisor of a value: integer arithmetic, so nothing is rounded in."""
     low, high = -((width - exact) // divisor), (exact + width) // divisor
-    return np.maximum(low, 0), np.maximum(high, 0)
+    return np.maximum(low, 0).astype(np.int64), np.maximum(high, 0).astype(np.int64)
 
 
 @dataclass(frozen=True)

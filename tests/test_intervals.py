@@ -307,3 +307,15 @@ def test_capped_data_is_named_as_such():
     assert "3 label(s)" in release.note
     assert release.to_dict()["capped"] is True
     assert slots(capped, 2).floor == 0
+
+
+def test_half_steps_of_the_largest_counts_do_not_overflow():
+    """2^62 in steps of 1/8 is beyond 64 bits: intervals are still around the counts."""
+    counts = [2**62 - 1, 2**62 - 2**40, 5]
+    histogram = Histogram(["a", "b", "c"], counts, domain="public")
+    mechanism = Centred(noise=KnownGaussian(sigma=50.0), common=KnownGaussian(sigma=20.0), centre=Fraction(1, 8))
+    answer = mechanism.release(histogram, np.random.default_rng(1)).intervals(confidence=0.9999)
+    assert answer["label"].tolist() == ["a", "b", "c"]
+    assert all(low <= count <= high for low, count, high in zip(answer["low"], counts, answer["high"], strict=True))
+    assert (answer["high"] - answer["low"]).max() < 2**13
+    assert answer["rank_high"].tolist() == [1, 2, 3]
