@@ -47,3 +47,11 @@ def test_small_costs_do_not_vanish_in_a_sum():
         many = compose(Charge({BoundedRange(1e-6): 10**6}), delta=1e-9, bound=name).epsilon
         assert 1e-3 < many < 1e-2
         assert np.isfinite(many)
+
+
+@pytest.mark.parametrize("charge", ["1000000000*DLap(1e6, 100000)", "100000*DLap(10.0, 100000)"])
+def test_a_product_too_wide_for_memory_is_left_to_other_bounds(charge: str) -> None:
+    """The lattice of the exact product would have tens of millions of places."""
+    found = compose(Charge.parse(charge), epsilon=10.0, bound="optimal_setwise")
+    assert found.delta == 1.0
+    assert "beyond" in found.note

@@ -57,6 +57,8 @@ SNAP = 1e-9
 BLOCK, CELLS = 64, 8
 # A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
 FFT_WORTH = 2
+# Places of one product, about 1 GB with all that is made of it; what needs more is left to other bounds.
+MOST_PLACES = 2**23
 # A modulus at which a frequency is given up.
 FAINT = 1e-20
 # An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
@@ -303,9 +305,14 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
         tilt: θ >= 0 of the exponential change of measure; any value is sound, ``best_tilt`` gives a sharp one.
         side: 1 or -1.
         twist: s; then the masses are E[e^{s (L' - L)}; L' = x_i], with L' the loss on the grid (``splitting_gap``).
+
+    Raises:
+        OverflowError: when it would have more than MOST_PLACES places.
     """
     placed = [_place(item, step, tilt, side, twist) for item in pairs]
     low, high, aliased = _window(placed)
+    if high - low >= MOST_PLACES:
+        raise OverflowError(f"a product of more than {MOST_PLACES} places")
     length = _fast_length(high - low + 1)
     spectrum = _Spectrum(length)
     for item in placed:
