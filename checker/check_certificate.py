@@ -1,23 +1,19 @@
 """Check a certificate of dptopk: python check_certificate.py FILE. Needs numpy and python-flint, nothing of dptopk.
-
-Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs:
-each group of costs is replaced by one pair of laws that dominates all that can be done with it (docs/certificates.md),
-given by its profile H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x.
+Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs
+(docs/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
+H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined by chords are the profile of a pair.
   BR(epsilon) x size: the file holds node values V_0, ..., V_size. Each must bound the step
-         sup over a <= u <= a e^epsilon of the chord of V_(k-1) between a and a e^epsilon, at u. Chords join the nodes.
+         sup over a <= u <= a e^epsilon of the chord of V_(k-1) between a and a e^epsilon, at u.
   others: the profile in closed form.
-Node values on the common lattice, joined by chords, are the profile of a pair on it. Masses are rounded up to integers
-/ 2^BITS, multiplied as polynomials; what is cut off moves up. All numbers are balls (flint) or intervals (numpy).
-"""
+On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
+All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
 
 import base64, json, math, sys, zlib
 from fractions import Fraction
 import numpy as np
 from flint import arb, ctx, fmpq, fmpz, fmpz_poly
-
 ctx.prec, BITS = 160, 128
 ONE = fmpz(1) << BITS
-
 def need(truth, what):  # an assert would be gone under python -O
     if not truth:
         sys.exit(f"refused: {what}")
@@ -25,9 +21,7 @@ def whole(*values):
     need(all(type(x) is int and x >= 1 for x in values), "counts must be integers from 1 on")
 def number(*values, most=math.inf):
     need(all(type(x) in (int, float) and 0 <= x <= most for x in values), "a number outside its range")
-def ball(x):
-    f = Fraction(x)
-    return arb(fmpq(f.numerator, f.denominator))
+ball = lambda x: arb(fmpq(*Fraction(x).as_integer_ratio()))
 class I:  # intervals of float arrays
     def __init__(self, lo, hi=None):
         self.lo, self.hi = np.asarray(lo, float), np.asarray(lo if hi is None else hi, float)
@@ -47,9 +41,8 @@ class I:  # intervals of float arrays
         return a * I.out(1 / b.hi, 1 / b.lo)
     def positive(a):
         return I(np.maximum(a.lo, 0), np.maximum(a.hi, 0))
-    def sqrt(a):
-        return I.out(np.sqrt(np.maximum(a.lo, 0)), np.sqrt(np.maximum(a.hi, 0)))
-
+    def sqrt(a):  # of the part from 0 on
+        return I.out(np.sqrt(a.positive().lo), np.sqrt(a.positive().hi))
 def check_step(old, new, u, e, n):
     """The nodes ``new`` bound the step of the chords through ``old``; u has n more nodes on each side, e^epsilon = u[n]/u[0]."""
     one, size = I(1.0), len(old)
@@ -67,7 +60,6 @@ def check_step(old, new, u, e, n):
         inner = np.where(may, np.minimum(inner, (t - p * w - q / w).hi), -np.inf)
         best = np.maximum(best, (I(np.maximum(np.maximum(ends, inner), 0)) / (e - one)).hi)
     need(np.all(new >= best), "a node value is below the step")
-
 def bounded_range(f):
     whole(f["size"], f["power"], f["steps"])
     values = np.frombuffer(zlib.decompress(base64.b64decode(f["values"]))).reshape(f["size"] + 1, -1)
@@ -82,16 +74,12 @@ def bounded_range(f):
         check_step(old, new, u, I.out(float(e.lower()), float(e.upper())), n)
     def profile(x):
         v, at = ball(x).exp(), math.floor(x / step) - first
-        if at < 0:
-            return 1 + (ball(end[0]) - 1) / nodes[0] * v
-        if at >= len(nodes) - 1:
-            return ball(end[-1])
+        if at < 0 or at >= len(nodes) - 1:
+            return 1 + (ball(end[0]) - 1) / nodes[0] * v if at < 0 else ball(end[-1])
         share = (v - nodes[at]) / (nodes[at + 1] - nodes[at])
         return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
     return profile
-def symmetric(profile):
-    return lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
-
+symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
 def zcdp(f):
     xi, rho = ball(f["xi"]), ball(f["rho"])
     def conversion(x):  # Canonne-Kamath-Steinke 2020, Proposition 12: any order is valid, floats look for a good one
@@ -123,8 +111,7 @@ def discrete_gaussian(f):
     return profile
 PROFILES = {"BR": bounded_range, "DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
 PARAMETERS = {"BR": ["epsilon"], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
-def integer(x):
-    return max(fmpz(0), (x * arb(ONE)).upper().ceil().unique_fmpz())
+integer = lambda x: max(fmpz(0), (x * arb(ONE)).upper().ceil().unique_fmpz())
 def pair(profile, step, first, last):
     """Integer masses under P at the losses first..last (in steps), and at infinity: u times the changes of slope."""
     u = [(ball(step) * j).exp() for j in range(first, last + 1)]
@@ -139,11 +126,9 @@ def times(one, other, width):
     infinite, c = one[2] + other[2] + sum(c[len(c) - drop :]), c[: len(c) - drop]
     drop = max(0, len(c) - width)
     return fmpz_poly([sum(c[: drop + 1]), *c[drop + 1 :]]), one[1] + other[1] + drop, infinite
-
 def main(path):
     c = json.load(open(path, encoding="utf-8"))
-    number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1)
-    whole(*(n for _, n in c["failures"]))
+    number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1), whole(*(n for _, n in c["failures"]))
     step, x, total, costs = Fraction(c["step"]), ball(c["epsilon"]), (fmpz_poly([ONE]), 0, fmpz(0)), []
     need(step > 0, "the lattice's step must be above 0")
     for f in c["factors"]:
@@ -158,9 +143,8 @@ def main(path):
     gains = ((m, 1 - (x - ball(step) * (total[1] + i)).exp()) for i, m in enumerate(total[0].coeffs()))
     rest = (arb(total[2]) + sum((arb(m) * g for m, g in gains if not g <= 0), arb(0))) / arb(ONE)
     survive = math.prod([(1 - ball(d)) ** n for d, n in c["failures"]], start=arb(1))
-    delta = ball(c["bad"]) + 1 - survive + survive * rest
+    delta = ball(c["bad"]) + 1 - survive * (1 - rest)
     need(delta.upper() <= ball(c["delta"]), f"delta is only bounded by {delta.upper()}")
-    what = f"{'; '.join(costs)}; failures {c['failures']}, {c['bad']}"
-    print(f"valid: {what}: ({c['epsilon']}, {c['delta']})-DP, by {float(delta.upper()):.8g}")
+    print("valid:", "; ".join(costs), f"and {c['failures']}, {c['bad']}: ({c['epsilon']}, {c['delta']})-DP, {delta.upper()}")
 if __name__ == "__main__":
     main(sys.argv[1])

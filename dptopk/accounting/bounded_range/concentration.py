@@ -41,17 +41,20 @@ __all__ = [
 
 Moment = Callable[[float], float]
 
+# Squares of an ε below 1e-146 lose digits or are 0, and some count may be large enough to make up for it: rounded up.
+SMALLEST_SQUARE = 1e-292
+
 
 def _half_square(epsilon: float) -> float:
-    return float(outward(epsilon * epsilon / 2, 1e-15))
+    return float(outward(max(epsilon * epsilon, SMALLEST_SQUARE) / 2, 1e-15))
 
 
 def _quarter_square(epsilon: float) -> float:
-    return float(outward(epsilon * epsilon / 4, 1e-15))
+    return float(outward(max(epsilon * epsilon, SMALLEST_SQUARE) / 4, 1e-15))
 
 
 def _square(epsilon: float) -> float:
-    return float(outward(epsilon * epsilon, 1e-15))
+    return float(outward(max(epsilon * epsilon, SMALLEST_SQUARE), 1e-15))
 
 
 def _quadratic(epsilons: dict[float, int], mean: Moment, variance: Moment) -> Curve:
