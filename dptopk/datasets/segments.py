@@ -103,6 +103,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         InvalidParameter: as events_histogram, and for a list that is empty, repeats itself or does not fit the column.
 
     >>> import pandas as pd
+    >>> from dptopk import BoundedRange
     >>> events = pd.DataFrame({"who": ["a", "a", "b"], "what": ["x", "y", "x"], "where": ["north", "south", "north"]})
     >>> found = segment_histograms(
     ...     events, user="who", item="what", segment="where", segments=["north", "south", "west"], labels_per_user=2
@@ -153,6 +154,7 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
     Raises:
         IncompatibleCosts: for different neighbour relations.
 
+    >>> from dptopk import PureDP
     >>> small, large = Charge({PureDP(0.1): 3}), Charge({PureDP(0.2): 2})
     >>> print(segments_charge([small, small, large], segments_per_user=1))
     DP(0.1) + 2*DP(0.2)

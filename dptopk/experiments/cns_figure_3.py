@@ -24,7 +24,7 @@ EXACT, BELOW, ABOVE = "exact (μ√k)", "Proposition 1 (two tangents)", "Proposi
 MORE_BELOW, MORE_ABOVE = f"{PIECES} tangents (ours)", f"{PIECES} chords (ours)"
 
 
-def compute(_settings: Settings) -> pd.DataFrame:
+def compute(settings: Settings) -> pd.DataFrame:
     """Boundaries: exact, by two pieces as in the paper, and by more."""
     import pandas as pd
 
@@ -34,8 +34,9 @@ def compute(_settings: Settings) -> pd.DataFrame:
         curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
-        epsilons = np.linspace(0, 3 * MU * math.sqrt(k), 121)
-        for label, deltas in zip((MORE_ABOVE, MORE_BELOW), compose_f_dp(f, k, epsilons, pieces=PIECES), strict=True):
+        epsilons = np.linspace(0, 3 * MU * math.sqrt(k), 25 if settings.quick else 121)
+        ours = compose_f_dp(f, k, epsilons, pieces=PIECES, rtol=1e-3)  # a line's width in the figure
+        for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
             stated = [(e, d) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True) if d > 0]
             curves[label] = PiecewiseLinear.from_constraints(stated)
         found += regions_plot.rows(curves, k=k)

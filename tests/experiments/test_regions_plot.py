@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,15 @@ from dptopk.experiments.experiment import Settings
 NAMES = ("cns-figure-1", "cns-figure-2", "cns-figure-3")
 
 
+@cache
+def quick(name):
+    return load(name).compute(Settings(quick=True))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_statements_hold_and_the_figure_is_drawn(name, tmp_path):
     experiment = load(name)
-    data = experiment.compute(Settings(quick=True))
+    data = quick(name).copy()
     assert all(line.agrees in (True, None) for line in experiment.compare(data))
     assert any(line.agrees for line in experiment.compare(data))
     for _, curve in data.groupby([column for column in ("k", "curve") if column in data]):
@@ -28,6 +35,6 @@ def test_statements_hold_and_the_figure_is_drawn(name, tmp_path):
 def test_statements_are_tested(name, curve):
     """With one curve pushed out of place the comparison must fail."""
     experiment = load(name)
-    data = experiment.compute(Settings(quick=True))
+    data = quick(name).copy()
     data.loc[data["curve"].str.startswith(curve), "type_2"] = 0.0
     assert not all(line.agrees in (True, None) for line in experiment.compare(data))
