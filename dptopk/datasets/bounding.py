@@ -87,7 +87,8 @@ def contributions(source: Source, events: Any, bounds: Bounds, *, within: Sequen
         bounds: hold for each user and each value of ``within`` by itself.
         within: further columns whose values are kept apart.
     """
-    if bounds.labels_per_user is not None and bounds.per_label_cap == 1 and bounds.choose != "top":
+    simple = bounds.labels_per_user is not None and bounds.per_label_cap == 1 and bounds.choose != "top"
+    if simple and not bounds.portable:  # a SHA-256 of each event costs more than a grouping
         return _first_labels(source, events, bounds, within)
     return _bounded(source, amounts(events, bounds, within), bounds, within)
 
