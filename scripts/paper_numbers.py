@@ -14,13 +14,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from dptopk import Budget, Charge, Sensitivity, TruncatedGaussian, compose
+from dptopk import Accountant, BoundedRange, Budget, Charge, Sensitivity, TruncatedGaussian, compose
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
 from dptopk.experiments import truncated_gaussian
@@ -203,6 +203,28 @@ def _affordable() -> Iterator[Number]:
             yield Number(f"afford-{name}-{bound.replace('_', '-')}", count, 0, how, slow=slow)
 
 
+def _filters() -> Iterator[Number]:
+    for name, total, largest in (("two", 2.252, 0.1), ("one", 1.0, 0.05), ("four", 4.0, 0.1)):
+        query, budget = Charge({BoundedRange(largest): 1}), Budget(total, DELTA)
+        how = f"Accountant.filter(Budget({total}, 1e-6), failure_delta=0.0{{}}).fits(BR({largest}))"
+
+        def accepted(query: Charge = query, budget: Budget = budget, ranges: tuple[float, ...] | None = None) -> float:
+            return Accountant.filter(budget, failure_delta=0.0, ranges=ranges).fits(query)
+
+        ranges = (largest, largest / 2)
+        yield Number(f"filter-{name}-renyi", accepted, 0, how.format(""))
+        yield Number(
+            f"filter-{name}-prices", partial(accepted, ranges=ranges), 0, how.format(f", ranges={ranges}"), slow=True
+        )
+        yield Number(
+            f"filter-{name}-best",
+            partial(queries_affordable, query, budget),
+            0,
+            f"queries_affordable(BR({largest}), Budget({total}, 1e-6))",
+            slow=True,
+        )
+
+
 def _orders() -> Iterator[Number]:
     for name, pair, x in (
         ("a", (0.5, 1.0), 0.0),
@@ -254,7 +276,7 @@ def _unknown_domains() -> Iterator[Number]:
 
 def numbers() -> list[Number]:
     """All numbers of the paper, by name."""
-    found = [*_compositions(), *_adaptivity(), *_affordable(), *_orders(), *_unknown_domains()]
+    found = [*_compositions(), *_adaptivity(), *_affordable(), *_filters(), *_orders(), *_unknown_domains()]
     how, certify = "three rounds, by enumeration", 'dptopk certify "{}*BR(0.1)" --delta 1e-6'
     found += [
         Number("direction-fixed", lambda: one_direction(False), 3, how),
