@@ -19,11 +19,19 @@ import opendp.prelude as dp
 from dptopk import (
     BoundedRange,
     Budget,
+    CanonicalTopK,
+    Centred,
     Charge,
+    JointTopK,
+    KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    OneShotTopK,
+    RoutedTopK,
     Sensitivity,
+    StabilityTopK,
     TruncatedGaussian,
+    TruncatedLaplace,
     UnknownGaussian,
     UnknownGumbel,
     UnknownLaplace,
@@ -80,15 +88,26 @@ BROKEN = {
     "CR 2022, Algorithm 2": published_truncated_gaussian,
     "an answer that may repeat a label": repeated_label,
 }
-OURS = {
-    KnownGumbel(k=2, epsilon=1): "public",
-    KnownLaplace(epsilon=1): "public",
-    UnknownGumbel(k=2, d_bar=2, epsilon=1, delta=1e-2): "private",
-    UnknownLaplace(d_bar=1, epsilon=1, delta=1e-2): "private",
-    UnknownGaussian(d_bar=1, sigma=2, delta=1e-2): "private",
-    TruncatedGaussian(sigma=2, delta=1e-2): "private",
-    TruncatedGaussian(sigma=2, delta=1e-2, d_bar=1): "private",
-}
+ANY = Sensitivity()
+OURS = [  # mechanism, domain, sensitivity
+    (KnownGumbel(k=2, epsilon=1), "public", ONE),
+    (KnownLaplace(epsilon=1), "public", ONE),
+    (KnownGaussian(sigma=2), "public", ONE),
+    (Centred(noise=KnownLaplace(epsilon=1)), "public", ANY),
+    (Centred(noise=KnownGaussian(sigma=2)), "public", ANY),
+    (OneShotTopK(k=2, epsilon=1), "public", ANY),
+    (JointTopK(k=2, epsilon=1), "public", ANY),
+    (CanonicalTopK(k=2, epsilon=1), "public", ANY),
+    (RoutedTopK(k=2, epsilon=1), "public", ANY),
+    (RoutedTopK(k=2, epsilon=1, delta=1e-2), "public", ANY),
+    (StabilityTopK(k=2, epsilon=1, delta=1e-2), "public", ANY),
+    (UnknownGumbel(k=2, d_bar=2, epsilon=1, delta=1e-2), "private", ONE),
+    (UnknownLaplace(d_bar=1, epsilon=1, delta=1e-2), "private", ONE),
+    (UnknownGaussian(d_bar=1, sigma=2, delta=1e-2), "private", ONE),
+    (TruncatedLaplace(epsilon=1, delta=1e-2), "private", ONE),
+    (TruncatedGaussian(sigma=2, delta=1e-2), "private", ONE),
+    (TruncatedGaussian(sigma=2, delta=1e-2, d_bar=1), "private", ONE),
+]
 
 
 def main():
@@ -101,10 +120,11 @@ def main():
     lines[-1] += f"{arguments.ours:g} s for each of ours. α = 1e-6."
     lines += ["", "| mechanism | claim | found | at least | seconds | draws |", "|---|---|---|---|---|---|"]
     jobs = [(name, *make(), arguments.seconds) for name, make in BROKEN.items()]
-    for mechanism, domain in OURS.items():
-        world = World(sensitivity=ONE, public=domain == "public")
-        run = from_mechanism(mechanism, ONE, domain=domain)
-        jobs.append((f"`{mechanism}`", run, mechanism.charge(ONE), world, arguments.ours))
+    for mechanism, domain, sensitivity in OURS:
+        world = World(sensitivity=sensitivity, public=domain == "public")
+        run = from_mechanism(mechanism, sensitivity, domain=domain)
+        charge = mechanism.charge(sensitivity, labels=world.labels)
+        jobs.append((f"`{mechanism}`", run, charge, world, arguments.ours))
     for name, run, claim, world, seconds in jobs:
         started = time.monotonic()
         report = audit(run, claim, world=world, seconds=seconds)
