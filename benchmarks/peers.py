@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import _peers
+import _peers_answers
 import _peers_composition
+import _peers_events
 import _peers_noise
 import _peers_selection
 
@@ -56,6 +58,23 @@ What the others do with these costs: dp-accounting composes privacy loss distrib
 no bounded range, which is taken as pure DP here, also in the mix. OpenDP adds up ρ of zCDP (ε²/8, ε²/2, μ²/2) and
 converts once. autodp adds up Rényi curves and converts once.
 
+## Whole answers without δ
+
+The top {answers_k} at ε = 1 for the whole answer, δ = 0: what the true counts of the answer lack of the {answers_k}
+largest counts, added up; medians of 20 answers. The peers are JOINT (Gillenwater et al. 2022), canonical Lipschitz
+(Shekelyan-Loukides 2022), permute-and-flip and the exponential mechanism peeled, written anew from the papers. All
+cells, all sizes and recall: [whole answers](whole-answers.md), by `make whole-answers`.
+
+{answers}
+
+## Events of members
+
+From a Parquet file of (member, article) pairs to the {top} largest counts, DuckDB with {threads} threads:
+`count(DISTINCT member)`, which bounds nothing, against `events_histogram` with at most {labels} articles a member,
+chosen at random. Medians of 3 runs.
+
+{events}
+
 {remarks}
 """
 REMARKS = """## Where a peer is ahead
@@ -91,6 +110,8 @@ def page(smoke: bool) -> str:
         "selection": _peers_selection.section(smoke, str(HERE)),
         "noise": _peers_noise.section(smoke),
         "composition": _peers_composition.section(smoke),
+        "answers": _peers_answers.section(smoke),
+        "events": _peers_events.section(smoke),
     }
     return PAGE.format(
         long=_peers.LONG,
@@ -100,6 +121,10 @@ def page(smoke: bool) -> str:
         minutes=(time.perf_counter() - start) / 60,
         k=_peers_selection.K,
         epsilon=_peers_selection.EPSILON,
+        answers_k=_peers_answers.K,
+        top=_peers_events.TOP,
+        threads=_peers_events.THREADS,
+        labels=_peers_events.LABELS_PER_USER,
         remarks=REMARKS,
         **parts,
     )
