@@ -17,7 +17,7 @@ import numpy as np
 from dptopk import _validate as validate, mechanisms
 from dptopk._choices import Counts
 from dptopk._display import html_table
-from dptopk.accounting.accountant import Account, Accountant
+from dptopk.accounting.accounts.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.datasets.segments import Segments

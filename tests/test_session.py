@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge, PureDP

@@ -263,7 +263,9 @@ def _certificate(question: _Question) -> Certificate:
     """A certificate of the question's charge; its maker is loaded by name, as the bounds are."""
     if question.delta is None or question.interaction == "filter":
         raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
-    made: Certificate = import_module("dptopk.accounting.certificates").certify(question.charge, delta=question.delta)
+    made: Certificate = import_module("dptopk.accounting.setwise.certificates").certify(
+        question.charge, delta=question.delta
+    )
     return made
 
 

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
     from dptopk.audit.evidence import Finding as Finding
     from dptopk.audit.search import Report as Report, audit as audit
     from dptopk.audit.worlds import World as World
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

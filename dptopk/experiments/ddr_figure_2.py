@@ -22,7 +22,7 @@ def compute(settings: Settings) -> Table:
     import pandas as pd
 
     from dptopk.accounting.kinds.implied import max_kl
-    from dptopk.accounting.renyi.log_mgf import bounded_range_log_mgf
+    from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf
 
     order = np.linspace(0, 10, 21 if settings.quick else 201)[1:]
     square = EPSILON**2

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.accountant import Account
-from dptopk.accounting.filter import Filter
+from dptopk.accounting.accounts.accountant import Account
+from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.ledger.ledger import Ledger, Spend
 from dptopk.accounting.ledger.names import canonical
 from dptopk.accounting.ledger.state import owner_of

@@ -1,4 +1,4 @@
-"""Accounts of a budget: what all have in common, what filters sum up, the shares of several analysts."""
+"""Accounts of a budget: registrations with their tokens, filters with their meters, the shares of several analysts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dptopk._lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.accounting.accounts.account import Account as Account, Summary as Summary
+    from dptopk.accounting.accounts.accountant import Accountant as Accountant
+    from dptopk.accounting.accounts.filter import Filter as Filter
     from dptopk.accounting.accounts.shares import Shares as Shares
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
+from dptopk.accounting.kinds.conversions import pure_epsilons
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
-from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.setwise.prices import capacity as price_capacity, prices_of
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts, NotApplicable
@@ -140,7 +140,7 @@ class Ranges(Meter):
 
     def price(self, rest: Charge) -> float:
         """The least price of a range that covers the cost."""
-        from dptopk.accounting.tokens import dominates
+        from dptopk.accounting.accounts.tokens import dominates
 
         ((cost, _),) = rest
         for epsilon, price in self.prices.items():

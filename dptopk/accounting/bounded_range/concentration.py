@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
+from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.implied import max_kl
 from dptopk.accounting.kinds.registry import types_with
-from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
-from dptopk.accounting.renyi.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.pld.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import InvalidParameter
 

@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
+from dptopk.accounting.kinds.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.common_step import Parts, Responses, common_step, signs
 from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
-from dptopk.accounting.pld.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.laws import LossLaw, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable

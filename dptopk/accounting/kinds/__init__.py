@@ -14,5 +14,5 @@ if TYPE_CHECKING:
         register as register,
         types_with as types_with,
     )
-
-__getattr__, __dir__, __all__ = attach(__name__)
+else:  # a type checker that saw __getattr__ would believe in any name
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.implied import Implied, max_kl, square_up
 from dptopk.accounting.kinds.registry import Kind, register
-from dptopk.accounting.renyi.log_mgf import bounded_range_log_mgf, summed_log_mgf
+from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, summed_log_mgf
 from dptopk.costs import BoundedRange, Cost
 
 _NO_PAIR = 'a bounded-range cost is not one pair of distributions; bounded_range="dp" takes it as ε-DP'

@@ -8,7 +8,7 @@ from dptopk.accounting.curves import outward
 from dptopk.accounting.kinds.conversions import implied, plain
 from dptopk.accounting.kinds.implied import Implied, square_up
 from dptopk.accounting.kinds.registry import Kind, register
-from dptopk.accounting.renyi.log_mgf import quadratic_log_mgf
+from dptopk.accounting.pld.log_mgf import quadratic_log_mgf
 from dptopk.costs import CDP, Cost
 
 _NO_PAIR = "CDP is a class of mechanisms without a dominating pair"

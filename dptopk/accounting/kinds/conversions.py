@@ -20,9 +20,10 @@ import math
 
 from dptopk.accounting.kinds.implied import Implied
 from dptopk.accounting.kinds.registry import kind_of
-from dptopk.costs import Cost, PureDP
+from dptopk.costs import Charge, Cost, PureDP, sum_up
+from dptopk.errors import NotApplicable
 
-__all__ = ["implied", "is_approx", "plain", "pure_of", "statements"]
+__all__ = ["implied", "is_approx", "plain", "pure_epsilons", "pure_of", "pure_sum", "statements"]
 
 
 def implied(cost: Cost) -> Implied:
@@ -58,3 +59,26 @@ def plain(cost: Cost) -> Cost | None:
         return cost
     epsilon = pure_of(cost)
     return PureDP(epsilon) if 0 < epsilon < math.inf else None
+
+
+def pure_epsilons(charge: Charge) -> dict[float, int]:
+    """The distinct ε's, with counts, of a charge in which every cost implies ε-DP.
+
+    Raises:
+        NotApplicable: when a cost implies no pure DP.
+    """
+    epsilons: dict[float, int] = {}
+    for cost, times in charge:
+        pure = implied(cost).pure
+        if pure is None:
+            raise NotApplicable(f"{type(cost).__name__} implies no pure DP")
+        epsilons[pure(cost)] = epsilons.get(pure(cost), 0) + times
+    return epsilons
+
+
+def pure_sum(charge: Charge) -> float:
+    """Sum of the ε's when every cost implies pure DP, else inf."""
+    try:
+        return sum_up(pure_epsilons(charge))
+    except NotApplicable:
+        return math.inf

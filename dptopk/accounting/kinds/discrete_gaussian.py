@@ -6,8 +6,8 @@ from typing import Any
 
 from dptopk.accounting.kinds.implied import gaussian_row, ratio_up, square_up
 from dptopk.accounting.kinds.registry import Kind, register
+from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.sources import DiscreteGaussian
-from dptopk.accounting.renyi.log_mgf import zcdp_log_mgf
 from dptopk.costs import Cost, DiscreteGaussianDP
 
 

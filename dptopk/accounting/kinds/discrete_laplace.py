@@ -12,7 +12,7 @@ from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.implied import Implied, ratio_up, square_up
 from dptopk.accounting.kinds.registry import Kind, register
 from dptopk.accounting.pld.discrete_laplace import DiscreteLaplace, discrete_laplace_log_mgf, mean_loss
-from dptopk.accounting.renyi.log_mgf import LogMGF
+from dptopk.accounting.pld.log_mgf import LogMGF
 from dptopk.costs import Cost, DiscreteLaplaceDP
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.implied import gaussian_row, square_up
 from dptopk.accounting.kinds.registry import Kind, register
+from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.sources import Gaussian
-from dptopk.accounting.renyi.log_mgf import zcdp_log_mgf
 from dptopk.costs import Cost, GaussianDP
 
 # ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times that is kept off.

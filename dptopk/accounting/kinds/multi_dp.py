@@ -8,8 +8,8 @@ from dptopk.accounting.curves import Floats
 from dptopk.accounting.kinds.conversions import is_approx
 from dptopk.accounting.kinds.implied import pure_row
 from dptopk.accounting.kinds.registry import Kind, register
+from dptopk.accounting.pld.log_mgf import LogMGF, mixture_log_mgf
 from dptopk.accounting.pld.sources import SeveralConstraints
-from dptopk.accounting.renyi.log_mgf import LogMGF, mixture_log_mgf
 from dptopk.costs import Cost, MultiDP, PureDP
 
 _NONE = "several (ε, δ) at once have no counterpart"

@@ -7,8 +7,8 @@ from typing import Any
 from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.implied import pure_row
 from dptopk.accounting.kinds.registry import Kind, register
+from dptopk.accounting.pld.log_mgf import pure_dp_log_mgf, summed_log_mgf
 from dptopk.accounting.pld.sources import Responses
-from dptopk.accounting.renyi.log_mgf import pure_dp_log_mgf, summed_log_mgf
 from dptopk.costs import PureDP
 
 

@@ -17,8 +17,8 @@ from dptopk.accounting.kinds.implied import Implied
 from dptopk.costs import COST_TYPES, Cost
 
 if TYPE_CHECKING:
+    from dptopk.accounting.pld.log_mgf import LogMGF
     from dptopk.accounting.pld.sources import Source
-    from dptopk.accounting.renyi.log_mgf import LogMGF
 
 __all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from dptopk.accounting.kinds.conversions import implied, plain
 from dptopk.accounting.kinds.implied import Implied
 from dptopk.accounting.kinds.registry import Kind, register
-from dptopk.accounting.renyi.log_mgf import zcdp_log_mgf
+from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.costs import ZCDP, Cost
 
 _NO_PAIR = "zCDP is a class of mechanisms without a dominating pair"

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.accounting.accountant import Accountant
 from dptopk.accounting.accounts.account import Account
+from dptopk.accounting.accounts.accountant import Accountant
+from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.filter import Filter
 from dptopk.accounting.ledger.names import analyst_name
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter

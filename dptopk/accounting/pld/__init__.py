@@ -1,1 +1,1 @@
-"""Privacy loss distributions: finite laws of the privacy loss, exact and on lattices; no bound is registered here."""
+"""Privacy losses: their finite laws, exact and on lattices, and their log-MGFs; no bound is registered here."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         improved_advanced_epsilon as improved_advanced_epsilon,
         optimal_dp_delta as optimal_dp_delta,
         optimal_dp_epsilon as optimal_dp_epsilon,
-        pure_epsilons as pure_epsilons,
     )
     from dptopk.accounting.pure_dp.two_epsilon import two_epsilon_delta as two_epsilon_delta
 else:  # a type checker that saw __getattr__ would believe in any name

@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Curve, DeferredCurve, Floats, Query
+from dptopk.accounting.kinds.conversions import pure_epsilons
+from dptopk.accounting.kinds.dominating_pairs import MOST_COPIES, BracketCurve
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
-from dptopk.accounting.pld.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.loss_curve import LossCurve
-from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, pure_epsilons
+from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -35,8 +36,6 @@ __all__ = [
 
 # Outcomes that the exact formula lists at most: about a second, and 150 MB.
 MOST_TERMS = 2_000_000
-# Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
-MOST_COPIES = 10**9
 # Above this ε a grid is pointless.
 LARGEST = 1e5
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, DeferredCurve, DeltaCurve, EpsilonCurve, Floats, outward
-from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
@@ -29,23 +29,7 @@ __all__ = [
     "optimal_dp",
     "optimal_dp_delta",
     "optimal_dp_epsilon",
-    "pure_epsilons",
 ]
-
-
-def pure_epsilons(charge: Charge) -> dict[float, int]:
-    """The distinct ε's, with counts, of a charge in which every cost implies ε-DP.
-
-    Raises:
-        NotApplicable: when a cost implies no pure DP.
-    """
-    epsilons: dict[float, int] = {}
-    for cost, times in charge:
-        pure = implied(cost).pure
-        if pure is None:
-            raise NotApplicable(f"{type(cost).__name__} implies no pure DP")
-        epsilons[pure(cost)] = epsilons.get(pure(cost), 0) + times
-    return epsilons
 
 
 def all_pure(charge: Charge) -> bool:

@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, Floats, Query, outward, smallest_where
+from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
-from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, pure_epsilons, refuse_too_many
+from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, refuse_too_many
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import NotApplicable
 

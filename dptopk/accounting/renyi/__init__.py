@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
-    from dptopk.accounting.renyi.composition import pure_sum as pure_sum, renyi_curve as renyi_curve
+    from dptopk.accounting.pld.log_mgf import (
+        LOG_MGF_ERROR as LOG_MGF_ERROR,
+        ChernoffCurve as ChernoffCurve,
+        bounded_range_log_mgf as bounded_range_log_mgf,
+        pure_dp_log_mgf as pure_dp_log_mgf,
+    )
+    from dptopk.accounting.renyi.composition import renyi_curve as renyi_curve
     from dptopk.accounting.renyi.concentrated import (
         cdp_epsilon as cdp_epsilon,
         zcdp_curve as zcdp_curve,
         zcdp_epsilon as zcdp_epsilon,
         zcdp_rho as zcdp_rho,
         zcdp_total as zcdp_total,
-    )
-    from dptopk.accounting.renyi.log_mgf import (
-        LOG_MGF_ERROR as LOG_MGF_ERROR,
-        ChernoffCurve as ChernoffCurve,
-        bounded_range_log_mgf as bounded_range_log_mgf,
-        pure_dp_log_mgf as pure_dp_log_mgf,
     )
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(__name__)

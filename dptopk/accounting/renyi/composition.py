@@ -12,19 +12,17 @@ for every λ: Chernoff's bound with a smaller g. As any λ will do, the minimisa
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
+from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.registry import kinds, types_with
-from dptopk.accounting.pure_dp.homogeneous import pure_epsilons
-from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
-from dptopk.costs import ZCDP, Charge, sum_up
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
+from dptopk.costs import ZCDP, Charge
 from dptopk.errors import NotApplicable
 
-__all__ = ["log_mgf", "pure_sum", "renyi", "renyi_curve"]
+__all__ = ["log_mgf", "renyi", "renyi_curve"]
 
 
 def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf) -> ChernoffCurve:
@@ -68,14 +66,6 @@ def log_mgf(charge: Charge) -> LogMGF:
         return values * slack
 
     return total
-
-
-def pure_sum(charge: Charge) -> float:
-    """Sum of the ε's when every cost implies pure DP, else inf."""
-    try:
-        return sum_up(pure_epsilons(charge))
-    except NotApplicable:
-        return math.inf
 
 
 @bound(

@@ -12,8 +12,8 @@ from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.registry import types_with
+from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.accounting.renyi.composition import renyi_curve
-from dptopk.accounting.renyi.log_mgf import ChernoffCurve
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 

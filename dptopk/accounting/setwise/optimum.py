@@ -25,12 +25,12 @@ from numpy.typing import ArrayLike
 
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
-from dptopk.accounting.pld.dominating_pairs import DOMINATED, certified_bracket, sources
+from dptopk.accounting.kinds.conversions import pure_sum
+from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, certified_bracket, sources
 from dptopk.accounting.pld.lattice import log_peak, product
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.pld.sources import Grid, Source
-from dptopk.accounting.pure_dp.heterogeneous import MOST_COPIES
-from dptopk.accounting.renyi.composition import log_mgf, pure_sum
-from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR
+from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise.groups import (
     GroupPair,
     concentrated_pair,

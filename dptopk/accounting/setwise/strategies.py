@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats, Query
+from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.pld.binomial import log_binomial_pmf
-from dptopk.accounting.pld.dominating_pairs import sources
 from dptopk.accounting.pld.lattice import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.setwise.atoms import Atoms

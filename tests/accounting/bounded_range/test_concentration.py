@@ -14,7 +14,7 @@ from dptopk.accounting.bounded_range.concentration import (
     opt_kl_epsilon,
 )
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.renyi.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dptopk.accounting import filter as filters
+from dptopk.accounting.accounts import filter as filters
 from dptopk.accounting.accounts.meters import Pure, Renyi
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger import journal
@@ -145,7 +145,7 @@ def test_prices_of_another_processor_are_taken_as_they_were_written(path, monkey
 def test_a_stricter_later_version_reads_what_was_sound_when_written(path, ledger, monkeypatch):
     ledger.charge("d", "ann", Charge({BoundedRange(0.05): 3}))
     ledger.close()
-    strict = "dptopk.accounting.accountant.dominates"
+    strict = "dptopk.accounting.accounts.accountant.dominates"
     monkeypatch.setattr(strict, lambda token, cost: token == cost)
     with Ledger(path) as later:
         assert later.spent("d").count == 3

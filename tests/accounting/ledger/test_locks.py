@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.accountant import Accountant
+from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.filter import Filter
 from dptopk.accounting.ledger import store
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge

@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from scipy.special import log_ndtr
 
 from dptopk.accounting.curves import Query
+from dptopk.accounting.kinds.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.pld import sources
-from dptopk.accounting.pld.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.pld.lattice import (
     merged_responses,
     pair_of,
@@ -111,7 +111,7 @@ def test_the_gap_is_of_second_order_and_not_far_off() -> None:
 @pytest.mark.parametrize("charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"])
 def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The brackets by splitting alone and with rounding down overlap: both hold the optimum."""
-    from dptopk.accounting.pld import dominating_pairs
+    from dptopk.accounting.kinds import dominating_pairs
 
     reference = bracket(charge, delta=1e-5, rtol=1e-4)
     monkeypatch.setattr(dominating_pairs, "MANY", many)

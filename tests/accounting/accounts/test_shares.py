@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dptopk.accounting.accountant import Accountant
 from dptopk.accounting.accounts.account import Account
+from dptopk.accounting.accounts.accountant import Accountant
+from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.filter import Filter
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import ApproxDP, BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter

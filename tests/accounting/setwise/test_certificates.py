@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dptopk import CDP, BoundedRange, Charge, NotCertified, compose
-from dptopk.accounting import certificates
+from dptopk.accounting.setwise import certificates
 
-CHECKER = Path(__file__).parents[1] / "checker" / "check_certificate.py"
+CHECKER = Path(__file__).parents[3] / "checker" / "check_certificate.py"
 KINDS = "12*BR(0.4) + 3*DP(0.2) + 2*DGauss(6, 2) + GDP(0.3) + ZCDP(0.01) + 2*ADP(0.1, 1e-8) + delta(1e-8)"
 
 

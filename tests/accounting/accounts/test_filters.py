@@ -10,11 +10,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.accountant import Accountant
+from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.accounts.meters import Gaussian
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.filter import Filter
 from dptopk.accounting.gaussian.composition import gaussian_delta
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.accounting.setwise.prices import capacity, price_layers, prices_of

@@ -4,9 +4,9 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.renyi.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import BoundedRange, Charge, PureDP
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.7, 1.0, 1.99, 2.0, 5.0, 50.0, 300.0]

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from dptopk import _validate as validate
 from dptopk.accounting import bounds
 from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
-from dptopk.accounting.tokens import dominates, match, size
+from dptopk.accounting.accounts.tokens import dominates, match, size
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dptopk.accounting.accounts.filter import Filter
     from dptopk.accounting.budget import Budget
-    from dptopk.accounting.filter import Filter
 
 __all__ = ["Account", "Accountant"]
 
@@ -81,7 +81,7 @@ class Accountant(Account):
     @staticmethod
     def filter(budget: Budget, **options: Any) -> Filter:
         """A filter for costs that are not registered beforehand; see ``filter.Filter``."""
-        from dptopk.accounting.filter import Filter
+        from dptopk.accounting.accounts.filter import Filter
 
         return Filter(budget, **options)
 

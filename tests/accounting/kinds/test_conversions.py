@@ -8,7 +8,7 @@ import pytest
 
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.implied import max_kl
-from dptopk.accounting.renyi.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import CDP, ZCDP, BoundedRange, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 
 EPSILONS = [1e-6, 1e-4, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 50.0]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.accountant import Accountant
+from dptopk.accounting.accounts.accountant import Accountant
+from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.accounts.tokens import dominates, match
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.filter import Filter
 from dptopk.accounting.gaussian.composition import gaussian_delta
-from dptopk.accounting.tokens import dominates, match
 from dptopk.costs import (
     CDP,
     ZCDP,

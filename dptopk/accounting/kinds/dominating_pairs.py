@@ -24,6 +24,8 @@ DOMINATED = types_with(sources=True)
 
 # From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its own.
 MANY = 12
+# Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
+MOST_COPIES = 10**9
 # Longest grid that is tried.
 MOST_POINTS = 2**19
 # Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
