@@ -11,10 +11,9 @@ import numpy as np
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import Pairs, product
 from dptopk.accounting.pld.sources import Gaussian, Grid, Source
+from dptopk.accounting.setwise import guesses
 
 __all__ = ["Atoms"]
-
-LISTED = 4_000  # sums of losses that are listed one by one; a grid is used for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Atoms:
         """
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         sums = math.prod(pair.losses.shape[1] ** (pair.losses.shape[0] * pair.count) for pair in pairs)
-        if sums <= LISTED and not any(isinstance(part, Gaussian) for part in parts):
+        if sums <= guesses.LISTED and not any(isinstance(part, Gaussian) for part in parts):
             return cls._listed(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses

@@ -26,6 +26,7 @@ from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_delta
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.renyi.concentrated import zcdp_curve
+from dptopk.accounting.setwise import guesses
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import NotCertified
 
@@ -34,14 +35,6 @@ __all__ = ["certify"]
 FORMAT = 1
 LARGEST_EPSILON = 50.0  # of one cost
 SMALLEST_DELTA = 1e-11  # below, the float products that propose ε lose their digits
-# Guesses on which soundness does not depend.
-GROUP, STEPS = 250, 24  # bounded ranges in one group; grid steps of a range
-REACH = 7.2  # standard deviations kept above the mean for δ = 1e-6; below the mean LEFT
-LEFT = 5.0
-PLACES = 40_000  # of the lattice of the product, at most
-LIFT = 40  # in units of rounding, of a node value in each step: more than the checker's intervals are wide
-FLOOR = 1e-300  # added to a node value in each step: interval ends around 0 are not 0
-ROOM = 1e-5  # relative, of δ: left for the checker's rounding
 
 
 def certify(charge: Charge, *, delta: float) -> Certificate:
@@ -68,7 +61,7 @@ def certify(charge: Charge, *, delta: float) -> Certificate:
         return _file(charge, 0.0, delta, [], 1.0, 1)
     step, width = _lattice(factors, left)
     product = _product(factors, step, width)
-    epsilon = _epsilon(*product, step, left * (1 - ROOM))
+    epsilon = _epsilon(*product, step, left * (1 - guesses.ROOM))
     return _file(charge, epsilon, delta, factors, step, width)
 
 
@@ -137,14 +130,16 @@ def _symmetric(profile: Callable[[Floats], Floats]) -> Callable[[Floats], Floats
 
 
 def _range(epsilon: float, times: int, delta: float) -> _Factor:
-    """A group of bounded ranges: value functions step by step, on the grid of ε/STEPS."""
-    size = min(times, GROUP)
+    """A group of bounded ranges: value functions step by step, on the grid of ε/CERTIFIED_STEPS."""
+    size = min(times, guesses.CERTIFIED_GROUP)
     power = -(-times // size)
-    h, y = epsilon / STEPS, epsilon / math.expm1(epsilon)
+    steps = guesses.CERTIFIED_STEPS
+    h, y = epsilon / steps, epsilon / math.expm1(epsilon)
     mean, spread = y - 1 - math.log(y), epsilon / 2
     reach = _reach(delta / power)
-    low = min(k * mean - LEFT * spread * math.sqrt(k) for k in range(size + 1))
-    first, last = math.floor(low / h) - STEPS, math.ceil((size * mean + reach * spread * math.sqrt(size)) / h) + STEPS
+    low = min(k * mean - guesses.CERTIFIED_LEFT * spread * math.sqrt(k) for k in range(size + 1))
+    high = size * mean + reach * spread * math.sqrt(size)
+    first, last = math.floor(low / h) - steps, math.ceil(high / h) + steps
     x: Floats = np.arange(first, last + 1, dtype=np.float64) * h
     values = [np.where(x <= 0, _empty(x) * (1 + 1e-13) + 2e-15, 0.0)]
     for _ in range(size):
@@ -156,14 +151,22 @@ def _range(epsilon: float, times: int, delta: float) -> _Factor:
         v = np.exp(np.minimum(at, 700))
         return np.where(v < u[0], 1 + slope_left * v, np.interp(v, u, after))
 
-    entry = {"kind": "BR", "epsilon": epsilon, "count": times, "size": size, "power": power, "steps": STEPS}
+    entry = {
+        "kind": "BR",
+        "epsilon": epsilon,
+        "count": times,
+        "size": size,
+        "power": power,
+        "steps": steps,
+    }
     entry |= {"first": first, "values": base64.b64encode(zlib.compress(np.array(values).tobytes(), 9)).decode()}
     return _Factor(entry, profile, power, size * mean, size * spread**2)
 
 
 def _step(values: Floats, epsilon: float, first: int) -> Floats:
     """The bounded-range step of the chords through the values: the largest chord of ratio e^ε, cell by cell."""
-    h, size, n, ratio = epsilon / STEPS, len(values), STEPS, math.exp(epsilon)
+    n = guesses.CERTIFIED_STEPS
+    h, size, ratio = epsilon / n, len(values), math.exp(epsilon)
     u = np.exp(np.arange(first - n, first + size + n) * h)
     mid = u[n : n + size]
     heights = np.concatenate([1 + (values[0] - 1) / mid[0] * u[:n], values, np.full(n, values[-1])])
@@ -184,21 +187,21 @@ def _step(values: Floats, epsilon: float, first: int) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             inner = np.clip(np.where((p > 0) & (q > 0), np.sqrt(q / p), x), x, y)
         best = np.maximum(best, np.max([t - p * s - q / s for s in (x, y, inner)], axis=0) / (ratio - 1))
-    lifted: Floats = best + LIFT * EPS * (heights[:size] + steepest) / (h * (ratio - 1)) + FLOOR
+    lifted: Floats = best + guesses.LIFT * EPS * (heights[:size] + steepest) / (h * (ratio - 1)) + guesses.LIFT_LEAST
     return lifted
 
 
 def _reach(delta: float) -> float:
-    return math.sqrt(REACH**2 + 2 * max(0.0, math.log(1e-6 / delta)))
+    return math.sqrt(guesses.CERTIFIED_REACH**2 + 2 * max(0.0, math.log(1e-6 / delta)))
 
 
 def _lattice(factors: list[_Factor], delta: float) -> tuple[float, int]:
     """Step of the common lattice, and how many places are kept."""
     spread = math.sqrt(math.fsum(f.power * f.variance for f in factors))
-    window = (_reach(delta) + LEFT + 3) * spread
-    ranges = [f.entry["epsilon"] / STEPS for f in factors if f.entry["kind"] == "BR"]
+    window = (_reach(delta) + guesses.CERTIFIED_LEFT + 3) * spread
+    ranges = [f.entry["epsilon"] / guesses.CERTIFIED_STEPS for f in factors if f.entry["kind"] == "BR"]
     finest = min([*ranges, *(f.entry["epsilon"] / 4 for f in factors if f.entry["kind"] == "DP"), spread / 200])
-    step = max(finest, window / PLACES)
+    step = max(finest, window / guesses.PLACES)
     for f in factors:
         wide = (_reach(delta) + 2) * math.sqrt(f.variance) + abs(f.mean)
         if f.entry["kind"] == "DP":

@@ -34,11 +34,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.setwise import guesses
 
 __all__ = ["lower_step", "step_slack", "upper_step"]
 
 _CHUNK = 256  # nodes handled at a time where all cells are looked at
-WIDE = 8  # offsets of a window that is not worth halving (a guess)
 
 
 def tolerance(h: float) -> float:
@@ -181,7 +181,7 @@ class _Monotony:
     def windows(self, begin: int, end: int) -> list[_Segment]:
         """The nodes begin..end-1 in one window, or halved again and again where their common window is wide."""
         found, N = self.window(begin, end), self.geometry.N
-        if end - begin <= 4 * N or (found.smooth and found.high - found.low <= max(WIDE, N // 4)):
+        if end - begin <= 4 * N or (found.smooth and found.high - found.low <= max(guesses.WIDE, N // 4)):
             return [found]
         middle = (begin + end) // 2
         return self.windows(begin, middle) + self.windows(middle, end)
@@ -239,13 +239,13 @@ def _guesses(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int, int
     N = geometry.N
     if n <= 8 * N:
         return [(0, n, 0, N)]
-    blocks, each = min(4, n // (4 * N)), 12
+    blocks, each = min(guesses.BLOCKS, n // (4 * N)), guesses.SAMPLED
     picks = np.linspace(0, n - 1, blocks * each + 1).astype(int)
     nodes = picks[:, None] + N - np.arange(N + 1)
     best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
     cuts = [*picks[:-1:each].tolist(), n]
     seen = [best[i * each : (i + 1) * each + 1] for i in range(blocks)]
     return [
-        (begin, end, max(int(near.min()) - 2, 0), min(int(near.max()) + 2, N))
+        (begin, end, max(int(near.min()) - guesses.SPARE, 0), min(int(near.max()) + guesses.SPARE, N))
         for (begin, end), near in zip(pairwise(cuts), seen, strict=True)
     ]

@@ -26,15 +26,11 @@ from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
+from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
 __all__ = ["GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
-
-# Atoms this far (in logarithms) below the largest, under the tilt, are cut off; their mass is charged as an error.
-NEGLIGIBLE = 60.0
-# Passes in which points above the convex minorant are dropped; any points left after that only cost tightness.
-PASSES = 100
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class GroupPair(Source):
         """The finite part, without what is negligible under the tilt; valid from above only."""
         exponents = self.log_masses + grid.tilt * self.losses
         weights = np.exp(exponents - exponents.max())
-        kept = weights > math.exp(-NEGLIGIBLE)
+        kept = weights > math.exp(-guesses.NEGLIGIBLE)
         lost = float(weights[~kept].sum() / weights.sum()) * 1.01
         losses, log_masses = self.losses[kept], self.log_masses[kept]
         errors = 64 * ROUNDOFF * (1 + np.abs(log_masses))
@@ -72,7 +68,7 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     soundness goes: the profile of the masses found is computed from its positive terms and all masses are raised by the
     largest ratio in which it falls short.
     """
-    for _ in range(PASSES):
+    for _ in range(guesses.PASSES):
         masses = _slope_changes(nodes, values, h)
         kept = masses >= 0
         kept[-1] = True

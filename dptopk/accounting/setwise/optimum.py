@@ -31,6 +31,7 @@ from dptopk.accounting.pld.lattice import log_peak, product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.groups import (
     GroupPair,
     concentrated_pair,
@@ -46,23 +47,6 @@ from dptopk.errors import NotApplicable
 
 __all__ = ["Run", "SetwiseCurve", "optimal_setwise"]
 
-# ---- Heuristics: how much is tried. Soundness depends on none of them. ----------------------------------------------
-# Tolerances of the runs: the first, by how much each next one is finer, and the finest.
-FIRST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
-# A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
-# narrowed the bracket to no less than STUCK of what it was.
-COARSER, STUCK = 1.25, 0.9
-# Share of the time left that a run may be planned to take; of the first run; of a first run to the full tolerance.
-PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
-# Share of the tolerance left to the lattice of the product.
-LATTICE_SHARE = 0.05
-MOST_POINTS = 2**19
-SECONDS_PER_FACTOR = 5e-4  # of a product
-SECONDS_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
-# What lies beyond a group's window is worth this share of δ.
-BEYOND = 1e-7
-REACHES = 1.5  # the reach of windows is a multiple of this, so that groups can be used again
-# ---------------------------------------------------------------------------------------------------------------------
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
 TINY = 1e-200
@@ -112,8 +96,8 @@ class SetwiseCurve(Curve):
         """(upper bound on what is asked by the Rényi route, its order λ)."""
         low, high = (end - math.log(math.sqrt(self.variance(1.0))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
-        for _ in range(5):
-            grid = np.exp(np.linspace(low, high, 60))
+        for _ in range(guesses.ZOOMS):
+            grid = np.exp(np.linspace(low, high, guesses.ORDERS))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
             log_mgf_ += 1e-14 * np.abs(peaks)
@@ -123,7 +107,7 @@ class SetwiseCurve(Curve):
                 values = (log_mgf_ + peaks - math.log(query.delta)) / grid
             at = int(np.nanargmin(values))
             best, order = min(best, float(values[at])), float(grid[at])
-            low, high = math.log(grid[max(at - 1, 0)]), math.log(grid[min(at + 1, 59)])
+            low, high = math.log(grid[max(at - 1, 0)]), math.log(grid[min(at + 1, len(grid) - 1)])
         if query.epsilon is not None:
             return min(1.0, max(float(outward(math.exp(min(best + 1e-12 * (1 + abs(best)), 0.0)))), FLOOR)), order
         return min(float(outward(max(best, 0.0), 1e-12)), self.top), order
@@ -160,8 +144,9 @@ class SetwiseCurve(Curve):
             return own.pop()
         spread = variance + math.fsum(part.spread() for part in self.parts)
         splits = sum(part.roundings()[0] for part in self.parts) + sum(pair.count for pair in pairs)
-        step = math.sqrt(5 * LATTICE_SHARE * tolerance * variance / max(splits, 1))
-        step = max(min(step, math.sqrt(variance) / 4), 30 * math.sqrt(spread) / MOST_POINTS)
+        step = math.sqrt(guesses.SPLITTING * guesses.LATTICE_SHARE * tolerance * variance / max(splits, 1))
+        coarsest = guesses.WINDOW * math.sqrt(spread) / guesses.MOST_POINTS
+        step = max(min(step, math.sqrt(variance) / guesses.CELLS), coarsest)
         if query.epsilon is not None and query.epsilon > step:  # a lattice point at ε, where the chord touches
             step = query.epsilon / math.ceil(query.epsilon / step)
         return step
@@ -198,7 +183,7 @@ class Run:
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
         factors = sum(part.roundings()[0] for part in self.curve.parts) + 8 * len(self.groups)
         planned = math.fsum(group.seconds for group in self.groups)
-        planned += SECONDS_PER_LATTICE_POINT * wide + SECONDS_PER_FACTOR * factors
+        planned += guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
         if not self.curve.ranges:
             return planned
         last = last_ranges(self.curve.ranges)
@@ -209,8 +194,8 @@ class Run:
     def reach(self, copies: int) -> float:
         """How many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a small share of δ."""
         delta = self.query.delta if self.query.epsilon is None else self.guess / 100
-        z = math.sqrt(2 * math.log(copies / (BEYOND * max(delta, FLOOR))))
-        return REACHES * math.ceil(z / REACHES)
+        z = math.sqrt(2 * math.log(copies / (guesses.BEYOND * max(delta, FLOOR))))
+        return guesses.REACHES * math.ceil(z / guesses.REACHES)
 
     def pairs(self) -> list[GroupPair]:
         """The pairs of all groups of ranges."""
@@ -238,8 +223,8 @@ class Run:
         for inside in [Charge()] if not pairs or not curve.parts else [Charge(), Charge(_costs(curve.ranges))]:
             together = Charge({**curve.concentrated.costs, **inside.costs})
             reach = self.guess if self.query.epsilon is None else self.query.epsilon
-            reach += 8 * math.sqrt(self.variance)
-            pair = concentrated_pair(together, max(step, reach / 2**15), reach)
+            reach += guesses.CONCENTRATED_REACH * math.sqrt(self.variance)
+            pair = concentrated_pair(together, max(step, reach / guesses.CONCENTRATED_POINTS), reach)
             others = [] if inside.costs else pairs
             least = min(least, self._of_product([*curve.parts, *others, pair], step))
         return least
@@ -265,7 +250,7 @@ class Run:
         rest = Charge.join(curve.rest, with_gaussians(curve.concentrated)) if curve.concentrated.costs else curve.rest
         if not curve.ranges:
             return self._below_without_ranges(rest, value)
-        low = max(value - 5 * math.sqrt(self.variance), 0.0) if query.epsilon is None else 0.0
+        low = max(value - guesses.BACK * math.sqrt(self.variance), 0.0) if query.epsilon is None else 0.0
         best = 0.0
         for adaptive in (True, False):  # fixed t's are better where the grid is too coarse: close to the largest loss
             found = strategy(
@@ -281,7 +266,7 @@ class Run:
                 adaptive=adaptive,
             )
             best = max(best, found.answer(query, low, value))
-            if value - best <= 4 * self.tolerance * value:
+            if value - best <= guesses.SETTLED * self.tolerance * value:
                 break
         return best
 
@@ -295,7 +280,7 @@ class Run:
         rho, xi = alone[0].rho, alone[0].xi
         if query.epsilon is not None:
             return max(product_below, two_outcomes_delta(rho, xi, query.epsilon))
-        for retreat in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2):
+        for retreat in guesses.RETREATS:
             x = value * (1 - retreat)
             if x <= product_below or time.monotonic() > query.deadline:
                 break
@@ -315,7 +300,7 @@ class _Search:
         self.slowness = 1.0  # of this machine at this moment, against what is planned
         # d ln δ for d ln ε
         sharpness = max(1.0, self.order * query.epsilon) if query.epsilon is not None else 1.0
-        self.wanted = max(min(query.rtol / sharpness, FIRST), FINEST)
+        self.wanted = max(min(query.rtol / sharpness, guesses.FIRST), guesses.FINEST)
 
     def run(self) -> Answer:
         tolerance, last = self._first(), math.inf
@@ -331,7 +316,8 @@ class _Search:
                 return self.answer(TIME_RAN_OUT)
             if self.gap <= self.query.rtol:
                 return self.answer("")
-            self.slowness = min(max((time.monotonic() - began) / (run.planned_seconds() + 0.01), 1.0), 10.0)
+            slowness = (time.monotonic() - began) / (run.planned_seconds() + guesses.UNPLANNED)
+            self.slowness = min(max(slowness, 1.0), guesses.SLOWEST)
             if self.query.epsilon is None and math.isfinite(self.value):
                 self.order = self.curve.chernoff(Query(epsilon=self.value))[1]
             last = run.tolerance
@@ -339,22 +325,22 @@ class _Search:
                 self.joining, tolerance, last = True, last, math.inf
                 continue
             # Beside concentrated costs the width is not that of the grids.
-            done = self.gap > STUCK * before or bool(self.curve.concentrated.costs)
-            if last < FINEST or (last <= self.wanted and done):
+            done = self.gap > guesses.STUCK * before or bool(self.curve.concentrated.costs)
+            if last < guesses.FINEST or (last <= self.wanted and done):
                 return self.answer(AS_FINE_AS_IT_GETS)
-            tolerance = last * min(max(0.8 * self.query.rtol / self.gap, 0.05), 1 / FINER)
+            tolerance = last * min(max(guesses.AIM * self.query.rtol / self.gap, guesses.LEAP), 1 / guesses.FINER)
 
     def _first(self) -> float:
         """The tolerance of the first run: at once the one that is asked for where that is quick."""
         left = self.query.deadline - time.monotonic()
-        for share, most in ((0.4, 0.25), (0.8, 1.0)):
+        for share, most in guesses.FIRST_SHARES:
             tolerance = share * self.wanted
-            if self._planned(tolerance, left).planned_seconds() <= min(QUICK * left, most):
+            if self._planned(tolerance, left).planned_seconds() <= min(guesses.QUICK * left, most):
                 return tolerance
-        return FIRST
+        return guesses.FIRST
 
     def _planned(self, tolerance: float, left: float) -> Run:
-        seconds = (PATIENCE if self.joining else QUICK) * left / self.slowness
+        seconds = (guesses.PATIENCE if self.joining else guesses.QUICK) * left / self.slowness
         return Run(self.curve, self.query, self.order, tolerance, seconds, self.value)
 
     @property
@@ -365,12 +351,12 @@ class _Search:
     def _fitting(self, tolerance: float, last: float) -> Run | None:
         """A run for which there is time: to the tolerance if possible, in any case a good deal finer than the last."""
         left = self.query.deadline - time.monotonic()
-        patience = PATIENCE if self.lower else PATIENCE_FIRST
-        while left > 0 and tolerance < min(last / COARSER, COARSEST):
+        patience = guesses.PATIENCE if self.lower else guesses.PATIENCE_FIRST
+        while left > 0 and tolerance < min(last / guesses.COARSER, guesses.COARSEST):
             run = self._planned(tolerance, left)
             if run.planned_seconds() * self.slowness <= patience * left:
                 return run
-            tolerance *= COARSER
+            tolerance *= guesses.COARSER
         return None
 
     def by_conversion(self) -> Answer:

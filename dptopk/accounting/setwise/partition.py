@@ -2,7 +2,7 @@
 
 Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the price of a split is
 measured (docs/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the
-loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N².
+loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N² (``guesses``).
 """
 
 from __future__ import annotations
@@ -12,25 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.steps import rounding_noise
 
-__all__ = ["MOST_STEPS", "Group", "partition"]
-
-# ---- All heuristics of the split. -------------------------------------------------------------------------------
-GROUP, CELL = 0.19, 0.2
-# How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
-SENSITIVITY = 0.7
-# Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
-GROUP_SHARE, GRID_SHARE = 0.35, 0.4
-# Seconds of a step from above: for the call, and for each node.
-PER_STEP, PER_NODE = 2.0e-4, 1.0e-7
-# Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
-NODES = 10.0
-FEWEST_STEPS, MOST_STEPS = 6, 1024
-LARGEST_GROUP = 4096
-MOST_STATES = 40_000
-# -------------------------------------------------------------------------------------------------------------------
-
+__all__ = ["Group", "partition"]
 
 Ranges = tuple[tuple[float, int], ...]
 
@@ -44,7 +29,7 @@ class Group:
 
     ranges: Ranges
     copies: int = 1
-    steps: int = FEWEST_STEPS
+    steps: int = guesses.FEWEST_STEPS
 
     @property
     def largest(self) -> float:
@@ -77,15 +62,15 @@ class Group:
     @property
     def seconds(self) -> float:
         """About how long the recursion takes."""
-        nodes = NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / self.steps) + 2 * self.steps
-        work = PER_STEP + PER_NODE * nodes * (1 + self.steps / 60)
+        nodes = guesses.NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / self.steps) + 2 * self.steps
+        work = guesses.PER_STEP + guesses.PER_NODE * nodes * (1 + self.steps / 60)
         return self.states * len(self.ranges) * work
 
     def noise(self) -> float:
         """About what grid steps add to the variance of the loss."""
         epsilons = tuple(epsilon for epsilon, _ in self.ranges)
         counts = tuple(count for _, count in self.ranges)
-        return rounding_noise(epsilons, counts, self.steps, CELL)
+        return rounding_noise(epsilons, counts, self.steps, guesses.CELL)
 
 
 def partition(ranges: Mapping[float, int], variance: float, tolerance: float, seconds: float) -> list[Group]:
@@ -97,26 +82,26 @@ def partition(ranges: Mapping[float, int], variance: float, tolerance: float, se
         tolerance: relative; a wish, given up where it would take too long.
         seconds: about how long all recursions may take.
     """
-    allowed = tolerance / SENSITIVITY * variance
-    groups = _large_enough(ranges, GROUP_SHARE * allowed)
-    groups = _joined(groups, GROUP_SHARE * allowed, seconds / 2)
-    return _fine_enough(groups, GRID_SHARE * allowed)
+    allowed = tolerance / guesses.SENSITIVITY * variance
+    groups = _large_enough(ranges, guesses.GROUP_SHARE * allowed)
+    groups = _joined(groups, guesses.GROUP_SHARE * allowed, seconds / 2)
+    return _fine_enough(groups, guesses.GRID_SHARE * allowed)
 
 
 def _excess(groups: list[Group]) -> float:
     squares = [group.largest**2 for group in groups]
     total = math.fsum(group.copies * square for group, square in zip(groups, squares, strict=True))
-    return GROUP * (total - max(squares))
+    return guesses.GROUP * (total - max(squares))
 
 
 def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
     """A group for each range, the larger ones cut into equal parts of at most the smallest size that will do."""
-    size, groups = 16, []
-    while size <= LARGEST_GROUP:
+    size, groups = guesses.SMALLEST_GROUP, []
+    while size <= guesses.LARGEST_GROUP:
         groups = [Group(((epsilon, n),), math.ceil(n / size)) for epsilon, n in sorted(ranges.items())]
         if _excess(groups) <= allowed:
             break
-        size = math.ceil(size * 1.25)
+        size = math.ceil(size * guesses.LARGER)
     return groups
 
 
@@ -126,14 +111,14 @@ def _joined(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
     Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
     groups are few enough or take too long.
     """
-    best, most = groups, 4.0
-    while _excess(best) > allowed and most <= MOST_STATES:
+    best, most = groups, guesses.FEWEST_STATES
+    while _excess(best) > allowed and most <= guesses.MOST_STATES:
         packed = _packed(groups, most)
         if sum(group.seconds for group in packed if not group.single) > seconds:
             break
         if _excess(packed) < _excess(best):
             best = packed
-        most *= 1.3
+        most *= guesses.MORE_STATES
     return best
 
 
@@ -153,13 +138,19 @@ def _packed(groups: list[Group], most: float) -> list[Group]:
 def _fine_enough(groups: list[Group], allowed: float) -> list[Group]:
     """Grid steps for each group: Σ noise is small enough, at about the least cost."""
     wishes = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
-    total = math.fsum(CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
+    total = math.fsum(guesses.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
     scale = math.sqrt(total / allowed)
     found = []
     for group, wish in zip(groups, wishes, strict=True):
-        steps = min(max(2 * math.ceil(scale * wish / 2), FEWEST_STEPS, math.ceil(2 * group.largest)), MOST_STEPS)
-        share = CELL * group.spread / (scale * wish) ** 2
-        while not group.single and steps < MOST_STEPS / 2 and replace(group, steps=steps).noise() > 1.5 * share:
-            steps = math.ceil(steps * 1.4)
+        steps = min(
+            max(2 * math.ceil(scale * wish / 2), guesses.FEWEST_STEPS, math.ceil(2 * group.largest)), guesses.MOST_STEPS
+        )
+        share = guesses.CELL * group.spread / (scale * wish) ** 2
+        while (
+            not group.single
+            and steps < guesses.MOST_STEPS / 2
+            and replace(group, steps=steps).noise() > guesses.NOISY * share
+        ):
+            steps = math.ceil(steps * guesses.FINER_STEPS)
         found.append(replace(group, steps=steps))
     return found

@@ -20,13 +20,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.recursion import Layer, Rules
 
 __all__ = ["capacity", "price_layers", "prices_of"]
-
-STEPS = 40  # grid steps of the largest range, at least
-FINEST = 8  # price of the smallest range, at most
-EXPONENT = 1.93  # prices are about ε^1.93: near ε², where many costs meet; a guess that any game may use
 
 
 def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
@@ -39,17 +36,19 @@ def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[floa
     {0.1: 15, 0.05: 4}
     """
     least = min(ranges)
-    shares = [math.pow(epsilon / least, EXPONENT) for epsilon in ranges]
+    shares = [math.pow(epsilon / least, guesses.EXPONENT) for epsilon in ranges]
 
     def misfit(unit: int) -> float:
         return max(abs(max(1, round(unit * share)) / (unit * share) - 1) for share in shares)
 
-    units = [unit for unit in range(1, FINEST + 1) if unit == 1 or unit * max(shares) <= largest]
-    unit = next((unit for unit in units if misfit(unit) <= 0.02), min(units, key=misfit))
+    units = [unit for unit in range(1, guesses.FINEST_PRICE + 1) if unit == 1 or unit * max(shares) <= largest]
+    unit = next((unit for unit in units if misfit(unit) <= guesses.MISFIT), min(units, key=misfit))
     return {epsilon: max(1, round(unit * share)) for epsilon, share in zip(ranges, shares, strict=True)}
 
 
-def price_layers(prices: Mapping[float, int], *, steps: int = STEPS, reach: float = 9.0) -> Iterator[Layer]:
+def price_layers(
+    prices: Mapping[float, int], *, steps: int = guesses.PRICE_STEPS, reach: float = guesses.REACH
+) -> Iterator[Layer]:
     """Upper bounds on W_0, W_1, W_2, ... as node values.
 
     Args:
@@ -92,7 +91,7 @@ def capacity(prices: Mapping[float, int], epsilon: float, delta: float, *, max_s
         max_seconds: where to stop: a smaller S is sound too.
     """
     deadline = time.monotonic() + max_seconds
-    reach = max(9.0, math.sqrt(-2 * math.log(delta)) + 3)
+    reach = max(guesses.REACH, math.sqrt(-2 * math.log(delta)) + 3)
     found = 0
     for money, layer in enumerate(price_layers(prices, reach=reach)):
         if float(layer.above(np.array([epsilon]))[0]) > delta or time.monotonic() > deadline:

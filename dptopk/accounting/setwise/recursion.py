@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State, common_grid
 
@@ -33,12 +34,6 @@ __all__ = ["FLOOR", "Layer", "OutOfTime", "Rules", "ladder", "solve", "solve_in_
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
 Nodes = NDArray[Any]
-
-# Guesses: the windows' half-widths in standard deviations. To the left V is close to 1 - u, and to the chord that
-# replaces it; from any point of a window of ``reach`` the walk to the origin strays by less than STRAY.
-BELOW, STRAY = 6.0, 5.2
-# Layers of a ladder that are kept: the first ones, and every KEPT-th.
-KEPT_FIRST, KEPT = 64, 32
 
 
 class OutOfTime(Exception):
@@ -61,10 +56,10 @@ class Rules:
     steps: tuple[int, ...]
     h: float
     upper: bool
-    reach: float = 9.0
+    reach: float = guesses.REACH
 
     @classmethod
-    def of(cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = 9.0) -> Rules:
+    def of(cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = guesses.REACH) -> Rules:
         """The grid with about ``steps`` for the largest ε, every ε rounded outward exactly."""
         epsilons, counts = tuple(ranges), tuple(ranges.values())
         each, h = common_grid(epsilons, counts, steps, upper=upper)
@@ -76,8 +71,8 @@ class Rules:
         top = counts @ epsilons
         mean = counts @ np.array([_mean(epsilon) for epsilon in self.epsilons])
         sigma = np.sqrt(counts @ epsilons**2) / 2
-        low = np.maximum(mean - BELOW * sigma - max(self.epsilons), -top)
-        high = np.minimum(mean + math.hypot(self.reach, STRAY) * sigma, top)
+        low = np.maximum(mean - guesses.BELOW * sigma - max(self.epsilons), -top)
+        high = np.minimum(mean + math.hypot(self.reach, guesses.STRAY) * sigma, top)
         low = np.minimum(low, high)
         return np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1]).astype(np.int64)
 
@@ -257,7 +252,7 @@ class Ladder:
                 n += 1
                 top = n * self._rules.steps[0]
                 layer = Layer(window[0], self._rules.step(layer, 0, window), top, self._rules.h, self._rules.upper)
-                if n <= KEPT_FIRST or n % KEPT == 0:
+                if n <= guesses.KEPT_FIRST or n % guesses.KEPT == 0:
                     self._layers[n] = layer
             self._layers[n] = layer
             return layer

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from dptopk.accounting.setwise import guesses
+
 __all__ = ["State", "common_grid", "rounding_noise"]
 
 State = tuple[int, ...]
@@ -33,7 +35,9 @@ def _rounded(multiple: float, *, upper: bool) -> int:
     return math.ceil(multiple - 1e-9) if upper else math.floor(multiple + 1e-9)
 
 
-def _change(epsilons: tuple[float, ...], counts: State, n: int, cell: float = 0.25, *, upper: bool) -> float:
+def _change(
+    epsilons: tuple[float, ...], counts: State, n: int, cell: float = guesses.GRID_CELL, *, upper: bool
+) -> float:
     """By how much a grid with n steps for the largest ε changes the variance Σ ε²/4, interpolation included, about."""
     step = max(epsilons) / n
     moved = (step * _rounded(epsilon / step, upper=upper) for epsilon in epsilons)

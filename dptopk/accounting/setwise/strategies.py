@@ -19,22 +19,13 @@ from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.lattice import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order
 from dptopk.accounting.setwise.steps import rounding_noise
 from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP
 
 __all__ = ["Strategy", "last_ranges", "steps_from_below", "strategy", "with_gaussians"]
-
-# ---- Heuristics: which strategies are tried. ------------------------------------------------------------------------
-# How many of the ranges are played with t chosen from all answers (a multiple of ``recursion.KEPT``).
-LAST = 192
-# How many different ones among them, and grid steps to the largest where they are different.
-LAST_KINDS, STEPS_OF_KINDS = 6, 240
-# Variance that a step from below loses, in units of h²; shares of the tolerance for the recursion and for the lattice.
-CELL, GRID_SHARE, LATTICE_SHARE = 0.2, 0.15, 0.05
-MOST_STEPS, MOST_ATOMS = 1024, 150_000
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -146,10 +137,12 @@ def strategy(
     parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
     sigma = math.sqrt(variance)
     below = sum(part.roundings()[1] if not isinstance(part, FixedRanges) else 1 for part in parts)
-    step = max(LATTICE_SHARE * tolerance * 4 * sigma / max(below, 1), 30 * sigma / MOST_ATOMS)
-    width = math.sqrt(4 * LATTICE_SHARE * tolerance * variance / max(rest.count, 1))
-    merge = sigma * math.sqrt(LATTICE_SHARE * tolerance)
-    grid = Grid(min(step, sigma / 4), order, -1, width)
+    step = max(
+        guesses.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(below, 1), guesses.WINDOW * sigma / guesses.MOST_ATOMS
+    )
+    width = math.sqrt(4 * guesses.LATTICE_SHARE_BELOW * tolerance * variance / max(rest.count, 1))
+    merge = sigma * math.sqrt(guesses.LATTICE_SHARE_BELOW * tolerance)
+    grid = Grid(min(step, sigma / guesses.CELLS), order, -1, width)
     atoms = Atoms.of(parts, grid, log_chernoff(last), merge=merge)
     if not last:
         return Strategy(atoms, None)
@@ -160,8 +153,8 @@ def strategy(
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
     """The ranges that are played last: the larger ones."""
-    left, last = LAST, {}
-    for epsilon, count in sorted(ranges.items(), reverse=True)[:LAST_KINDS]:
+    left, last = guesses.LAST, {}
+    for epsilon, count in sorted(ranges.items(), reverse=True)[: guesses.LAST_KINDS]:
         if left:
             last[epsilon] = min(count, left)
             left -= last[epsilon]
@@ -171,12 +164,14 @@ def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
 def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
     """Grid steps to the largest ε; different ε's are also rounded down."""
     epsilons, counts = tuple(last), tuple(last.values())
-    steps, most = max(8, math.ceil(2 * max(epsilons))), MOST_STEPS if len(last) == 1 else STEPS_OF_KINDS
+    steps, most = max(8, math.ceil(2 * max(epsilons))), guesses.MOST_STEPS if len(last) == 1 else guesses.STEPS_OF_KINDS
     while (
-        steps < most and rounding_noise(epsilons, counts, steps, CELL, upper=False) > GRID_SHARE * tolerance * variance
+        steps < most
+        and rounding_noise(epsilons, counts, steps, guesses.CELL, upper=False)
+        > guesses.GRID_SHARE_BELOW * tolerance * variance
     ):
-        steps = math.ceil(steps * 1.25)
-    return min(2 * math.ceil(steps / 2), MOST_STEPS)
+        steps = math.ceil(steps * guesses.LARGER)
+    return min(2 * math.ceil(steps / 2), guesses.MOST_STEPS)
 
 
 def _endgame(last: dict[float, int], steps: int, reach: float, deadline: float) -> tuple[Layer, Layer]:

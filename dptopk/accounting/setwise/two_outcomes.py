@@ -14,12 +14,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dptopk.accounting.curves import Floats
+from dptopk.accounting.setwise import guesses
 
 __all__ = ["two_outcomes_delta", "two_outcomes_law"]
 
-NEAR, FAR = 4e-4, 1e-2  # ratio, less one, of neighbouring orders near the one that decides, and elsewhere
 ROUNDING = 1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas
-PLACES = 16  # losses that are tried
 
 
 def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
@@ -33,7 +32,7 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     >>> 9.8e-7 < two_outcomes_delta(0.125, 0.0, 2.419) < 1e-6  # CKS20: 1.0e-6
     True
     """
-    extra = np.geomspace(0.03, 6.0, PLACES) * math.sqrt(rho)
+    extra = np.geomspace(0.03, 6.0, guesses.LOSSES) * math.sqrt(rho)
     loss = x + extra
     log_p = -np.maximum(np.maximum(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3)  # at most about this much
     worth = np.log(-np.expm1(-extra))
@@ -61,7 +60,7 @@ def _largest_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
         high, low = low, low - 4.0
         if low < log_p - 60:
             return -math.inf
-    for _ in range(14):
+    for _ in range(guesses.HALVINGS):
         middle = (low + high) / 2
         if _satisfies(rho, xi, loss, middle, orders):
             low = middle
@@ -75,9 +74,9 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
     last = max(loss / rho, 4.0) * 1.001
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
     low, high = min(tightest / 1.7, last / 2), min(tightest * 1.7, last)
-    far_below = np.geomspace(1e-6, low, math.ceil(max(math.log(low / 1e-6), 1.0) / FAR))
-    near = np.geomspace(low, high, math.ceil(math.log(high / low) / NEAR) + 2)
-    far_above = np.geomspace(high, last, math.ceil(math.log(last / high) / FAR) + 2)
+    far_below = np.geomspace(1e-6, low, math.ceil(max(math.log(low / 1e-6), 1.0) / guesses.FAR))
+    near = np.geomspace(low, high, math.ceil(math.log(high / low) / guesses.NEAR) + 2)
+    far_above = np.geomspace(high, last, math.ceil(math.log(last / high) / guesses.FAR) + 2)
     return np.unique(np.concatenate([far_below, near, far_above]))
 
 

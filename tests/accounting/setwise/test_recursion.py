@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.setwise import chords, recursion
+from dptopk.accounting.setwise import chords, guesses
 from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.recursion import Ladder, OutOfTime, Rules, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid
@@ -125,9 +125,9 @@ def test_bounds_of_a_step_bracket_a_fine_search(
 def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A narrow window makes the bounds worse, never wrong; the usual one costs less than 1e-6 of δ."""
     values = []
-    for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (recursion.BELOW, recursion.STRAY, 7.5), (9, 9, 12)):
-        monkeypatch.setattr(recursion, "BELOW", below)
-        monkeypatch.setattr(recursion, "STRAY", stray)
+    for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (guesses.BELOW, guesses.STRAY, 7.5), (9, 9, 12)):
+        monkeypatch.setattr(guesses, "BELOW", below)
+        monkeypatch.setattr(guesses, "STRAY", stray)
         above, lower = (solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,), math.inf) for side in (1, 0))
         node = math.ceil(1.5 / lower.h)
         values.append((above.above(np.array([1.5]))[0], float(lower.extended(node, node)[0])))

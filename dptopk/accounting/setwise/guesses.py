@@ -1,0 +1,104 @@
+"""Guesses: how much is tried, how finely, how long. Soundness depends on none of them.
+
+Whatever stands here, an upper bound stays above and a lower bound below the truth (docs/setwise.md; the tests change
+them and look); only how close they come, and how long that takes, is at stake. The values were found by trial on the
+registrations of benchmarks/bench_setwise.py. What soundness does depend on stands, with its reason, where it is used.
+"""
+
+from __future__ import annotations
+
+# ---- optimum: runs of an answer, each finer than the last --------------------------------------------------------
+# Tolerances of the runs: the first, by how much each next one is finer, the finest, the coarsest.
+FIRST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
+# The first run goes to a share of the tolerance asked for at once if it takes at most so many seconds.
+FIRST_SHARES = ((0.4, 0.25), (0.8, 1.0))
+# The next run aims at this share of the width asked for, and is finer by no more than a factor 1 / LEAP.
+AIM, LEAP = 0.8, 0.05
+# A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
+# narrowed the bracket to no less than STUCK of what it was.
+COARSER, STUCK = 1.25, 0.9
+# Share of the time left that a run may be planned to take; of the first run; of a first run to the full tolerance.
+PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
+# How many times slower than planned a machine is believed to be at most; seconds of a plan that are not believed.
+SLOWEST, UNPLANNED = 10.0, 0.01
+# Share of the tolerance left to the lattice of the product, and its length at most.
+LATTICE_SHARE, MOST_POINTS = 0.05, 2**19
+SECONDS_PER_FACTOR = 5e-4  # of a product
+SECONDS_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
+# A lattice holds so many standard deviations; a cell is at most 1/CELLS of one. Splitting in cells costs less of the
+# tolerance than their width, by SPLITTING.
+WINDOW, CELLS, SPLITTING = 30.0, 4.0, 5.0
+# What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES standard deviations, so
+# that groups can be used again.
+BEYOND, REACHES = 1e-7, 1.5
+# Orders among which the best one of the Rényi route is looked for: a grid of so many, so many times refined.
+ORDERS, ZOOMS = 60, 5
+# The curve of concentrated costs: standard deviations beyond what is asked, points at most.
+CONCENTRATED_REACH, CONCENTRATED_POINTS = 8.0, 2**15
+# A strategy's ε is looked for up to this many standard deviations below the upper bound; once it is within SETTLED
+# tolerances, no other strategy is tried.
+BACK, SETTLED = 5.0, 4.0
+# How far below the upper bound, relatively, a lower bound on one concentrated cost is tried.
+RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+
+# ---- partition: groups and their grids -----------------------------------------------------------------------------
+# A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss whatever its size; a
+# step from above with N grid steps to ε adds about CELL ε²/N², one from below loses as much (docs/setwise.md).
+GROUP, CELL = 0.19, 0.2
+# How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
+SENSITIVITY = 0.7
+# Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
+GROUP_SHARE, GRID_SHARE = 0.35, 0.4
+# Seconds of a step from above: for the call, and for each node.
+PER_STEP, PER_NODE = 2.0e-4, 1.0e-7
+# Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
+NODES = 10.0
+FEWEST_STEPS, MOST_STEPS = 6, 1024
+SMALLEST_GROUP, LARGEST_GROUP, LARGER = 16, 4096, 1.25
+FEWEST_STATES, MOST_STATES, MORE_STATES = 4.0, 40_000, 1.3
+# A grid of different ε's is made finer, by FINER_STEPS, while its noise is this much above its share.
+NOISY, FINER_STEPS = 1.5, 1.4
+
+# ---- strategies: which ones are tried ------------------------------------------------------------------------------
+# How many of the ranges are played with t chosen from all answers (a multiple of KEPT).
+LAST = 192
+# How many different ones among them, and grid steps to the largest where they are different.
+LAST_KINDS, STEPS_OF_KINDS = 6, 240
+# Shares of the tolerance for the recursion from below and for its lattice.
+GRID_SHARE_BELOW, LATTICE_SHARE_BELOW = 0.15, 0.05
+MOST_ATOMS = 150_000
+
+# ---- recursion and its steps ---------------------------------------------------------------------------------------
+# The windows' half-widths in standard deviations. To the left V is close to 1 - u, and to the chord that replaces it;
+# from any point of a window of ``REACH`` the walk to the origin strays by less than STRAY.
+BELOW, STRAY, REACH = 6.0, 5.2, 9.0
+# Layers of a ladder that are kept: the first ones, and every KEPT-th.
+KEPT_FIRST, KEPT = 64, 32
+WIDE = 8  # offsets of a window of a step that is not worth halving
+# Chords of a step from below are chosen by so many sampled nodes in each of so many blocks, SPARE more at the ends.
+SAMPLED, BLOCKS, SPARE = 12, 4, 2
+GRID_CELL = 0.25  # of the variance that a grid of different ε's adds, h² a step
+LISTED = 4_000  # sums of losses that are listed one by one; a grid is used for more
+# Atoms this far (in logarithms) below the largest, under the tilt, are cut off; their mass is charged as an error.
+NEGLIGIBLE = 60.0
+# Passes in which points above the convex minorant are dropped; any points left after that only cost tightness.
+PASSES = 100
+
+# ---- prices --------------------------------------------------------------------------------------------------------
+PRICE_STEPS = 40  # grid steps of the largest range, at least
+FINEST_PRICE = 8  # price of the smallest range, at most
+EXPONENT = 1.93  # prices are about ε^1.93: near ε², where many costs meet
+MISFIT = 0.02  # by how much, relatively, prices may miss the proportions
+
+# ---- laws with two outcomes ----------------------------------------------------------------------------------------
+LOSSES = 16  # that are tried
+NEAR, FAR = 4e-4, 1e-2  # ratio, less one, of neighbouring orders near the one that decides, and elsewhere
+HALVINGS = 14  # of the logarithm of the mass
+
+# ---- certificates: what is proposed to the checker, which proves it -------------------------------------------------
+CERTIFIED_GROUP, CERTIFIED_STEPS = 250, 24  # bounded ranges in one group; grid steps of a range
+CERTIFIED_REACH, CERTIFIED_LEFT = 7.2, 5.0  # standard deviations kept above the mean for δ = 1e-6, and below it
+PLACES = 40_000  # of the lattice of the product, at most
+LIFT = 40  # in units of rounding, of a node value in each step: more than the checker's intervals are wide
+LIFT_LEAST = 1e-300  # added to a node value in each step: interval ends around 0 are not 0
+ROOM = 1e-5  # relative, of δ: left for the checker's rounding
