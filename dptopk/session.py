@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -18,6 +19,8 @@ from dptopk import _validate as validate, mechanisms
 from dptopk._choices import Counts
 from dptopk._display import html_table
 from dptopk.accounting.accounts.accountant import Account, Accountant
+from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.accounts.parallel import Parallel
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.datasets.segments import Segments
@@ -98,18 +101,22 @@ class Session:
         random_bits(rng)  # refuses what is no generator before anything is charged
         if source is not None and (not isinstance(source, str) or not source):
             raise InvalidParameter("source must be a non-empty text")
-        self._histogram = histogram
-        self._source = source
-        self._rng = rng
-        self._pid = os.getpid()
-        self._book: _Memory | _Durable
+        book: _Memory | _Durable
         if ledger is not None:
             from dptopk.accounting.ledger.ledger import Ledger
 
             validate.instance(Ledger, ledger=ledger)
-            self._book = _Durable(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
+            book = _Durable(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
         else:
-            self._book = _Memory(budget)
+            book = _Memory(budget)
+        self._begin(histogram, book, source, rng)
+
+    def _begin(self, histogram: Histogram, book: _Memory | _Durable, source: str | None, rng: Generator | None) -> None:
+        self._histogram = histogram
+        self._source = source
+        self._rng = rng
+        self._pid = os.getpid()
+        self._book = book
         self._answered: list[dict[str, Any]] = []
         self._asked: dict[str, Charge] = {}
 
@@ -171,12 +178,54 @@ class Session:
         self._asked[what] = charge
         return release
 
+    def segments(self, segments: Segments) -> dict[Any, Session]:
+        """Declare disjoint segments of the data set: a session for each, with questions of its own, at any time.
+
+        Each segment has the whole budget that is left now, and pays for what is asked of it and, from now on, of all
+        data. All that is ever answered has the guarantee of one budget, however many segments there are, since every
+        user pays in one (docs/ledger.md, Segments).
+
+        Args:
+            segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms enforces. For a ledger they
+                must be declared there, under the name of what they are ``by``: their owner promises that a user is in
+                one of them in all data and under all filters, which no single query can enforce.
+
+        Raises:
+            InvalidParameter: for segments that a user may share; for other segments than were declared before; for a
+                budget that others may spend from: give the session a Budget, or an ``accounts.Parallel``.
+
+        >>> from dptopk import Budget, KnownLaplace, Sensitivity
+        >>> one = Sensitivity(l0=1)
+        >>> eu, us = (Histogram(None, counts, sensitivity=one) for counts in ([5, 2], [1, 7]))
+        >>> session = Session(Histogram(None, [6, 9], sensitivity=one), budget=Budget(1.0, 0.0))
+        >>> regions = session.segments(Segments({"eu": eu, "us": us}, segments_per_user=1))
+        >>> for region in regions.values():
+        ...     answer = region.run(KnownLaplace(epsilon=0.75))
+        >>> print(session.remaining().epsilon_spent)
+        0.75
+        """
+        self._here()
+        validate.instance(Segments, segments=segments)
+        if segments.segments_per_user > 1:
+            raise InvalidParameter(
+                f"segments: one user may be in {segments.segments_per_user} of them, so that they cannot have a budget "
+                "each; run_each charges a question that is asked of all of them together"
+            )
+        self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
+        self._book.declare(segments)
+        made = {}
+        for name, histogram in segments.items():
+            made[name] = object.__new__(Session)
+            source = None if self._source is None else json.dumps([self._source, segments.by, str(name)])
+            made[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001 - a Session too
+        return made
+
     def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
         """Charge and run one question on every segment of a public list, together: segments compose in parallel.
 
         A user is in at most ``segments.segments_per_user`` of them, so that so many times the charge of one segment
-        covers all; with 1, a hundred segments cost as much as one. The charge stays in full: what a segment did not
-        use is not given back.
+        covers all; with 1, a hundred segments cost as much as one. Declared segments (``segments``, or in the ledger)
+        pay each from its own account. The charge stays in full: what a segment did not use is not given back.
 
         Args:
             segments: histograms of the data set that this session is about, from segment_histograms.
@@ -195,8 +244,9 @@ class Session:
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
         charge, parts = segments.charge(charges), _parts(mechanism)
         what = f"{parts} in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
+        book = self._book.only(*segments) if self._book.declared(segments) else self._book
         _LOG.info("charging %s for %s", charge, what)
-        receipt: Any = self._book.charge(charge, "", what)
+        receipt: Any = book.charge(charge, "", what)
         answers: dict[Any, Release] = {}
         for name, histogram in segments.items():
             _LOG.info("drawing")
@@ -204,7 +254,7 @@ class Session:
             if not charges[name].includes(answers[name].charge):
                 raise ReleaseWithheld(charges[name], answers[name].charge)
         together = _together(answers, charge, mechanism, self._histogram)
-        self._book.settle(receipt, together)
+        book.settle(receipt, together)
         self._answered.append({"mechanism": what, "charge": charge, "rows": len(together)})
         self._asked[what] = charge
         return answers
@@ -293,6 +343,8 @@ class _Memory:
     """The budget of a session without a ledger."""
 
     def __init__(self, budget: Budget | Account | None) -> None:
+        self._own = isinstance(budget, Budget)  # then nobody else spends from the account
+        self._segments: Segments | None = None
         if isinstance(budget, Budget):
             self._account: Account = Accountant.filter(budget)
         elif isinstance(budget, Account):
@@ -323,6 +375,32 @@ class _Memory:
         """What is spent from."""
         return self._account
 
+    def declare(self, segments: Segments) -> None:
+        """Let each segment have what is left of the budget."""
+        with _SPENDING:
+            if self._own and self._segments is None:
+                self._account = _for_each(segments, self._account)
+                self._segments = segments
+        if not self.declared(segments):
+            raise InvalidParameter(
+                "segments: other ones were declared before, or others may spend from this budget; give the session a "
+                "Budget, or an accounts.Parallel with an account for each segment"
+            )
+
+    def declared(self, segments: Segments) -> bool:
+        """Whether these segments have accounts of their own."""
+        if self._own:
+            return self._segments is segments
+        parts = self._account.parts if isinstance(self._account, Parallel) else {}
+        return segments.segments_per_user == 1 and segments.keys() <= parts.keys()
+
+    def only(self, *names: Any) -> _Memory:
+        """The book of some of the segments."""
+        account = self._account
+        if not isinstance(account, Parallel):
+            raise InvalidParameter("segments: none were declared")
+        return _Memory(account.only(*names))
+
 
 class _Durable:
     """A dataset's account in a ledger, as one analyst sees it."""
@@ -336,7 +414,9 @@ class _Durable:
         version: str | None,
         unit: str | None,
         seeded: bool,
+        segments: tuple[str, ...] | None = None,
     ) -> None:
+        self._segments = segments
         self._ledger = ledger
         self._dataset = dataset
         self._analyst = analyst
@@ -366,8 +446,9 @@ class _Durable:
         made_for: dict[str, Any] = self._made_for
         described = {"text": mechanism}
         return self._ledger.charge(
-            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded, **made_for
-        )
+            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded,
+            segments=self._segments, **made_for,
+        )  # fmt: skip
 
     def settle(self, receipt: Receipt, release: Release) -> Release:
         """Record the answer. It is paid for: should the database fail now, it is given all the same, with a note."""
@@ -380,7 +461,40 @@ class _Durable:
 
     def account(self) -> Account:
         """The data set's account as it is now: a copy that spends nothing."""
-        return self._ledger.state(self._dataset).account
+        account = self._ledger.state(self._dataset).account
+        return account.only(*self._segments) if self._segments and isinstance(account, Parallel) else account
+
+    def declare(self, segments: Segments) -> None:
+        """Refuse segments that the ledger does not know: who owns the data declares them."""
+        if not self.declared(segments):
+            raise InvalidParameter(
+                f"segments: the ledger has no such segments by {segments.by!r} of the dataset {self._dataset!r}; "
+                "they are declared when it is created"
+            )
+
+    def declared(self, segments: Segments) -> bool:
+        """Whether the ledger has an account for each of these segments."""
+        known = self._ledger.state(self._dataset).segments
+        if known is None or segments.segments_per_user > 1 or self._segments is not None:
+            return False
+        return known["by"] == segments.by and set(segments) <= set(known["names"])
+
+    def only(self, *names: str) -> _Durable:
+        """The book of some of the segments."""
+        made = copy.copy(self)
+        made._segments = names  # noqa: SLF001 - a copy of this very object
+        return made
+
+
+def _for_each(segments: Segments, account: Account) -> Parallel:
+    """Accounts for all segments, each as a session's own filter is now."""
+    account = validate.instance(Filter, budget=account)
+    parts: dict[Any, Account] = {}
+    for name in segments:
+        part = Filter.of_terms(account.terms())
+        part.restore(account.state())
+        parts[name] = part
+    return Parallel(parts)
 
 
 def _parts(mechanism: Mechanism | Plan) -> str:

@@ -102,13 +102,14 @@ class Source:
         names = list(self.segments)
         if self.user is not None:
             found = self._event_segments(plan, names)
-            return Segments({name: self._domain(found[name], plan) for name in names}, found.segments_per_user)
+            domains = {name: self._domain(found[name], plan) for name in names}
+            return Segments(domains, found.segments_per_user, by=str(self.segment_by))
         column = str(self.segment_by)
         if column in self.conditions:
             raise InvalidParameter("--where: the column of --segment-by is given by --segments")
         counted = {name: self._counts(plan, self.conditions | {column: name}) for name in names}
         most = len(names) if self.segments_per_user is None else min(self.segments_per_user, len(names))
-        return Segments({name: self._domain(histogram, plan) for name, histogram in counted.items()}, most)
+        return Segments({name: self._domain(each, plan) for name, each in counted.items()}, most, by=column)
 
     def _counts(self, plan: Plan, where: dict[str, str]) -> Histogram:
         frame = read_counts(

@@ -127,6 +127,14 @@ def init(
     times: Annotated[int, typer.Option("--times", help="How many answers to --query to register.")] = 1,
     per_label_cap: Annotated[int, typer.Option("--per-label-cap", metavar="τ")] = 1,
     labels_per_user: Annotated[int | None, typer.Option("--labels-per-user", metavar="Δ")] = None,
+    segment_by: Annotated[
+        str | None,
+        typer.Option("--segment-by", help="What disjoint segments are by: each has the whole budget; with --segments."),
+    ] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option("--segments", help="Their names, 'eu,us,asia': in the data one unit is in at most one of them."),
+    ] = None,
     unit: Annotated[str, typer.Option("--unit", help="The privacy unit.")] = "user",
     version: Annotated[str, typer.Option("--version", help="Version of the data.")] = "1",
     key_file: KeyFile = None,
@@ -137,6 +145,8 @@ def init(
     from dptopk.histogram import Sensitivity
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
+    if (segment_by is None) != (segments is None):
+        raise InvalidParameter("--segment-by and --segments go together: what they are by, and their names")
     if query is not None and registered is None and epsilon is None:
         registered = _planned(query, times, sensitivity)
     elif query is not None:
@@ -144,6 +154,8 @@ def init(
     terms = _terms(registered, epsilon, delta)
     if ranges is not None:
         terms["ranges"] = _numbers(ranges)
+    if segments is not None:
+        terms["segments"] = {segment_by: segments.split(",")}
     with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:
         if test and not ledger.test:
             raise InvalidParameter("test: this ledger exists, and was not made for tests")

@@ -47,6 +47,9 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
             f"data version {state.version}; {state.sensitivity.neighbours}"
         )
     )
+    if state.segments:
+        names = ", ".join(state.segments["names"])
+        console.print(plain(f"segments by {state.segments['by']}, each with the whole budget: {names}"))
     summary = state.account.summary()
     console.print(
         plain(f"guarantee: ({summary.epsilon_total:.6g}, {summary.delta:g})-DP for everything, at every moment")
@@ -79,6 +82,7 @@ def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
         "dataset": state.name,
         "unit": state.unit,
         "version": state.version,
+        "segments": state.segments,
         "sensitivity": {"linf": state.sensitivity.linf, "l0": state.sensitivity.l0},
         "spent": str(state.spent()),
         "shares_used": dict(state.account.summary().shares),
@@ -138,6 +142,7 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    from dptopk.accounting.accounts.parallel import Parallel
     from dptopk.accounting.ledger.terms import account_of
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -147,8 +152,9 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     for colour, analyst in zip(["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False):
         account, points = account_of(state.terms), list[tuple[datetime, float]]()
         for spend in current:
-            if analyst in {None, spend.analyst} and account.can_spend(spend.charge):
-                account.spend(spend.charge)
+            part = account.only(*spend.segments) if spend.segments and isinstance(account, Parallel) else account
+            if analyst in {None, spend.analyst} and part.can_spend(spend.charge):
+                part.spend(spend.charge)
                 points.append((datetime.fromisoformat(spend.at), 100 * max(account.shares().values())))
         when, used = zip(*points, strict=True) if points else ((), ())
         label = "everyone" if analyst is None else plain(analyst).plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -219,6 +220,9 @@ def _by_segment(
     from dptopk.cli.segments import plan_each, total_bound, write_segments
     from dptopk.session import Session
 
+    declared = None if paying["ledger"] is None else paying["ledger"].state(str(paying["dataset"])).segments
+    if declared and declared["by"] == given.segment_by and given.segments_per_user is None:
+        given = replace(given, segments_per_user=1)  # as their owner says
     n = len(given.segments)
     per_user = n if given.segments_per_user is None else min(given.segments_per_user, n)
     plan = plan_each(lambda part: planned(budget=part), budget, n, per_user)

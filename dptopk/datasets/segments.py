@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.accounting.kinds.registry import kind_of
-from dptopk.costs import Charge, Cost, sum_up
+from dptopk.accounting.accounts.parallel import segments_charge
+from dptopk.costs import Charge
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts, lots
 from dptopk.datasets.columns import fitting, needed_columns, select_events
 from dptopk.datasets.engines import Engine, Source, open_table, without_data
 from dptopk.datasets.events import to_histogram
-from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
 
 __all__ = ["Segments", "segment_histograms", "segments_charge"]
@@ -27,10 +27,12 @@ class Segments(Mapping[Any, Histogram]):
     Attributes:
         histograms: segment -> Histogram, whose Sensitivity is what one user can do *in that segment*.
         segments_per_user: s, the most segments in which one user counts; enforced.
+        by: what they are segments by, such as the name of the column; a ledger knows its segments by that name.
     """
 
     histograms: Mapping[Any, Histogram]
     segments_per_user: int
+    by: str = ""
 
     def __getitem__(self, segment: Any) -> Histogram:
         return self.histograms[segment]
@@ -133,62 +135,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         counted = label_counts(source, events, contribute, bounds, top=top, within=("segment",), progress=progress)
     pairs = zip(listed, fitted, strict=True)
     histograms = {name: to_histogram(_rows_of(counted, value), bounds, top) for name, value in pairs}
-    return Segments(histograms, min(s, len(listed)))
-
-
-def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Charge:
-    """What one user pays for releases on disjoint segments, when the user counts in at most s of them.
-
-    The releases on segments without the user do not depend on the user, so the loss is that of some s of the charges,
-    whichever they are. The answer covers every such choice: for costs of one family, ordered by their parameter, it
-    holds as many costs of at least each size as the s segments with the most of them hold together; for others, as
-    many of each cost; and the s largest deltas. Equal charges: exactly s of them (s = 1: parallel composition).
-
-    Args:
-        charges: one for each segment, fixed before any data is seen.
-        segments_per_user: s, at least 1, as enforced by segment_histograms.
-
-    Returns:
-        A charge that dominates every choice of s charges: an upper bound, exact when the charges are equal.
-
-    Raises:
-        IncompatibleCosts: for different neighbour relations.
-
-    >>> from dptopk import PureDP
-    >>> small, large = Charge({PureDP(0.1): 3}), Charge({PureDP(0.2): 2})
-    >>> print(segments_charge([small, small, large], segments_per_user=1))
-    DP(0.1) + 2*DP(0.2)
-    """
-    s = validate.count(segments_per_user=segments_per_user)
-    if not all(isinstance(charge, Charge) for charge in charges):
-        raise InvalidParameter("charges must be a Charge for each segment")
-    relations = {charge.neighbours for charge in charges if charge}
-    if len(relations) > 1:
-        raise IncompatibleCosts(f"segments charged for different neighbours: {', '.join(sorted(relations))}")
-    costs: dict[Cost, int] = {}
-    for family in _families(charges):
-        covered = 0
-        for place, cost in enumerate(family):  # from the largest: how many costs of at least this size at once
-            sizes = (sum(charge.costs.get(larger, 0) for larger in family[: place + 1]) for charge in charges)
-            at_least = sum(sorted(sizes, reverse=True)[:s])
-            costs[cost] = at_least - covered
-            covered = at_least
-    return Charge(
-        costs,
-        delta=sum_up(sorted((charge.delta for charge in charges), reverse=True)[:s]),
-        adaptive=any(charge.adaptive for charge in charges),
-        neighbours=next(iter(relations), "add_remove"),
-    )
-
-
-def _families(charges: Sequence[Charge]) -> list[list[Any]]:
-    """The distinct costs, in families in which a larger cost is a weaker promise, each from the largest down."""
-    families: dict[Any, list[tuple[float, Any]]] = {}
-    for cost in {cost for charge in charges for cost in charge.costs}:
-        family = kind_of(cost).family
-        name, size = family(cost) if family else (cost, 0.0)
-        families.setdefault(name, []).append((size, cost))
-    return [[cost for _, cost in sorted(family, key=lambda pair: -pair[0])] for family in families.values()]
+    return Segments(histograms, min(s, len(listed)), by=segment)
 
 
 def _listed(segments: Sequence[Hashable]) -> list[Any]:

@@ -93,3 +93,27 @@ def test_what_does_not_fit_is_refused(counts, wrong):
     assert result.exit_code == 2
     assert "Error" in result.output
     assert "secret" not in result.output
+
+
+def test_declared_segments_are_asked_one_after_another_for_the_price_of_one(counts, tmp_path):
+    url = tmp_path / "l.db"
+    by = ("--segment-by", "region", "--segments")
+    init = ("ledger", "init", url, "--dataset", "d", "--delta", 1e-5, "--labels-per-user", 1, "--test", "--epsilon", 3)
+    assert run(*init, "--segment-by", "region").exit_code == 2
+    assert run(*init, *by, "eu,us,asia").exit_code == 0
+    who = ("--ledger", url, "--dataset", "d", "--analyst", "ann")
+    for names in ("eu", "us,asia"):
+        result = run("topk", counts, *BASE, *by, names, *who)
+        assert result.exit_code == 0, result.output
+        assert "a user in at most 1 of them" in " ".join(result.stdout.split())
+    refused = run("topk", counts, *BASE, *by, "us", *who)
+    assert refused.exit_code == 3
+    assert "segment us" in " ".join(refused.output.split())
+    assert run("topk", counts, *BASE, "--where", "region=eu", *who).exit_code == 3  # as a question about all data
+    shown = json.loads(run("ledger", "show", url, "--format", "json").stdout)[0]
+    assert shown["segments"] == {"by": "region", "names": ["eu", "us", "asia"]}
+    assert set(shown["shares_used"]) == {"eu", "us", "asia"}
+    drawn = run("ledger", "show", url, "--plot", tmp_path / "spent.svg")
+    assert drawn.exit_code == 0, drawn.output
+    assert "segments by region, each with the whole budget: eu, us, asia" in drawn.output
+    assert run("ledger", "verify", url).exit_code == 0

@@ -1,4 +1,4 @@
-"""Accounts of a budget: registrations with their tokens, filters with their meters, the shares of several analysts."""
+"""Accounts of a budget: registrations with their tokens, filters with their meters, shares of analysts, segments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dptopk.accounting.accounts.account import Account as Account, Summary as Summary
     from dptopk.accounting.accounts.accountant import Accountant as Accountant
     from dptopk.accounting.accounts.filter import Filter as Filter
+    from dptopk.accounting.accounts.parallel import Parallel as Parallel, segments_charge as segments_charge
     from dptopk.accounting.accounts.shares import Shares as Shares
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(__name__)

@@ -27,7 +27,7 @@ from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_point
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.state import DatasetState, LedgerState
 from dptopk.accounting.ledger.store import Store, Transaction
-from dptopk.accounting.ledger.terms import account_of, shares_of, terms_of
+from dptopk.accounting.ledger.terms import account_of, by_segment, segments_of, shares_of, terms_of
 from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
@@ -56,6 +56,7 @@ class Spend:
         released: whether an answer was given; otherwise it may or may not have been.
         answer: the entry that holds the answer, if it was stored.
         current: whether it was charged to the budget that now holds (not before a renewal).
+        segments: the segments it was about; None: all data.
     """
 
     seq: int
@@ -67,6 +68,7 @@ class Spend:
     released: bool
     answer: int | None
     current: bool
+    segments: tuple[str, ...] | None = None
 
 
 class Ledger:
@@ -127,6 +129,7 @@ class Ledger:
         delta: float | None = None,
         ranges: Sequence[float] | None = None,
         shares: Mapping[str, Charge | Budget] | None = None,
+        segments: Mapping[str, Sequence[str]] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
         unit: str = "user",
         version: str = "1",
@@ -141,6 +144,9 @@ class Ledger:
             ranges: with ``budget``: ranges that may be chosen freely, at the tighter prices of docs/filters.md.
             shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
                 fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
+            segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
+                because a query keeps it so. Then each has the whole budget, and pays for what is asked of it and of
+                all data.
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
@@ -156,7 +162,11 @@ class Ledger:
             terms = shares_of(shares, delta)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
-        body = normal(dataset={"terms": terms, "unit": unit, "version": version, "sensitivity": asdict(sensitivity)})
+        declared = segments_of(segments)
+        if declared and sensitivity.neighbours != "add_remove":
+            raise InvalidParameter("segments: a user who is replaced may be in two of them; they are for add_remove")
+        about = {"unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
+        body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} exists already")
@@ -178,7 +188,8 @@ class Ledger:
         """
         analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, ranges)
         with self._journal.write() as log:
-            shown = self._now.dataset(dataset).shown(analyst)
+            state = self._now.dataset(dataset)
+            shown, terms = state.shown(analyst), by_segment(terms, state.segments)
             try:
                 record = account_of(terms).quote(shown)
             except BudgetExceeded:
@@ -187,11 +198,24 @@ class Ledger:
             self._journal.append(log, "limit", dataset, analyst, normal(limit=body))
 
     def set_version(self, dataset: str, version: str) -> None:
-        """Record that the data changed; budgets and spending go on, since the same users may be in the new data."""
+        """Record that the data changed; budgets and spending go on, since the same users may be in the new data.
+
+        Users may be in other segments than before: the accounts of all segments go on from one charge that covers what
+        any of them has spent.
+
+        Raises:
+            InvalidParameter: when that does not fit into one account: then only a renewal helps.
+        """
         plain_text(version=version)
         with self._journal.write() as log:
-            self._now.dataset(dataset)
-            self._journal.append(log, "version", dataset, "", {"version": version})
+            try:
+                merged = self._now.dataset(dataset).merged()
+            except BudgetExceeded:
+                raise InvalidParameter(
+                    "version: users may have moved between segments, and what these have spent is too much for one"
+                ) from None
+            body = {"version": version, "merged": merged} if merged else {"version": version}
+            self._journal.append(log, "version", dataset, "", normal(version=body))
 
     def renew(
         self,
@@ -206,12 +230,13 @@ class Ledger:
         """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on."""
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        body = normal(renewal={"terms": terms_of(registered, budget, delta, ranges), "reason": reason})
+        terms = terms_of(registered, budget, delta, ranges)
         with self._journal.write() as log:
-            self._now.dataset(dataset)
+            terms = by_segment(terms, self._now.dataset(dataset).segments)
+            body = normal(renewal={"terms": terms, "reason": reason})
             self._journal.append(log, "renewal", dataset, "", body)
 
-    def charge(
+    def charge(  # noqa: PLR0913 - what an entry says
         self,
         dataset: str,
         analyst: str,
@@ -224,6 +249,7 @@ class Ledger:
         unit: str | None = None,
         seeded: bool = False,
         once: str = "",
+        segments: Sequence[str] | None = None,
     ) -> Receipt:
         """Check the budgets and write a charge durably; when this returns, noise may be drawn.
 
@@ -239,6 +265,7 @@ class Ledger:
             seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a test one.
             once: a key of the analyst's for this charge: where it was charged before, that charge's receipt comes
                 back and nothing is written, so that a caller who lost the answer can ask again; see ``asked``.
+            segments: declared ones that the question is about, each of which pays; None: all data.
 
         Raises:
             BudgetExceeded: nothing was written.
@@ -261,7 +288,8 @@ class Ledger:
             if before is not None:
                 return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
             _check_fit(state, charge, sensitivity, version, unit)
-            body["records"] = _records(state, state.accounts(analyst), charge)
+            body["records"] = _records(state, state.accounts(analyst, segments), charge)
+            body |= {} if segments is None else {"segments": list(segments)}
             body |= {"once": once} if once else {}
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
             if once:
@@ -293,7 +321,8 @@ class Ledger:
                 raise InvalidParameter(f"used: {used} is not a part of the charge {charge}")
             unused = charge.minus(used)
             body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
-            if unused and receipt.seq > state.renewed:
+            body |= _segments_of(charged)
+            if unused and receipt.seq > max(state.renewed, state.versioned if state.segments else 0):
                 body["returned"] = _returns(state, charged, unused)
             entry = self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
             log.point(release_pointer(receipt.seq), entry.seq)
@@ -330,8 +359,9 @@ class Ledger:
             seen = seen_pointer(dataset, analyst, release.seq)
             if canonical(charged.analyst) != analyst and log.pointed(seen) is None:
                 cost = Charge.parse(release.body["used"])
-                records = _records(state, state.limits_of(analyst), cost)
-                body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records})
+                about = _segments_of(charged)
+                records = _records(state, state.limits_of(analyst, about.get("segments")), cost)
+                body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records, **about})
                 log.point(seen, self._journal.append(log, "reuse", dataset, analyst, body).seq)
         return dict(release.body["answer"])
 
@@ -419,7 +449,7 @@ class Ledger:
             answer = None if release.body["answer"] is None else release.seq
         return Spend(
             charged.seq, charged.at, charged.analyst, charge, charged.body["mechanism"], charged.body["query"],
-            released=release is not None, answer=answer, current=charged.seq > renewed,
+            released=release is not None, answer=answer, current=charged.seq > renewed, segments=_named(charged),
         )  # fmt: skip
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
@@ -455,7 +485,7 @@ class Ledger:
                 charge, body = Charge.parse(entry.body["charge"]), entry.body
                 spends[entry.seq] = Spend(
                     entry.seq, entry.at, entry.analyst, charge, body["mechanism"], body["query"],
-                    released=False, answer=None, current=entry.seq > renewed,
+                    released=False, answer=None, current=entry.seq > renewed, segments=_named(entry),
                 )  # fmt: skip
             elif entry.kind == "release" and entry.body["charge"] in spends:
                 spend = spends[entry.body["charge"]]
@@ -522,11 +552,22 @@ def _records(state: DatasetState, accounts: Mapping[str, Account], charge: Charg
     return records
 
 
+def _segments_of(charged: Entry) -> dict[str, Any]:
+    """What a charge says of segments, for the entries that follow from it."""
+    return {name: charged.body[name] for name in ("segments",) if name in charged.body}
+
+
+def _named(charged: Entry) -> tuple[str, ...] | None:
+    """The segments that a charge is about; None: all data."""
+    segments = charged.body.get("segments")
+    return None if segments is None else tuple(segments)
+
+
 def _returns(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Any]:
     """What comes back to each account; where it cannot come back soundly it stays charged."""
     returned = {}
     records = charged.body.get("records", {})
-    for owner, account in state.accounts(charged.analyst).items():
+    for owner, account in state.accounts(charged.analyst, charged.body.get("segments")).items():
         with suppress(InvalidParameter):
             returned[owner] = account.quote_refund(unused, records.get(owner))
     return returned

@@ -18,6 +18,8 @@ from fractions import Fraction
 from typing import Any
 
 from dptopk.accounting.accounts.account import Account, cost_of
+from dptopk.accounting.accounts.parallel import Parallel
+from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.accounting.ledger.names import canonical
 from dptopk.accounting.ledger.terms import account_of
@@ -27,7 +29,7 @@ from dptopk.histogram import Sensitivity
 
 __all__ = ["FORMAT", "LAYOUT", "DatasetState", "LedgerState", "Total", "owner_of"]
 
-LAYOUT = 1  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
+LAYOUT = 2  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
 
 
 def owner_of(analyst: str) -> str:
@@ -82,6 +84,7 @@ class DatasetState:
         limits: analyst -> terms and account of a limit.
         now, ever: analyst -> what was charged since the last renewal, and since the beginning.
         seen: analyst -> what stored answers paid for by others have shown, since the last renewal.
+        segments: what was declared of disjoint segments (by what, their names), or None; then all accounts are theirs.
         versioned, renewed: the entries of the last change of version and the last renewal.
     """
 
@@ -99,9 +102,16 @@ class DatasetState:
     versioned: int = 0
     renewed: int = 0
     closed: set[str] = field(default_factory=set)
+    segments: dict[str, Any] | None = None
 
     def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
-        """Charges since the last renewal (or ever), of one analyst or of all, net of what came back."""
+        """Charges since the last renewal (or ever), of one analyst or of all, net of what came back.
+
+        Of disjoint segments all charges since the last renewal are what the costliest one has been charged; those of
+        one analyst, or ever, are added up.
+        """
+        if self.segments and analyst is None and not lifetime:
+            return self.account.spent()
         totals = self.ever if lifetime else self.now
         return self._joined(totals.values() if analyst is None else _of(totals, analyst))
 
@@ -121,14 +131,57 @@ class DatasetState:
             joined.adaptive |= total.adaptive
         return joined.charge(self.sensitivity.neighbours)
 
-    def limits_of(self, analyst: str) -> dict[str, Account]:
+    def limits_of(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
         """The accounts of the limits that bind an analyst: names written before they were unified may be several."""
         one = canonical(analyst)
-        return {owner_of(name): account for name, (_, account) in self.limits.items() if canonical(name) == one}
+        found = {owner_of(name): account for name, (_, account) in self.limits.items() if canonical(name) == one}
+        return self._only(found, segments)
 
-    def accounts(self, analyst: str) -> dict[str, Account]:
-        """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits."""
-        return {"dataset": self.account.account(canonical(analyst)), **self.limits_of(analyst)}
+    def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
+        """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits.
+
+        Args:
+            analyst: who spends.
+            segments: what the question is about; None: all data.
+
+        Raises:
+            InvalidParameter: on segments that were not declared.
+        """
+        found = {"dataset": self.account.account(canonical(analyst)), **self.limits_of(analyst)}
+        return self._only(found, segments)
+
+    def _only(self, accounts: dict[str, Account], segments: Iterable[str] | None) -> dict[str, Account]:
+        if segments is None:
+            return accounts
+        names = list(segments)
+        if self.segments is None or not names:
+            raise InvalidParameter("segments: none were declared for this data set, or none were named")
+        return {owner: account.only(*names) for owner, account in accounts.items() if isinstance(account, Parallel)}
+
+    def by_owner(self) -> dict[str, tuple[dict[str, Any], Account]]:
+        """Terms and account of everything that has a budget here: the dataset or its shares, and the limits."""
+        found = {owner_of(name): held for name, held in self.limits.items()}
+        if not isinstance(self.account, Shares):
+            return {"dataset": (self.terms, self.account), **found}
+        parts = self.account.parts.items()
+        return {f"share {name}": (self.terms["shares"][name], part) for name, part in parts} | found
+
+    def merged(self) -> dict[str, Any]:
+        """What each account of disjoint segments takes at once when users may have moved between them.
+
+        A user who was in one segment and is in another pays in both: every account begins anew with a charge that
+        covers what any of them has spent.
+
+        Raises:
+            BudgetExceeded: when that does not fit into one account.
+        """
+        if self.segments is None:
+            return {}
+        merged = {}
+        for owner, (terms, account) in self.by_owner().items():
+            spent = account.spent()
+            merged[owner] = {"charge": str(spent), "record": account_of(terms).quote(spent)}
+        return merged
 
     def copy(self) -> DatasetState:
         """An equal state that shares nothing with this one."""
@@ -151,6 +204,7 @@ class DatasetState:
             "versioned": self.versioned,
             "renewed": self.renewed,
             "closed": sorted(self.closed),
+            "segments": self.segments,
         }
 
     @classmethod
@@ -168,6 +222,7 @@ class DatasetState:
             versioned=state["versioned"],
             renewed=state["renewed"],
             closed=set(state["closed"]),
+            segments=state.get("segments"),
         )
         for totals, held in ((made.now, "now"), (made.ever, "ever"), (made.seen, "seen")):
             totals.update({who: Total.restored(total) for who, total in state[held].items()})
@@ -298,6 +353,7 @@ def _dataset_made(ledger: LedgerState, entry: Entry) -> None:
         sensitivity=Sensitivity(**body["sensitivity"]),
         terms=body["terms"],
         account=account_of(body["terms"]),
+        segments=body.get("segments"),
     )
 
 
@@ -316,6 +372,13 @@ def _limit(ledger: LedgerState, entry: Entry) -> None:
 def _version(ledger: LedgerState, entry: Entry) -> None:
     state = ledger.dataset(entry.dataset)
     state.version, state.versioned = entry.body["version"], entry.seq
+    merged, owned = entry.body.get("merged", {}), state.by_owner()
+    if state.segments and merged.keys() != owned.keys():
+        raise LedgerError("a new version without the record of what an account of segments takes")
+    for owner, taken in merged.items():
+        terms, account = owned[owner]
+        account.restore(account_of(terms).state())
+        account.take(Charge.parse(taken["charge"]), taken["record"])
 
 
 def _renewal(ledger: LedgerState, entry: Entry) -> None:
@@ -331,7 +394,7 @@ def _charge(ledger: LedgerState, entry: Entry) -> None:
     state, body = ledger.dataset(entry.dataset), entry.body
     charge = Charge.parse(body["charge"])
     if ledger.format > 1:
-        _take(state.accounts(entry.analyst), charge, body["records"])
+        _take(state.accounts(entry.analyst, body.get("segments")), charge, body["records"])
     else:
         accounts = {"dataset": state.account}
         if entry.analyst in state.limits:
@@ -367,7 +430,7 @@ def _release(ledger: LedgerState, entry: Entry) -> None:
         return
     returned = body["returned"]
     unused = Charge.parse(body["unused"])
-    accounts = state.accounts(entry.analyst)
+    accounts = state.accounts(entry.analyst, body.get("segments"))
     for owner, record in returned.items():
         accounts[owner].give_back(unused, record)
     if "dataset" in returned:
@@ -402,7 +465,7 @@ def _refund(account: Account, unused: Charge) -> bool:
 def _reuse(ledger: LedgerState, entry: Entry) -> None:
     """An analyst is shown a stored answer that another has paid for: it counts against the analyst's limit."""
     state, charge = ledger.dataset(entry.dataset), Charge.parse(entry.body["charge"])
-    _take(state.limits_of(entry.analyst), charge, entry.body["records"])
+    _take(state.limits_of(entry.analyst, entry.body.get("segments")), charge, entry.body["records"])
     state.seen.setdefault(entry.analyst, Total()).add(charge)
 
 

@@ -14,14 +14,15 @@ from dptopk import _validate as validate
 from dptopk.accounting.accounts.account import Account
 from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.accounts.parallel import Parallel
 from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger.names import analyst_name
+from dptopk.accounting.ledger.names import analyst_name, plain_text
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 
-__all__ = ["account_of", "shares_of", "terms_of"]
+__all__ = ["account_of", "by_segment", "segments_of", "shares_of", "terms_of"]
 
 _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
@@ -78,12 +79,42 @@ def shares_of(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, 
     }
 
 
+def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] | None:
+    """Declared segments as the log holds them: what they are by, and their names.
+
+    Raises:
+        InvalidParameter: unless it is one list of distinct names, under the name of what they are by.
+    """
+    if segments is None:
+        return None
+    if not isinstance(segments, Mapping) or len(segments) != 1:
+        raise InvalidParameter("segments must be such as {'region': ['eu', 'us']}: what they are by, and their names")
+    ((by, names),) = segments.items()
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names or len(set(names)) < len(names):
+        raise InvalidParameter("segments must be a list of distinct names, at least one")
+    for name in (by, *names):
+        plain_text(segments=name)
+    return {"by": by, "names": list(names)}
+
+
+def by_segment(terms: dict[str, Any], segments: dict[str, Any] | None) -> dict[str, Any]:
+    """The same terms for each segment by itself; those of shares, for each share."""
+    if segments is None:
+        return terms
+    if "shares" in terms:
+        return terms | {"shares": {name: by_segment(part, segments) for name, part in terms["shares"].items()}}
+    return terms | {"segments": segments}
+
+
 def _bound(stored: dict[str, Any] | None) -> Bound | None:
     return None if stored is None else Bound(**stored, valid_in=("batch", "ordered", "setwise"))
 
 
 def account_of(terms: dict[str, Any]) -> Account:
     """The account of a budget, nothing spent; entries of format 1 hold neither guarantee nor capacity."""
+    if "segments" in terms:
+        each = {name: value for name, value in terms.items() if name != "segments"}
+        return Parallel({name: account_of(each) for name in terms["segments"]["names"]})
     if "shares" in terms:
         parts = {name: account_of(part) for name, part in terms["shares"].items()}
         return Shares(parts, terms["delta"], guarantee=_bound(terms.get("guarantee")))

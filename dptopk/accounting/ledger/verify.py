@@ -70,11 +70,19 @@ class _Audit:
                 ),
             )
 
+    def _version(self, ledger: LedgerState, entry: Entry) -> None:
+        held, now = entry.body.get("merged", {}), ledger.dataset(entry.dataset).by_owner()
+        for owner, taken in held.items():
+            spent = str(now[owner][1].spent())
+            other = "" if taken["charge"] == spent else f"{owner}: {taken['charge']} then, {spent} now"
+            self._differs(entry, other)
+
     def _charge(self, ledger: LedgerState, entry: Entry) -> None:
         charge = Charge.parse(entry.body["charge"])
         self.charges[entry.seq] = (entry.dataset, entry.analyst, charge)
         if ledger.format > 1:
-            for owner, account in ledger.dataset(entry.dataset).accounts(entry.analyst).items():
+            accounts = ledger.dataset(entry.dataset).accounts(entry.analyst, entry.body.get("segments"))
+            for owner, account in accounts.items():
                 self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
 
     def _release(self, ledger: LedgerState, entry: Entry) -> None:
@@ -89,15 +97,17 @@ class _Audit:
         unused = Charge.parse(entry.body["unused"])
         if not is_part(used, charge) or (unused and unused != charge.minus(used)):
             raise LedgerError(f"entry {entry.seq} gives back more than was not used")
-        if entry.body["returned"] and seq < ledger.dataset(entry.dataset).renewed:
-            raise LedgerError(f"entry {entry.seq} gives back to a budget that was renewed since")
+        state = ledger.dataset(entry.dataset)
+        if entry.body["returned"] and seq < max(state.renewed, state.versioned if state.segments else 0):
+            raise LedgerError(f"entry {entry.seq} gives back to a budget that was renewed or merged since")
 
     def _reuse(self, ledger: LedgerState, entry: Entry) -> None:
         dataset, used = self.answers.get(entry.body["answer"], ("", Charge()))
         charge = Charge.parse(entry.body["charge"])
         if dataset != entry.dataset or not is_part(used, charge) or Fraction(charge.delta) < Fraction(used.delta):
             raise LedgerError(f"entry {entry.seq} charges less than the answer it shows has cost")
-        for owner, account in ledger.dataset(entry.dataset).limits_of(entry.analyst).items():
+        limits = ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments"))
+        for owner, account in limits.items():
             self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
 
     def _differs(self, entry: Entry, difference: str) -> None:
