@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.datasets.engines import Source, without_data
+from dptopk.datasets.engines import OpenTable, without_data
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 
@@ -75,10 +75,10 @@ class Bounds:
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
 
 
-Contribute = Callable[[Source, Any], Any]
+Contribute = Callable[[OpenTable, Any], Any]
 
 
-def contributions(source: Source, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
+def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
     """What each user adds to each label after the bounds: columns ``within``, item, value, and perhaps more.
 
     Args:
@@ -93,7 +93,7 @@ def contributions(source: Source, events: Any, bounds: Bounds, *, within: Sequen
     return _bounded(source, amounts(events, bounds, within), bounds, within)
 
 
-def _first_labels(source: Source, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+def _first_labels(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     """One row for each of a user's first Δ labels, where a label counts once: one window over the events, no grouping.
 
     In the order by lot and item the rows of one label stand together, so that ``dense_rank`` numbers labels and the
@@ -118,7 +118,7 @@ def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
     return pairs.filter(pairs.amount > 0)
 
 
-def _bounded(source: Source, pairs: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+def _bounded(source: OpenTable, pairs: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     """The amounts under the bounds; adds ``value``."""
     import ibis
 
@@ -134,7 +134,7 @@ def _bounded(source: Source, pairs: Any, bounds: Bounds, within: Sequence[str]) 
 
 
 def label_counts(
-    source: Source,
+    source: OpenTable,
     events: Any,
     contribute: Contribute,
     bounds: Bounds,
@@ -175,7 +175,7 @@ def label_counts(
     return total.cast(pa.schema(text))
 
 
-def _names(source: Source, events: Any) -> Any:
+def _names(source: OpenTable, events: Any) -> Any:
     """The texts of the items and their codes (pyarrow.Table: item, name), where grouping by codes is faster.
 
     None where it is not, and where two texts share a code: then the texts themselves are grouped, and ordered by the
@@ -190,7 +190,7 @@ def _names(source: Source, events: Any) -> Any:
     return found if pc.count_distinct(found["item"]).as_py() == len(found) else None
 
 
-def _run(source: Source, expression: Any) -> Any:
+def _run(source: OpenTable, expression: Any) -> Any:
     return without_data("table", "the engine could not run the query", partial(source.run, expression))
 
 
@@ -211,7 +211,7 @@ def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = F
     return ranked.filter(ranked.place < top).drop("place")
 
 
-def lots(source: Source, user: Any, item: Any, bounds: Bounds) -> list[Any]:
+def lots(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
     """By what the items of one user are ordered: a hash of key, user and item, then what tells equal hashes apart.
 
     The code of a text comes before the text, so that the order is the same where codes stand for the texts. At least
@@ -223,14 +223,14 @@ def lots(source: Source, user: Any, item: Any, bounds: Bounds) -> list[Any]:
     return [source.mix(_key(bounds.key), user, coded), coded, item]
 
 
-def code(source: Source, item: Any) -> Any:
+def code(source: OpenTable, item: Any) -> Any:
     """Integers are their own codes; texts have the engine's 64-bit hash, under one salt for ever."""
     import ibis
 
     return item if item.type().is_integer() else source.mix(ibis.literal("item"), item)
 
 
-def digest(source: Source, user: Any, item: Any, key: str) -> Any:
+def digest(source: OpenTable, user: Any, item: Any, key: str) -> Any:
     """The start of the hexadecimal SHA-256 of key | user | item, the same on every engine."""
     return (_key(key) + "|" + source.text(user) + "|" + source.text(item)).hexdigest("sha256").substr(0, DIGITS)
 

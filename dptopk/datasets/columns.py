@@ -12,13 +12,13 @@ from uuid import UUID
 
 import numpy as np
 
-from dptopk.datasets.engines import Source, without_data
+from dptopk.datasets.engines import OpenTable, without_data
 from dptopk.errors import InvalidParameter
 
 __all__ = ["fitting", "needed_columns", "select_events"]
 
 
-def select_events(source: Source, where: Any, **columns: str | None) -> Any:
+def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
     """The events that hold ``where``, with the columns renamed to their roles (user, item, ...), without NULL.
 
     Args:

@@ -22,7 +22,7 @@ from dptopk import _validate as validate
 from dptopk.errors import InvalidParameter
 from dptopk.labels import label_text, missing
 
-__all__ = ["DuckDB", "Engine", "Source", "Spark", "imported", "open_table", "without_data"]
+__all__ = ["DuckDB", "Engine", "OpenTable", "Spark", "imported", "open_table", "without_data"]
 
 # What a path's name says about its format; compression is told by a further suffix.
 _FORMATS = {
@@ -41,7 +41,7 @@ _HASHED_AGAIN = ("duckdb",)
 
 
 @dataclass(frozen=True)
-class Source:
+class OpenTable:
     """An Ibis table and the way to run expressions on it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Source:
     together: Callable[[Any], Any] = lambda events: events
     narrow: bool = False
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> OpenTable:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +122,7 @@ class DuckDB:
         settings = {name: value for name, value in wanted.items() if value is not None}
         return without_data("engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings))
 
-    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
         """The table on a connection of its own."""
         connection = self.connect()
         try:
@@ -131,7 +131,7 @@ class DuckDB:
             connection.disconnect()
             raise
 
-    def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> Source:
+    def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
         collated = False  # our own connection compares bytes, and only a database says otherwise for a column
         read = _DUCKDB_FRAMES.get(_library(table))
         if read is not None:
@@ -142,7 +142,7 @@ class DuckDB:
             collated = kind == "database"
             opened = _reading(kind, lambda: _DUCKDB_FILES[kind](connection, path, table_name))
         run, close = connection.to_pyarrow, connection.disconnect
-        return Source(opened, run, self.passes, close, collated=collated, narrow=True)
+        return OpenTable(opened, run, self.passes, close, collated=collated, narrow=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class Spark:
 
     session: Any = None
 
-    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> Source:  # noqa: ARG002
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:  # noqa: ARG002
         """The table in the session."""
         ibis = imported("ibis", extra="spark")
         imported("pyspark", extra="spark")
@@ -170,7 +170,7 @@ class Spark:
             frame = _reading(kind, lambda: _SPARK_FILES[kind](session, path))
         views = _SparkViews(session, connection)
         opened, run = views.of(frame), connection.to_pyarrow
-        return Source(opened, run, close=views.drop, backend="pyspark", together=views.together)
+        return OpenTable(opened, run, close=views.drop, backend="pyspark", together=views.together)
 
 
 class _SparkViews:
@@ -200,7 +200,7 @@ Engine = DuckDB | Spark
 
 def open_table(
     table: Any, engine: Engine | None, *, columns: Sequence[str] | None = None, table_name: str | None = None
-) -> Source:
+) -> OpenTable:
     """The events as an Ibis table, on the engine that holds them.
 
     Args:
@@ -223,7 +223,7 @@ def open_table(
     return engine.open(table, columns=columns, table_name=table_name)
 
 
-def _open_ibis(table: Any, engine: Engine | None) -> Source:
+def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
     """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many parts to ask."""
     import ibis.expr.types as ir
 
@@ -235,7 +235,7 @@ def _open_ibis(table: Any, engine: Engine | None) -> Source:
     passes = engine.passes if isinstance(engine, DuckDB) and backend.name == "duckdb" else 1
     if engine not in (None, DuckDB(passes=passes)):
         raise InvalidParameter("engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB")
-    return Source(table, backend.to_pyarrow, passes, backend=backend.name, narrow=backend.name == "duckdb")
+    return OpenTable(table, backend.to_pyarrow, passes, backend=backend.name, narrow=backend.name == "duckdb")
 
 
 def _of_one(_a: Any) -> None: ...

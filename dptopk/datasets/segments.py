@@ -12,7 +12,7 @@ from dptopk.accounting.accounts.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts, lots
 from dptopk.datasets.columns import fitting, needed_columns, select_events
-from dptopk.datasets.engines import Engine, Source, open_table, without_data
+from dptopk.datasets.engines import Engine, OpenTable, open_table, without_data
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
@@ -146,7 +146,7 @@ def _listed(segments: Sequence[Hashable]) -> list[Any]:
     return list(segments)
 
 
-def _contributions(source: Source, events: Any, bounds: Bounds, s: int | None) -> Any:
+def _contributions(source: OpenTable, events: Any, bounds: Bounds, s: int | None) -> Any:
     """What each user adds to each label of each segment, in at most s segments; the choice looks at that user alone."""
     import ibis
 
