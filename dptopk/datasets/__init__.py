@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.datasets.backends.duckdb import DuckDB as DuckDB
+    from dptopk.datasets.backends.spark import Spark as Spark
     from dptopk.datasets.bounding import Bounds as Bounds
     from dptopk.datasets.clipping import CutOff as CutOff, cut_off as cut_off, users_by_labels as users_by_labels
     from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
-    from dptopk.datasets.engines import DuckDB as DuckDB, Spark as Spark
     from dptopk.datasets.events import events_histogram as events_histogram
     from dptopk.datasets.segments import (
         Segments as Segments,

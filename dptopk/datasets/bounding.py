@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.datasets.engines import OpenTable, without_data
+from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 
@@ -88,7 +88,7 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
         within: further columns whose values are kept apart.
     """
     simple = bounds.labels_per_user is not None and bounds.per_label_cap == 1 and bounds.choose != "top"
-    if simple and not bounds.portable:  # a SHA-256 of each event costs more than a grouping
+    if simple and not _digested(source, bounds):  # a SHA-256 of each event costs more than a grouping
         return _first_labels(source, events, bounds, within)
     return _bounded(source, amounts(events, bounds, within), bounds, within)
 
@@ -154,7 +154,7 @@ def label_counts(
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
     total: Any = None
     for part in range(source.passes):
-        chosen = events if source.passes == 1 else events.filter(_part_of(events.user, source.passes) == part)
+        chosen = events if source.passes == 1 else events.filter(_part_of(source, events.user) == part)
         kept = contribute(source, chosen)
         counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())
         if source.passes == 1:
@@ -183,7 +183,7 @@ def _names(source: OpenTable, events: Any) -> Any:
     """
     import pyarrow.compute as pc
 
-    if not source.narrow or events.item.type().is_integer():
+    if not source.backend.narrow or events.item.type().is_integer():
         return None
     texts = events.select(name=events.item).distinct()
     found = _run(source, texts.mutate(item=code(source, texts["name"])))
@@ -217,10 +217,15 @@ def lots(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
     The code of a text comes before the text, so that the order is the same where codes stand for the texts. At least
     two keys always: DuckDB turns a filter on the place in an order by one key into a slower plan.
     """
-    if bounds.portable:
+    if _digested(source, bounds):
         return [digest(source, user, item, bounds.key), item]
     coded = code(source, item)
     return [source.mix(_key(bounds.key), user, coded), coded, item]
+
+
+def _digested(source: OpenTable, bounds: Bounds) -> bool:
+    """Whether lots are by SHA-256."""
+    return bounds.portable or source.backend.mix is None
 
 
 def code(source: OpenTable, item: Any) -> Any:
@@ -232,7 +237,7 @@ def code(source: OpenTable, item: Any) -> Any:
 
 def digest(source: OpenTable, user: Any, item: Any, key: str) -> Any:
     """The start of the hexadecimal SHA-256 of key | user | item, the same on every engine."""
-    return (_key(key) + "|" + source.text(user) + "|" + source.text(item)).hexdigest("sha256").substr(0, DIGITS)
+    return source.backend.digest(_key(key) + "|" + source.text(user) + "|" + source.text(item)).substr(0, DIGITS)
 
 
 def _key(key: str) -> Any:
@@ -242,9 +247,10 @@ def _key(key: str) -> Any:
     return ibis.literal(sha256(key.encode()).hexdigest()[:32])
 
 
-def _part_of(user: Any, parts: int) -> Any:
-    """In which of so many parts a user falls, by any hash of the engine's; the answer does not depend on it."""
-    return (user.hash() % parts + parts) % parts
+def _part_of(source: OpenTable, user: Any) -> Any:
+    """In which of the parts a user falls, by any hash of the engine's; the answer does not depend on it."""
+    parts = source.passes
+    return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 
 def _whole(weight: Any, cap: int) -> Any:

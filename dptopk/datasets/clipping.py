@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from dptopk import _validate as validate
+from dptopk.datasets.backends.base import without_data
+from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, amounts
 from dptopk.datasets.columns import needed_columns, select_events
-from dptopk.datasets.engines import Engine, open_table, without_data
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.release import Release

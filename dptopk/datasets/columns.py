@@ -12,10 +12,13 @@ from uuid import UUID
 
 import numpy as np
 
-from dptopk.datasets.engines import OpenTable, without_data
+from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.errors import InvalidParameter
 
 __all__ = ["fitting", "needed_columns", "select_events"]
+
+# A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
+NUMBER = r"^ *[+-]?[0-9]{1,18}([.][0-9]{0,18})?([eE][+-]?[0-9]{1,2})? *$"
 
 
 def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
@@ -53,20 +56,23 @@ def _typed(table: Any, role: str, name: str) -> Any:
         raise InvalidParameter(f"{role} must be the name of a column, got {type(name).__name__}")
     if name not in table.columns:
         raise InvalidParameter(f"{role}: the table has no column {name!r}")
-    column, kind = table[name], table[name].type()
-    if role == "weight":
-        if kind.is_numeric():
-            return column
-        if kind.is_string():  # text files: what is no number counts 0
-            return column.try_cast("float64")
-        raise InvalidParameter(f"weight: the column {name!r} is of type {kind}, not a number")
-    if kind.is_string() or kind.is_integer():
-        return column
-    if kind.is_boolean() or kind.is_date() or kind.is_uuid() or kind.is_null():
-        return column.cast("string")
-    if kind.is_floating():
-        return _whole_or_null(column)
-    raise InvalidParameter(f"{role}: the column {name!r} is of type {kind}; make it text or integer first")
+    column = table[name]
+    kind = column.type()
+    for holds, read in _WEIGHTS if role == "weight" else _LABELS:
+        if holds(kind):
+            return read(column)
+    wanted = "not a number" if role == "weight" else "make it text or integer first"
+    raise InvalidParameter(f"{role}: the column {name!r} is of type {kind}; {wanted}")
+
+
+def _number(text: Any) -> Any:
+    """Text that spells a number as numbers are written everywhere, as a number; NULL for all other text.
+
+    What a cast takes differs ("1_000", "1d", "nan"), and one that fails would refuse all rows for the sake of one.
+    """
+    import ibis
+
+    return ibis.ifelse(text.re_search(NUMBER), text.strip(), None).cast("float64")
 
 
 def _whole_or_null(column: Any) -> Any:
@@ -78,6 +84,39 @@ def _whole_or_null(column: Any) -> Any:
 
     whole = (column.abs() < 2.0**53) & (column == column.floor())
     return ibis.ifelse(whole, column, ibis.null("float64")).cast("int64")
+
+
+def _proper(column: Any) -> Any:
+    """Decimal numbers, NULL for what PostgreSQL has among them that is no number."""
+    import ibis
+
+    return ibis.ifelse(column.cast("string") == "NaN", None, column)
+
+
+def _as_it_is(column: Any) -> Any:
+    return column
+
+
+def _as_text_column(column: Any) -> Any:
+    return column.cast("string")
+
+
+def _date_text(column: Any) -> Any:
+    return column.strftime("%Y-%m-%d")  # a cast may depend on settings of the engine
+
+
+# What is done with a column of a type: as a weight, and as a user, label or segment.
+_WEIGHTS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (lambda kind: kind.is_decimal(), _proper),
+    (lambda kind: kind.is_numeric(), _as_it_is),
+    (lambda kind: kind.is_string(), _number),
+)
+_LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (lambda kind: kind.is_string() or kind.is_integer(), _as_it_is),
+    (lambda kind: kind.is_boolean() or kind.is_uuid() or kind.is_null(), _as_text_column),
+    (lambda kind: kind.is_date(), _date_text),
+    (lambda kind: kind.is_floating(), _whole_or_null),
+)
 
 
 def needed_columns(where: Any, **columns: str | None) -> list[str] | None:

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from dptopk import _validate as validate
+from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts
 from dptopk.datasets.columns import needed_columns, select_events
-from dptopk.datasets.engines import Engine, open_table
 from dptopk.histogram import Histogram
 
 __all__ = ["events_histogram", "to_histogram"]

@@ -10,9 +10,10 @@ from typing import Any
 from dptopk import _validate as validate
 from dptopk.accounting.accounts.parallel import segments_charge
 from dptopk.costs import Charge
+from dptopk.datasets.backends.base import OpenTable, without_data
+from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts, lots
 from dptopk.datasets.columns import fitting, needed_columns, select_events
-from dptopk.datasets.engines import Engine, OpenTable, open_table, without_data
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram

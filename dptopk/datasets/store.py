@@ -23,9 +23,10 @@ from types import TracebackType
 from typing import Any
 
 from dptopk import _validate as validate
+from dptopk.datasets.backends.base import imported, without_data
+from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, amounts
 from dptopk.datasets.columns import needed_columns, select_events
-from dptopk.datasets.engines import Engine, imported, open_table, without_data
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram

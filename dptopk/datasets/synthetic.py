@@ -77,7 +77,7 @@ def make_events(
         InvalidParameter: on arguments out of range, or a directory that does not exist.
         ImportError: when pyarrow is not installed (extra ``data``).
     """
-    from dptopk.datasets.engines import imported
+    from dptopk.datasets.backends.base import imported
 
     pa = imported("pyarrow", extra="data")
     parquet = imported("pyarrow.parquet", extra="data")

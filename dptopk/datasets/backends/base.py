@@ -1,0 +1,145 @@
+"""What an engine is to the bounding of events: a table, a way to run expressions, and the few things Ibis leaves to it.
+
+All queries are Ibis expressions. What an engine does in its own way is a Backend, written as data in a file of its own;
+what all of them must have in common is the contract (contract.py), which a backend passes before it is let in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from inspect import Parameter, Signature
+from typing import Any
+
+from dptopk.errors import InvalidParameter
+
+__all__ = ["Backend", "OpenTable", "builtin", "digits_of_ibis", "imported", "without_data"]
+
+
+def digits_of_ibis(text: Any) -> Any:
+    """The SHA-256 of a text in UTF-8, as hexadecimal digits, where Ibis knows how the engine says that."""
+    return text.hexdigest("sha256")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """What an engine does in its own way; everything else is Ibis.
+
+    Args:
+        name: of the Ibis backend, such as "postgres".
+        encode: text to its bytes in UTF-8, as a function of Ibis columns; None = text is ordered, compared and hashed
+            by its bytes always, under whatever settings.
+        decode: such bytes back to text; None as encode.
+        mix: a 64-bit hash of one to three columns or literals, text, bytes or integers, as an integer column; None =
+            the SHA-256 is used in its place, as with ``portable=True``.
+        digest: text to the hexadecimal digits of its SHA-256.
+        narrow: whether grouping by 64-bit codes of texts, and joining the texts later, is faster than by the texts.
+
+    >>> Backend(name="duckdb").narrow
+    False
+    """
+
+    name: str
+    encode: Callable[[Any], Any] | None = None
+    decode: Callable[[Any], Any] | None = None
+    mix: Callable[..., Any] | None = None
+    digest: Callable[[Any], Any] = digits_of_ibis
+    narrow: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.encode is None) != (self.decode is None):
+            raise InvalidParameter("encode and decode go together: text to its bytes, and back")
+        if self.narrow and self.mix is None:
+            raise InvalidParameter("narrow: codes need a hash of the engine's own, mix")
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """An Ibis table and the way to run expressions on it.
+
+    Attributes:
+        table: the events, one row an event.
+        run: takes an Ibis expression, returns a pyarrow.Table.
+        backend: what its engine does in its own way.
+        passes: into how many parts the users are split, one query each, so that a query fits in memory.
+        close: gives back what was opened for this table; called on leaving a ``with`` block.
+        collated: whether its text may have a collation, in which different texts are equal.
+        together: takes an expression with a column ``user``, returns it with each user's rows in one place, where that
+            saves the engine later shuffles.
+    """
+
+    table: Any
+    run: Callable[[Any], Any]
+    backend: Backend
+    passes: int = 1
+    close: Callable[[], Any] = lambda: None
+    collated: bool = True
+    together: Callable[[Any], Any] = lambda events: events
+
+    def __enter__(self) -> OpenTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def exact(self, column: Any) -> Any:
+        """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
+        encode = self.backend.encode if self.collated and column.type().is_string() else None
+        return column if encode is None else encode(column)
+
+    def text(self, column: Any) -> Any:
+        """A column from ``exact`` as text."""
+        if column.type().is_binary() and self.backend.decode is not None:
+            return self.backend.decode(column)
+        return column.cast("string")
+
+    def mix(self, *columns: Any) -> Any:
+        """The engine's own 64-bit hash of some columns or literals: fast; the same for one version of the engine."""
+        if self.backend.mix is None:
+            raise InvalidParameter(f"the backend {self.backend.name!r} has no hash of its own")
+        return self.backend.mix(*columns)
+
+
+@cache
+def builtin(name: str, takes: tuple[Any, ...], gives: Any) -> Callable[..., Any]:
+    """A function that the engine has by this name, as a function of Ibis columns.
+
+    Args:
+        name: as in the engine's SQL.
+        takes: the Ibis types of its arguments.
+        gives: the Ibis type of its value.
+    """
+    import ibis
+
+    def stub(*_: Any) -> None: ...
+
+    # Ibis reads the number of arguments off the signature.
+    numbered = [Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD) for place in range(len(takes))]
+    stub.__signature__ = Signature(numbered)  # type: ignore[attr-defined]
+    made: Callable[..., Any] = ibis.udf.scalar.builtin(stub, name=name, signature=(takes, gives))
+    return made
+
+
+def without_data(argument: str, what: str, action: Callable[[], Any]) -> Any:
+    """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote rows in messages.
+
+    A function and not a context manager, so that the engine's error is not kept as the context of ours either.
+    """
+    try:
+        return action()
+    except (InvalidParameter, ImportError):
+        raise
+    except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
+        failure = type(error).__name__
+    raise InvalidParameter(f"{argument}: {what} ({failure})")
+
+
+def imported(module: str, *, extra: str) -> Any:
+    """A module of an optional dependency, or an ImportError that says what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"events need {package}: install it with pip install 'dptopk[{extra}]'") from error

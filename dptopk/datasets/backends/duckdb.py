@@ -1,0 +1,148 @@
+"""DuckDB, inside this process: files, frames, Arrow data, and DuckDB's own databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dptopk import _validate as validate
+from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
+from dptopk.datasets.backends.files import delimiter, located, opened
+from dptopk.datasets.backends.frames import FRAMES, library
+from dptopk.errors import InvalidParameter
+
+__all__ = ["DUCKDB", "DuckDB"]
+
+
+def _encode(text: Any) -> Any:
+    return builtin("encode", ("string",), "binary")(text)
+
+
+def _decode(data: Any) -> Any:
+    return builtin("decode", ("binary",), "string")(data)
+
+
+def _hash(*columns: Any) -> Any:
+    return builtin("hash", tuple(column.type() for column in columns), "uint64")(*columns)
+
+
+def _mix(*columns: Any) -> Any:
+    """Hashed again: DuckDB joins the hashes of several values by XOR, so the order of two items would be one bit's."""
+    return _hash(_hash(*columns))
+
+
+DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, narrow=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuckDB:
+    """The embedded engine: files, frames and Arrow tables are read by DuckDB inside this process.
+
+    Args:
+        memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None = DuckDB's default (80% of the machine).
+        threads: worker threads; None = one a core.
+        temp_directory: where it spills; None = DuckDB's default.
+        passes: split the users into this many parts by a hash, and query one part at a time: less memory and disk for
+            more time. The answer does not depend on it.
+
+    >>> DuckDB(memory_limit="4GB", passes=4).passes
+    4
+    """
+
+    memory_limit: str | None = None
+    threads: int | None = None
+    temp_directory: str | Path | None = None
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        threads = None if self.threads is None else validate.count(threads=self.threads)
+        validate.assign(self, passes=validate.count(passes=self.passes), threads=threads)
+
+    def connect(self) -> Any:
+        """A new in-memory connection with these settings."""
+        ibis = imported("ibis", extra="data")
+        imported("duckdb", extra="data")
+        wanted = {
+            "memory_limit": self.memory_limit,
+            "threads": self.threads,
+            "temp_directory": None if self.temp_directory is None else str(self.temp_directory),
+        }
+        settings = {name: value for name, value in wanted.items() if value is not None}
+        return without_data("engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings))
+
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
+        """The table on a connection of its own."""
+        connection = self.connect()
+        try:
+            return self._opened(connection, table, columns, table_name)
+        except BaseException:
+            connection.disconnect()
+            raise
+
+    def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
+        collated = False  # our own connection compares bytes, and only a database says otherwise for a column
+        read = FRAMES.get(library(table))
+        if read is not None:
+            found = _framed(connection, read(table, columns))
+        else:
+            path, kind = located(table)
+            collated = kind == "database"
+            found = opened(kind, lambda: _FILES[kind](connection, path, table_name))
+        run, close = connection.to_pyarrow, connection.disconnect
+        return OpenTable(found, run, DUCKDB, self.passes, close, collated=collated)
+
+
+def _framed(connection: Any, data: Any) -> Any:
+    """An Arrow table as it is; a stream goes into a table of DuckDB's, which keeps to its memory limit and spills."""
+    ibis = imported("ibis", extra="data")
+    if not hasattr(data, "read_next_batch"):
+        return ibis.memtable(data)
+
+    def keep() -> Any:
+        connection.con.register("dptopk_stream", data)
+        connection.con.execute("CREATE TEMP TABLE dptopk_events AS SELECT * FROM dptopk_stream").fetchall()
+        connection.con.unregister("dptopk_stream")
+        return connection.table("dptopk_events")
+
+    return without_data("table", "the stream could not be read", keep)
+
+
+def _text(connection: Any, path: str, _: str | None) -> Any:
+    return connection.read_csv(
+        path, all_varchar=True, header=True, delim=delimiter(path), quote='"', escape='"', skip=0, comment=""
+    )
+
+
+def _json(connection: Any, path: str, _: str | None) -> Any:
+    names = connection.read_json(path, format="newline_delimited").columns
+    return connection.read_json(path, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR"))
+
+
+def _database(connection: Any, path: str, table_name: str | None) -> Any:
+    if table_name is None:
+        raise InvalidParameter("table_name: say which table of the database file holds the events")
+    quoted = path.replace("'", "''")
+    connection.con.execute(f"ATTACH '{quoted}' AS events_file (TYPE duckdb, READ_ONLY)").fetchall()
+    table = partial(connection.table, table_name, database="events_file.main")
+    return without_data("table_name", "the database has no such table", table)
+
+
+def _parquet(connection: Any, path: str, _: str | None) -> Any:
+    """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
+    described = "SELECT DISTINCT name, type, converted_type, logical_type FROM parquet_schema(?)"
+    differing = f"SELECT count(*) FROM (SELECT name FROM ({described}) GROUP BY name HAVING count(*) > 1)"  # noqa: S608
+    if "*" in path and connection.con.execute(differing, [path]).fetchone()[0]:
+        raise InvalidParameter("table: a column has different types in the files of the folder; write them alike")
+    return connection.read_parquet(path, hive_types_autocast=False)
+
+
+_FILES: dict[str, Callable[[Any, str, str | None], Any]] = {
+    "parquet": _parquet,
+    "csv": _text,
+    "tsv": _text,
+    "json": _json,
+    "database": _database,
+}

@@ -1,0 +1,134 @@
+"""Frames and Arrow data inside this process, as what DuckDB reads: an Arrow table, or a stream of batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dptopk.datasets.backends.base import without_data
+from dptopk.errors import InvalidParameter
+from dptopk.labels import label_text, missing
+
+__all__ = ["FRAMES", "library"]
+
+
+def library(table: Any) -> str:
+    """The package that a table comes from, told without importing it."""
+    return type(table).__module__.partition(".")[0]
+
+
+def _from_pandas(frame: Any, columns: Sequence[str] | None) -> Any:
+    import pyarrow as pa
+
+    if not hasattr(frame, "columns"):
+        raise InvalidParameter(f"table must be a pandas DataFrame, got {type(frame).__name__}")
+    if not frame.columns.is_unique:
+        raise InvalidParameter("table: the columns of a pandas frame must have different names")
+    kept = frame if columns is None else frame[[name for name in columns if name in frame.columns]]
+    table = without_data(
+        "table",
+        "a column of the pandas frame is of a type that Arrow does not know; make it text",
+        lambda: pa.Table.from_pandas(_without_objects(kept), preserve_index=False),
+    )
+    return _plain_columns(table.replace_schema_metadata(None))
+
+
+def _without_objects(frame: Any) -> Any:
+    """The frame with each column of Python objects as text, value by value.
+
+    What Arrow makes of such a column depends on all its values: one user's text among integers would refuse them.
+    """
+    import pandas as pd
+
+    texts = {
+        name: pd.Series(list(map(_object_text, frame[name].tolist())), index=frame.index, dtype="string[pyarrow]")
+        for name in frame.columns
+        if frame[name].dtype == object
+    }
+    return frame.assign(**texts) if texts else frame
+
+
+def _object_text(value: Any) -> str | None:
+    """One value of a column of objects as text; None for what is missing."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if missing(value):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return label_text(value.isoformat() if isinstance(value, dt.date) else value)
+
+
+def _from_polars(frame: Any, columns: Sequence[str] | None) -> Any:
+    """A polars frame as a table; a lazy one as a stream, which is never in memory as a whole."""
+    import polars as pl
+    import pyarrow as pa
+
+    lazy = frame.lazy()
+    names = without_data("table", "the lazy frame cannot be run", lambda: lazy.collect_schema().names())
+    chosen = lazy.select([name for name in names if columns is None or name in columns])
+    if not isinstance(frame, pl.LazyFrame):
+        return _plain_columns(chosen.collect().to_arrow())
+    schema = _plain_columns(chosen.collect_schema().to_frame().to_arrow()).schema
+
+    def batches() -> Iterator[Any]:
+        for batch in chosen.collect_batches():
+            yield from _plain_columns(batch.to_arrow()).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _from_arrow(table: Any, columns: Sequence[str] | None) -> Any:
+    """An Arrow table, batch, stream or dataset; the last two are never in memory as a whole."""
+    import pyarrow as pa
+    import pyarrow.dataset as pads
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table | pa.RecordBatchReader | pads.Dataset):
+        raise InvalidParameter(f"table must be an Arrow table, got {type(table).__name__}")
+    names = [name for name in table.schema.names if columns is None or name in columns]
+    if isinstance(table, pa.Table):
+        return _plain_columns(table.select(names))
+    if isinstance(table, pads.Dataset):
+        table = table.scanner(columns=names).to_reader()
+    kept = pa.schema([table.schema.field(name) for name in names])
+    schema = _plain_columns(kept.empty_table()).schema
+
+    def batches() -> Iterator[Any]:
+        for batch in table:
+            yield from _plain_columns(pa.Table.from_batches([batch]).select(names)).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+FRAMES: dict[str, Callable[[Any, Sequence[str] | None], Any]] = {
+    "pandas": _from_pandas,
+    "polars": _from_polars,
+    "pyarrow": _from_arrow,
+}
+
+
+def _plain_columns(table: Any) -> Any:
+    """Types that Ibis knows: dictionaries as their values, UUIDs and a column of nothing but NULL (no type) as text."""
+    import pyarrow as pa
+
+    def plain(kind: Any) -> Any:
+        if pa.types.is_dictionary(kind):
+            return plain(kind.value_type)
+        if pa.types.is_fixed_size_binary(kind):
+            return pa.binary()
+        return pa.string() if pa.types.is_null(kind) else pa.float32() if pa.types.is_float16(kind) else kind
+
+    for place, field in enumerate(table.schema):
+        if getattr(field.type, "extension_name", "") == "arrow.uuid":
+            texts = [None if value is None else str(value) for value in table.column(place).to_pylist()]
+            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
+    return table.cast(pa.schema([field.with_type(plain(field.type)) for field in table.schema]))

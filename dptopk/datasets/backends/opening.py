@@ -1,0 +1,68 @@
+"""From what the caller hands in to the engine that holds it.
+
+Nothing about the *meaning* of a table may depend on its data: text files carry no types, so every column of theirs is
+text (a type guessed from a sample could merge the labels "01" and "1" for the sake of one user's rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dptopk.datasets.backends.base import Backend, OpenTable
+from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
+from dptopk.datasets.backends.frames import library
+from dptopk.datasets.backends.postgres import POSTGRES
+from dptopk.datasets.backends.spark import SPARK, Spark
+from dptopk.errors import InvalidParameter
+
+__all__ = ["Engine", "open_table"]
+
+Engine = DuckDB | Spark
+
+# The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit` in this process.
+ADMITTED: dict[str, Backend] = {backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES)}
+
+
+def open_table(
+    table: Any, engine: Engine | None, *, columns: Sequence[str] | None = None, table_name: str | None = None
+) -> OpenTable:
+    """The events as an Ibis table, on the engine that holds them.
+
+    Args:
+        table: an Ibis table (of a backend that was let in), a Spark data frame, a pandas or polars frame (also lazy),
+            an Arrow table, stream or dataset, or the path of a file: Parquet (also a directory or a glob), CSV, TSV,
+            JSON lines, a DuckDB database.
+        engine: DuckDB(...) or Spark(...); None = the engine that holds the table, DuckDB for files and frames.
+        columns: the columns needed, None = all; others are not converted.
+        table_name: the table in a database file.
+
+    Raises:
+        InvalidParameter: when the table cannot be read, naming the argument and no value of the data.
+        ImportError: when an extra is missing, saying what to install.
+    """
+    if library(table) == "ibis":
+        return _open_ibis(table, engine)
+    if engine is None:
+        engine = Spark() if library(table) == "pyspark" else DuckDB()
+    if not isinstance(engine, DuckDB | Spark):
+        raise InvalidParameter(f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}")
+    return engine.open(table, columns=columns, table_name=table_name)
+
+
+def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
+    """An Ibis table brings its own connection; on DuckDB, DuckDB(passes=) still says in how many parts to ask."""
+    import ibis.expr.types as ir
+
+    if not isinstance(table, ir.Table):
+        raise InvalidParameter(f"table must be an Ibis table, got {type(table).__name__}")
+    connection = table.get_backend()
+    backend = ADMITTED.get(connection.name)
+    if backend is None:
+        raise InvalidParameter(
+            f"table: the Ibis backend {connection.name!r} is not let in; it may be by dptopk.datasets.admit"
+        )
+    passes = engine.passes if isinstance(engine, DuckDB) and backend is DUCKDB else 1
+    if engine not in (None, DuckDB(passes=passes)):
+        raise InvalidParameter("engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB")
+    return OpenTable(table, connection.to_pyarrow, backend, passes)

@@ -1,0 +1,37 @@
+"""PostgreSQL, 11 or later: Ibis tables of its connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dptopk.datasets.backends.base import Backend, builtin
+
+__all__ = ["POSTGRES"]
+
+
+def _encode(text: Any) -> Any:
+    return builtin("convert_to", ("string", "string"), "binary")(text, "UTF8")
+
+
+def _decode(data: Any) -> Any:
+    return builtin("convert_from", ("binary", "string"), "string")(data, "UTF8")
+
+
+def _mix(*columns: Any) -> Any:
+    """The hashes chained by their seeds: PostgreSQL has one function a type, and none of several values or of bytes."""
+    import ibis
+
+    mixed = ibis.literal(0, "int64")
+    for column in columns:
+        plain = _decode(column) if column.type().is_binary() else column
+        name, kind = ("hashtextextended", "string") if plain.type().is_string() else ("hashint8extended", "int64")
+        mixed = builtin(name, (kind, "int64"), "int64")(plain.cast(kind), mixed)
+    return mixed
+
+
+def _digest(text: Any) -> Any:
+    hashed = builtin("sha256", ("binary",), "binary")(_encode(text))
+    return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
+
+
+POSTGRES = Backend(name="postgres", encode=_encode, decode=_decode, mix=_mix, digest=_digest)
