@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -13,10 +14,15 @@ from urllib.request import Request, urlopen
 
 from dptopk import _validate as validate
 from dptopk._choices import Counts, Method
+from dptopk._display import html_table
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.labels import listed, to_plain
+from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.named import named
 from dptopk.release import Release
+from dptopk.remaining import Remaining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,16 +82,30 @@ class Client:
         """The data set's budget and one's own part in numbers, and how often earlier questions still fit."""
         return self._about("GET", "/budget")
 
-    def remaining(self) -> str:
-        """What remains of the part that is used up first: of one's own, where one was allotted."""
+    def remaining(self) -> Remaining:
+        """What is left of the part that is used up first: of one's own, where one was allotted."""
         balance = self.budget()
-        return str(balance.get("mine", balance["total"])["remaining"])
+        part = balance.get("mine", balance["total"])
+        fits = {str(one["text"]): int(one["fits"]) for one in balance["fits"]}
+        spent, total = _number(part["epsilon_spent"]), _number(part["epsilon"])
+        return Remaining(part["remaining"], spent, total, part["delta"], part["share"], fits)
 
     def plan(
-        self, k: int, *, budget: Budget | None = None, accuracy: float | None = None, **options: Any
+        self, k: int | Mechanism, *, budget: Budget | None = None, accuracy: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """What a question would cost and deliver, and what it would leave; free. Arguments as for ``top_k``."""
-        return self._about("POST", "/plan", _asked(k, budget, accuracy, options))
+        """What a question would cost and deliver, and what it would leave; free.
+
+        Args:
+            k: how many labels; or a mechanism.
+            budget: as for ``top_k``.
+            accuracy: as for ``top_k``.
+            options: further arguments of ``top_k`` or ``run``; ``segments`` as for ``top_k_each``.
+        """
+        segments = _segments(options.pop("segments")) if "segments" in options else {}
+        if isinstance(k, Mechanism):
+            given = {name: options.get(name) for name in ("labels", "ranking", "where")}
+            return self._about("POST", "/plan", _run(k, **given) | segments)
+        return self._about("POST", "/plan", _asked(k, budget, accuracy, options) | segments)
 
     def top_k(
         self,
@@ -121,15 +141,102 @@ class Client:
             ServiceError: any other refusal.
         """
         options = {"delta": delta, "counts": counts, "method": method, "d_bar": d_bar, "where": where}
-        body = _asked(k, budget, accuracy, options)
+        return self._one("/topk", _asked(k, budget, accuracy, options), key)
+
+    def top_k_each(
+        self,
+        segments: str | Mapping[str, Sequence[str]],
+        k: int,
+        *,
+        budget: Budget | None = None,
+        accuracy: float | None = None,
+        key: str | None = None,
+        **options: Any,
+    ) -> dict[str, Release]:
+        """Ask for the top k of every segment at once; charged in parallel, as ``run_each`` is.
+
+        Args:
+            segments: a column that the data set offers (all its values), or that column -> some of them.
+            k: how many labels of each.
+            budget: the (ε, δ) of one segment's answer.
+            accuracy: as for ``top_k``.
+            key: as for ``top_k``.
+            options: delta, counts, method, d_bar, where, as for ``top_k``.
+        """
+        return self._each("/topk", _asked(k, budget, accuracy, options) | _segments(segments), key)
+
+    def run(
+        self,
+        mechanism: Mechanism,
+        *,
+        labels: Release | Sequence[Any] | None = None,
+        ranking: Release | Sequence[Any] | None = None,
+        where: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> Release:
+        """Charge and run one mechanism.
+
+        Args:
+            mechanism: one of ``dptopk.mechanisms``.
+            labels: for counts of public labels, or of labels that were released before; or a Release.
+            ranking: the same for CountMLE, the first label first.
+            where: as for ``top_k``.
+            key: as for ``top_k``.
+
+        Raises:
+            BudgetExceeded: nothing was charged.
+            InvalidParameter: the question does not fit; nothing was charged.
+            LedgerError: as for ``top_k``.
+            ServiceError: any other refusal.
+        """
+        return self._one("/run", _run(mechanism, labels, ranking, where), key)
+
+    def run_each(
+        self,
+        segments: str | Mapping[str, Sequence[str]],
+        mechanism: Mechanism,
+        *,
+        where: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> dict[str, Release]:
+        """Charge and run one mechanism on every segment, together: segments compose in parallel.
+
+        Args:
+            segments: a column that the data set offers (all its values), or that column -> some of them.
+            mechanism: one of ``dptopk.mechanisms``; it runs on each segment with noise of its own.
+            where: as for ``top_k``.
+            key: as for ``top_k``.
+        """
+        return self._each("/run", _run(mechanism, None, None, where) | _segments(segments), key)
+
+    def _one(self, path: str, body: dict[str, Any], key: str | None) -> Release:
+        answer = self._spend(path, body, key)
+        release = Release.from_dict(answer["release"])
+        self._note(answer, str(release.mechanism), len(release))
+        return release
+
+    def _each(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Release]:
+        answer = self._spend(path, body, key)
+        releases = _released(answer)
+        first = next(iter(releases.values()))
+        self._note(answer, f"{first.mechanism} in each of {len(releases)} segments", sum(map(len, releases.values())))
+        return releases
+
+    def _note(self, answer: Mapping[str, Any], mechanism: str, rows: int) -> None:
+        self._answered.append(
+            {"entry": answer["entry"], "mechanism": mechanism, "charge": answer["charge"], "rows": rows}
+        )
+
+    def _spend(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Ask until there is an answer, always with the same key."""
         headers = {"Idempotency-Key": key or f"client-{secrets.token_hex(16)}"}
         end = time.monotonic() + self._patience
         pause = 0.1
         while True:
             try:
-                answer = self._about("POST", "/topk?wait=10", body, headers)
-                if "release" in answer:
-                    break
+                answer = self._about("POST", f"{path}?wait=10", body, headers)
+                if "entry" in answer:
+                    return answer
                 pause = 0.1
             except (ServiceError, LedgerError) as error:
                 worth = isinstance(error, LedgerError) or error.status in {0, 429, 502, 503, 504}
@@ -137,27 +244,22 @@ class Client:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
-        release = Release.from_dict(answer["release"])
-        self._answered.append(
-            {
-                "entry": answer["entry"],
-                "mechanism": str(release.mechanism),
-                "charge": answer["charge"],
-                "rows": len(release),
-            }
-        )
-        return release
 
-    def releases(self) -> list[Release]:
-        """One's earlier answers, newest first; free."""
-        path = self._path("/releases?limit=100")
-        return [Release.from_dict(answer["release"]) for answer in self._call("GET", path)]
+    def releases(self) -> list[Release | dict[str, Release]]:
+        """One's earlier answers, newest first; free. An answer for segments is a dictionary."""
+        found = self._call("GET", self._path("/releases?limit=100"))
+        return [_released(one) if "segments" in one else Release.from_dict(one["release"]) for one in found]
 
     def report(self) -> pd.DataFrame:
         """The answers of this client, a row each: entry of the ledger, mechanism, charge, rows released."""
         import pandas as pd
 
         return pd.DataFrame(self._answered, columns=["entry", "mechanism", "charge", "rows"])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was asked, and what is left."""
+        rows = self.report()
+        return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
 
     def _path(self, path: str) -> str:
         if self._dataset is None:
@@ -182,9 +284,35 @@ class Client:
                 return json.loads(answer.read())
         except HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(), body) from None
+                raise _refusal(error.code, error.read()) from None
         except (URLError, OSError, ValueError) as error:
             raise ServiceError(0, "unreachable", f"the service cannot be reached ({type(error).__name__})") from None
+
+
+def _released(answer: Mapping[str, Any]) -> dict[str, Release]:
+    return {one["segment"]: Release.from_dict(one["release"]) for one in answer["segments"]}
+
+
+def _segments(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Which segments, as JSON: a column, or a column -> values."""
+    if isinstance(segments, str):
+        return {"segments": {segments: []}}
+    return {"segments": {column: list(values) for column, values in segments.items()}}
+
+
+def _run(mechanism: Mechanism, labels: Any, ranking: Any, where: Mapping[str, str] | None) -> dict[str, Any]:
+    """A mechanism and the labels that it counts, as JSON."""
+    given = {
+        name: [to_plain(label) for label in (value.labels if isinstance(value, Release) else listed(value))]
+        for name, value in (("labels", labels), ("ranking", ranking))
+        if value is not None
+    }
+    return {"mechanism": named(mechanism), **given, **({} if where is None else {"where": dict(where)})}
+
+
+def _number(value: float | None) -> float:
+    """A number of the service's, which writes null for what is not finite."""
+    return math.inf if value is None else float(value)
 
 
 def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +329,7 @@ def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mappi
     return {"k": k, **asked}
 
 
-def _refusal(status: int, text: bytes, body: Any) -> DptopkError:
+def _refusal(status: int, text: bytes) -> DptopkError:
     """A refusal as the error that a Session would raise."""
     try:
         told = json.loads(text)
@@ -213,15 +341,15 @@ def _refusal(status: int, text: bytes, body: Any) -> DptopkError:
     if code == "ledger":
         return LedgerError(message)
     if code == "budget_exceeded":
-        requested = Charge() if not isinstance(body, dict) else _told(message)
-        return BudgetExceeded(requested, message.partition("; remaining ")[2], "the service refused")
+        said, _, remaining = message.partition("; remaining ")
+        why, _, requested = said.partition(": requested ")
+        return BudgetExceeded(_told(requested), remaining, why.removeprefix("budget exceeded").strip(" ()"))
     return ServiceError(status, code, message)
 
 
-def _told(message: str) -> Charge:
+def _told(requested: str) -> Charge:
     """The charge that a refusal names."""
-    text = message.partition("requested ")[2].partition("; remaining")[0]
     try:
-        return Charge.parse(text)
+        return Charge.parse(requested)
     except DptopkError:
         return Charge()

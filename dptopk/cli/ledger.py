@@ -38,6 +38,15 @@ Registered = Annotated[
 BudgetEpsilon = Annotated[
     float | None, typer.Option("--epsilon", help="Instead of --registered: the total ε of a fully adaptive filter.")
 ]
+OfAnalyst = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--share",
+        metavar="NAME=SHARE",
+        help="Instead of both, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
+        "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
+    ),
+]
 TotalDelta = Annotated[float, typer.Option("--delta", help="The δ at which the guarantee is stated.")]
 
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
@@ -75,15 +84,36 @@ def _key(key_file: Path | None) -> bytes | None:
         raise InvalidParameter(f"key-file: cannot read {key_file.name!r}: {error.strerror}") from None
 
 
-def _terms(registered: str | None, epsilon: float | None, delta: float) -> dict[str, Any]:
+def _terms(
+    registered: str | None, epsilon: float | None, delta: float, shares: list[str] | None = None
+) -> dict[str, Any]:
     from dptopk.accounting.budget import Budget
     from dptopk.costs import Charge
 
+    if shares:
+        if registered is not None or epsilon is not None:
+            raise InvalidParameter("give --share alone, without --registered and --epsilon")
+        return {"shares": dict(map(_share, shares)), "delta": delta}
     if (registered is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --registered and --epsilon")
     if registered is not None:
         return {"registered": Charge.parse(registered), "delta": delta}
     return {"budget": Budget(epsilon or 0.0, delta)}
+
+
+def _share(text: str) -> tuple[str, Any]:
+    """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
+    from dptopk.accounting.budget import Budget
+    from dptopk.costs import Charge
+
+    name, _, share = text.partition("=")
+    if "(" in share:
+        return name, Charge.parse(share)
+    try:
+        epsilon, delta = map(float, share.split(","))
+    except ValueError:
+        raise InvalidParameter(f"share must be such as 'ann=50*BR(0.1)' or 'ann=0.5,1e-7', got {text!r}") from None
+    return name, Budget(epsilon, delta)
 
 
 def _numbers(text: str) -> list[float]:
@@ -116,6 +146,7 @@ def init(
     delta: TotalDelta,
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    share: OfAnalyst = None,
     query: Annotated[
         str | None,
         typer.Option("--query", help="Instead of --registered: register a question, 'k=25 epsilon=0.5 delta=1e-7'."),
@@ -147,11 +178,11 @@ def init(
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     if (segment_by is None) != (segments is None):
         raise InvalidParameter("--segment-by and --segments go together: what they are by, and their names")
-    if query is not None and registered is None and epsilon is None:
+    if query is not None and registered is None and epsilon is None and not share:
         registered = _planned(query, times, sensitivity)
     elif query is not None:
         raise InvalidParameter("give exactly one of --registered, --epsilon and --query")
-    terms = _terms(registered, epsilon, delta)
+    terms = _terms(registered, epsilon, delta, share)
     if ranges is not None:
         terms["ranges"] = _numbers(ranges)
     if segments is not None:
@@ -173,11 +204,12 @@ def renew(
     reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    share: OfAnalyst = None,
     key_file: KeyFile = None,
     head_file: HeadFile = None,
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
-    terms = _terms(registered, epsilon, delta)
+    terms = _terms(registered, epsilon, delta, share)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.renew(dataset, reason=reason, **terms)
         typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")

@@ -19,12 +19,13 @@ from typing import Any
 
 from dptopk.accounting.ledger.ledger import Ledger, Receipt, Spend
 from dptopk.accounting.ledger.names import analyst_name
-from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
+from dptopk.histogram import Histogram
 from dptopk.release import Release
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
-from dptopk.service.questions import Plans, Question, recorded, revived
+from dptopk.service.questions import Plans, Question, charge_of, recorded, revived
 
 __all__ = ["Asker", "KeyUsed", "job_of", "shown"]
 
@@ -71,7 +72,7 @@ class Asker:
         if spend is None:
             spend = self._charge(spec, analyst, key, question, job)
         if spend.answer is None:
-            self._answer(spec, spend, question)
+            self._answer(spec, spend)
         done = self.known(spec, analyst, key, question)
         if done is None or done.answer is None:
             raise LedgerError("the answer was not stored; ask again with the same key")
@@ -80,17 +81,16 @@ class Asker:
     def _charge(self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str) -> Spend:
         """Read the data, then charge: a question that fails before costs nothing."""
         plan = self.plans.get(spec, question)
+        charge = charge_of(spec, question, plan)
         while True:
             state = self.ledger.state(spec.name)
-            histogram = self.histograms.get(
-                spec, state.version, question.where, lambda done, total: self.jobs.progress(job, done, total)
-            )
-            plan.check(histogram)
+            for histogram in self._read(spec, state.version, question, job).values():
+                plan.check(histogram)
             self.jobs.charging(job)
             made_for: dict[str, Any] = {"version": state.version, "unit": spec.unit, "sensitivity": spec.sensitivity}
             described = recorded(question, plan) | {"version": state.version}
             try:
-                self.ledger.charge(spec.name, analyst, plan.charge, once=key, mechanism=described, **made_for)
+                self.ledger.charge(spec.name, analyst, charge, once=key, mechanism=described, **made_for)
             except InvalidParameter:
                 if self.ledger.state(spec.name).version == state.version:
                     raise
@@ -100,38 +100,63 @@ class Asker:
                 raise LedgerError("the charge cannot be found; ask again with the same key")
             return found
 
-    def _answer(self, spec: DatasetSpec, spend: Spend, question: Question) -> None:
+    def _read(self, spec: DatasetSpec, version: str, question: Question, job: str | None) -> Mapping[str, Histogram]:
+        """The histograms of a question, read before or now; ``job``: that is told of the progress."""
+
+        def progress(done: int, total: int) -> None:
+            if job is not None:
+                self.jobs.progress(job, done, total)
+
+        asked = spec.segmented(question.segments, question.where)
+        return self.histograms.get(spec, version, question.where, asked, progress)
+
+    def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
         """Draw and store the answer to a charge, with the plan that was charged."""
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
-        plan = revived(spec, self.plans, spend.mechanism, spend.charge)
+        question, plan = revived(spec, self.plans, spend.mechanism, spend.charge)
         state = self.ledger.state(spec.name)
         if spend.seq <= state.renewed:  # what is drawn now would be about data that the budget of now is for
             raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
-        histogram = self.histograms.get(spec, state.version, question.where, lambda _done, _total: None)
-        release = plan.release(histogram)
-        answer = release.to_dict() | {"version": state.version}
+        releases = {}
+        for segment, histogram in self._read(spec, state.version, question, None).items():
+            release = releases[segment] = plan.release(histogram)
+            if not plan.charge.includes(release.charge):
+                raise ReleaseWithheld(plan.charge, release.charge)
+        if question.segments:  # what a segment did not use is not given back: another one may have used it
+            answer: dict[str, Any] = {"segments": [{"segment": s} | one.to_dict() for s, one in releases.items()]}
+            used = spend.charge
+        else:
+            answer, used = releases[""].to_dict(), releases[""].charge
         try:
-            self.ledger.settle(receipt, release.charge, answer=answer)
+            self.ledger.settle(receipt, used, answer=answer | {"version": state.version})
         except InvalidParameter:  # another one was faster: its answer counts, and this one is never seen
             return
 
 
 def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = 0.95) -> dict[str, Any]:
-    """A stored answer as it leaves: the release, its intervals, the question and what it cost."""
-    release = Release.from_dict(answer)
-    intervals: list[dict[str, Any]] | None = None
-    if release.counts is not None and release.measurement is not None:
-        table = release.intervals(confidence=confidence)
-        columns = ("rank", "low", "high", "rank_low", "rank_high")
-        intervals = [{name: int(row[name]) for name in columns} for row in table.to_dict("records")]
-    return {
+    """A stored answer as it leaves: the release with its intervals, or those of each segment; question and cost."""
+    about = {
         "entry": spend.seq,
         "at": spend.at,
         "dataset": dataset,
         "version": answer.get("version", ""),
         "question": spend.mechanism.get("question"),
         "charge": str(spend.charge),
-        "release": {name: value for name, value in answer.items() if name != "version"},
         "confidence": confidence,
-        "intervals": intervals,
     }
+    if "segments" not in answer:
+        return about | _with_intervals(answer, confidence)
+    each = [{"segment": one["segment"]} | _with_intervals(one, confidence) for one in answer["segments"]]
+    return about | {"segments": each}
+
+
+def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:
+    """One release, and intervals that hold for all of its rows at once."""
+    release = Release.from_dict(stored)
+    intervals: list[dict[str, Any]] | None = None
+    if release.counts is not None and release.measurement is not None:
+        table = release.intervals(confidence=confidence)
+        columns = ("rank", "low", "high", "rank_low", "rank_high")
+        intervals = [{name: int(row[name]) for name in columns} for row in table.to_dict("records")]
+    plain = {name: value for name, value in stored.items() if name not in {"version", "segment"}}
+    return {"release": plain, "intervals": intervals}

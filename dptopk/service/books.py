@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.accounts.accountant import Account
+from dptopk.accounting.accounts.account import Account
+from dptopk.accounting.accounts.shares import RESERVE
 from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.bounds import compose
 from dptopk.accounting.ledger.ledger import Ledger, Spend
 from dptopk.accounting.ledger.names import canonical
 from dptopk.accounting.ledger.state import owner_of
 from dptopk.accounting.ledger.terms import account_of
 from dptopk.costs import Charge
-from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.service.catalog import Catalog, DatasetSpec
 
 __all__ = ["Books", "opened"]
 
+SECONDS = 1.0  # that a reading of what was spent may take
+MOST_READINGS = 256
 MOST_POINTS = 1000  # of the line of spending over time
 
 
@@ -77,6 +83,7 @@ class Books:
         self.ledger = ledger
         self._lines: dict[int, _Line] = {}
         self._read = 0
+        self._readings: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
     def spends(self, dataset: str, analyst: str | None = None) -> list[Spend]:
@@ -114,21 +121,79 @@ class Books:
             dataset: whose.
             analyst: who would ask.
             charges: what would be spent; the data set is charged nothing here.
+
+        Returns:
+            "total": of the data set. "mine": the share or the limit that was allotted to the analyst; ``owner`` says
+            whose it is: an analyst without a share draws on the reserve.
         """
         state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
-        limits = {owner_of(name): terms for name, (terms, _) in state.limits.items()}
-        balance = {}
-        for owner, account in state.accounts(canonical(analyst)).items():
-            shares = _used(account)
-            balance["total" if owner == "dataset" else "mine"] = {
-                "epsilon": account.epsilon(),
-                "delta": _delta_of(state.terms if owner == "dataset" else limits[owner]),
-                "share": max(shares.values(), default=0.0),
-                "shares": shares,
-                "remaining": str(account.remaining()),
-                **(_after(account, charges) if charges else {}),
+        name, parts = canonical(analyst), state.terms.get("shares")
+        if parts is None:
+            balance = {"total": self._page(state.account, state.terms, charges)}
+            limits = {owner_of(who): terms for who, (terms, _) in state.limits.items()}
+            for owner, account in state.limits_of(name).items():
+                balance["mine"] = {"owner": name} | self._page(account, limits[owner], charges)
+            return balance
+        owner = name if name in parts else RESERVE
+        if owner not in parts:
+            return {"total": self._page(state.account, state.terms, ()), "mine": _no_share(name)}
+        mine = {"owner": owner} | self._page(state.account.account(name), parts[owner], charges)
+        return {"total": self._page(state.account, state.terms, ()), "mine": mine}
+
+    def budget(self, dataset: str, analyst: str, *, everyone: bool = False) -> dict[str, Any]:
+        """The balance, what the analyst was charged, and how often earlier kinds of questions still fit.
+
+        Args:
+            dataset: whose.
+            analyst: for whom.
+            everyone: whether questions of others are named too.
+        """
+        kinds: dict[str, Spend] = {}
+        for spend in self.spends(dataset, None if everyone else analyst):
+            kinds[str(spend.mechanism.get("text", ""))] = spend
+        state = self.ledger.state(dataset)
+        try:
+            accounts = list(state.accounts(analyst).values())
+        except BudgetExceeded:  # no share and no reserve
+            accounts = []
+        fits = [
+            {
+                "question": spend.mechanism.get("question"),
+                "text": str(spend.mechanism.get("text", "")),
+                "fits": min((account.fits(spend.charge) for account in accounts), default=0),
             }
-        return balance
+            for spend in list(kinds.values())[-5:]
+        ]
+        spent = str(state.spent(analyst=analyst))
+        return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}
+
+    def _page(self, account: Account, terms: Mapping[str, Any], charges: tuple[Charge, ...]) -> dict[str, Any]:
+        """One budget in numbers."""
+        shares = _used(account)
+        return {
+            "epsilon": account.epsilon(),
+            "epsilon_spent": self._spent(account, terms),
+            "delta": _delta_of(terms),
+            "share": max(shares.values(), default=0.0),
+            "shares": shares,
+            "remaining": str(account.remaining()),
+            **(_after(account, charges) if charges else {}),
+        }
+
+    def _spent(self, account: Account, terms: Mapping[str, Any]) -> float:
+        """What was spent as an ε, a reading: computed once for each sum of charges."""
+        spent = account.spent()
+        key = json.dumps([terms, str(spent)])
+        with self._lock:
+            known = self._readings.get(key)
+        if known is None:
+            delta = _delta_of(terms)
+            known = compose(spent, delta=delta, max_seconds=SECONDS).epsilon if spent.costs else 0.0
+            with self._lock:
+                self._readings[key] = known
+                while len(self._readings) > MOST_READINGS:
+                    self._readings.popitem(last=False)
+        return min(known, account.epsilon())
 
     def spending(self, dataset: str) -> dict[str, Any]:
         """For who owns the data: the share of the budget used after each charge, and what each analyst spent."""
@@ -137,7 +202,7 @@ class Books:
         for spend in self.spends(dataset):
             if spend.current:
                 try:
-                    account.spend(spend.charge)
+                    account.account(canonical(spend.analyst)).spend(spend.charge)
                 except DptopkError:  # written under other rules; the account's own share is below
                     continue
                 used = max(_used(account).values(), default=0.0)
@@ -147,6 +212,8 @@ class Books:
             for name, total in state.now.items()
         }
         limits = {name: max(_used(held).values(), default=0.0) for name, (_, held) in state.limits.items()}
+        if "shares" in state.terms:
+            limits |= _used(state.account)
         return {
             "over_time": line[-MOST_POINTS:],
             "analysts": people,
@@ -163,6 +230,23 @@ class Books:
     def version(self, dataset: str) -> str:
         """The data version that the ledger says."""
         return self.ledger.state(dataset).version
+
+
+def _no_share(analyst: str) -> dict[str, Any]:
+    """The part of an analyst for whom nothing was set aside."""
+    return {
+        "owner": analyst,
+        "epsilon": 0.0,
+        "epsilon_spent": 0.0,
+        "delta": 0.0,
+        "share": 1.0,
+        "shares": {},
+        "remaining": "nothing: there is neither a share of this analyst nor a reserve",
+        "fits": 0,
+        "refused": "there is neither a share of this analyst nor a reserve",
+        "share_after": 1.0,
+        "shares_after": {},
+    }
 
 
 def _after(account: Account, charges: tuple[Charge, ...]) -> Mapping[str, Any]:

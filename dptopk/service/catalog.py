@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from dptopk import _validate as validate
 from dptopk._choices import Domain
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
+from dptopk.datasets import read_labels
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 
-__all__ = ["Catalog", "DatasetSpec", "Terms", "valid_name"]
+__all__ = ["Catalog", "DatasetSpec", "Segmented", "Terms", "valid_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -35,25 +36,61 @@ def valid_name(**arguments: object) -> str:
 
 @dataclass(frozen=True)
 class Terms:
-    """A budget: a total (ε, δ) to spend freely, or registered costs with the δ of their guarantee."""
+    """A budget: a total (ε, δ) to spend freely, registered costs, or the shares of several analysts, with their δ."""
 
     budget: Budget | None = None
     registered: Charge | None = None
+    shares: Mapping[str, Charge | Budget] | None = None
     delta: float | None = None
 
     @classmethod
-    def read(cls, table: Mapping[str, Any], where: str) -> Terms:
-        """The budget in a table of the catalog: ``epsilon`` and ``delta``, or ``registered`` and ``delta``."""
-        if ("epsilon" in table) == ("registered" in table):
-            raise InvalidParameter(f"{where}: give exactly one of epsilon and registered, with delta")
-        _refuse_others(table, {"epsilon", "registered", "delta"}, where)
+    def read(cls, table: Any, where: str) -> Terms:
+        """The budget in a table of the catalog: one of ``epsilon``, ``registered`` and ``shares``, with ``delta``."""
+        kinds = {"epsilon", "registered", "shares"}
+        if not isinstance(table, dict) or len(kinds & table.keys()) != 1:
+            raise InvalidParameter(f"{where}: give exactly one of epsilon, registered and shares, with delta")
+        _refuse_others(table, kinds | {"delta"}, where)
+        delta = validate.probability(delta=table.get("delta", 0.0))
+        if "epsilon" in table:
+            return cls(budget=Budget(table["epsilon"], delta))
         if "registered" in table:
-            return cls(registered=Charge.parse(str(table["registered"])), delta=float(table.get("delta", 0.0)))
-        return cls(budget=Budget(table["epsilon"], table.get("delta", 0.0)))
+            return cls(registered=Charge.parse(str(table["registered"])), delta=delta)
+        return cls(shares=_shares(table["shares"], f"{where}.shares"), delta=delta)
 
     def arguments(self) -> dict[str, Any]:
-        """As ``Ledger.create_dataset`` and ``Ledger.set_limit`` take it."""
-        return {"budget": self.budget} if self.budget else {"registered": self.registered, "delta": self.delta}
+        """As ``Ledger.create_dataset``, ``Ledger.renew`` and ``Ledger.set_limit`` take it."""
+        if self.budget is not None:
+            return {"budget": self.budget}
+        kind = {"shares": self.shares} if self.shares is not None else {"registered": self.registered}
+        return kind | {"delta": self.delta}
+
+
+def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:
+    """Analyst, or "reserve", -> a registration or a filter; the δ of a registration is the whole budget's."""
+    if not isinstance(table, dict) or not table:
+        raise InvalidParameter(f"{where}: there is none")
+    shares: dict[str, Charge | Budget] = {}
+    for name, part in table.items():
+        terms = Terms.read(part, f"{where}.{name}")
+        if terms.shares is not None or ("registered" in part and "delta" in part):
+            raise InvalidParameter(f"{where}.{name}: give epsilon and delta, or registered without a delta of its own")
+        shares[name] = terms.budget or terms.registered or Charge()
+    return shares
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """Which segments a question is put to; none: to the data set as a whole.
+
+    Attributes:
+        column: that says which segment a row belongs to.
+        values: the segments.
+        per_user: in how many of them one user counts.
+    """
+
+    column: str = ""
+    values: tuple[str, ...] = ()
+    per_user: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +106,12 @@ class DatasetSpec:
         labels_per_user, per_label_cap: Δ and τ.
         unit, version: the privacy unit in words; the version when the data set is new.
         domain: "private", or "public" with ``labels``.
-        labels: public labels, one a line of a text file.
+        labels: the public labels; None = labels come from the data, and are private.
         top: rows that are brought back from events; None = all.
         engine: of events: "duckdb" or "spark".
         filters: column -> public list of values that a question may ask for.
+        segments: columns of these whose values may all be asked at once -> in how many of them one user counts; of
+            events this is enforced, of a table of counts it is taken as given.
         limits: analyst -> part of the budget, allotted when the analyst has none.
         analysts: who may ask; None = every analyst.
         description: for people.
@@ -89,10 +128,11 @@ class DatasetSpec:
     per_label_cap: int = 1
     unit: str = "user"
     version: str = "1"
-    labels: Path | None = None
+    labels: Sequence[Any] | None = None
     top: int | None = None
     engine: str = "duckdb"
     filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    segments: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, Terms] = field(default_factory=dict)
     analysts: tuple[str, ...] | None = None
     description: str = ""
@@ -105,6 +145,12 @@ class DatasetSpec:
             raise InvalidParameter(f"datasets.{self.name}: engine must be duckdb or spark, got {self.engine!r}")
         if self.top is not None:
             validate.count(top=self.top, at_least=2)
+        if self.terms.shares is not None and self.limits:
+            raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
+        for column, per_user in self.segments.items():
+            validate.count(segments=per_user)
+            if column not in self.filters:
+                raise InvalidParameter(f"datasets.{self.name}: segments by {column} need its public list in filters")
         validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
 
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
@@ -113,6 +159,11 @@ class DatasetSpec:
     def domain(self) -> Domain:
         """Whether the labels are public."""
         return "private" if self.labels is None else "public"
+
+    @property
+    def domain_size(self) -> int | None:
+        """How many public labels there are; None where labels are private."""
+        return None if self.labels is None else len(self.labels)
 
     def may_ask(self, analyst: str) -> bool:
         """Whether an analyst may ask about this data set."""
@@ -131,10 +182,32 @@ class DatasetSpec:
                 raise InvalidParameter(f"where: {column} must be one of {', '.join(self.filters[column])}")
         return dict(sorted(where.items()))
 
+    def segmented(self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> Segmented:
+        """The segments that a question is put to.
+
+        Args:
+            segments: column -> values, or no values for the whole public list; at most one column.
+            where: the question's conditions.
+
+        Raises:
+            InvalidParameter: for a column or a value that is not offered, or a column that ``where`` fixes.
+        """
+        if not segments:
+            return Segmented()
+        ((column, given),) = segments.items() if len(segments) == 1 else (("", ()),)
+        if column not in self.segments:
+            raise InvalidParameter(f"segments: one may ask by one of {', '.join(self.segments) or 'no columns'} here")
+        if column in where:
+            raise InvalidParameter(f"segments: {column} is fixed by a condition")
+        values = tuple(given) or self.filters[column]
+        if len(set(values)) < len(values) or not set(values) <= set(self.filters[column]):
+            raise InvalidParameter(f"segments: {column} must be different ones of {', '.join(self.filters[column])}")
+        return Segmented(column, values, min(self.segments[column], len(values)))
+
 
 _DATASET_KEYS = {
     "source", "label", "count", "user", "item", "labels_per_user", "per_label_cap", "unit", "version", "labels", "top",
-    "engine", "filters", "limits", "analysts", "description", "budget",
+    "engine", "filters", "segments", "limits", "analysts", "description", "budget",
 }  # fmt: skip
 _KEYS = {"ledger", "access", "key_file", "head_file", "answers_every", "rates", "datasets", "workers"}
 
@@ -221,6 +294,7 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
     terms = Terms.read(given.pop("budget"), f"{where}.budget")
     source = str(given.pop("source"))
     analysts = given.pop("analysts", None)
+    labels = _path(given.pop("labels", None), base)
     return DatasetSpec(
         name=name,
         source=source if source == "macbeth" else _located(source, base),
@@ -228,7 +302,7 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
         filters=filters,
         limits=limits,
         analysts=None if analysts is None else tuple(analysts),
-        labels=_path(given.pop("labels", None), base),
+        labels=None if labels is None else read_labels(labels),
         **given,
     )
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dptopk.datasets import events_histogram, macbeth, read_counts, read_labels
+from dptopk.datasets import events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
 from dptopk.histogram import Histogram
-from dptopk.service.catalog import DatasetSpec
+from dptopk.service.catalog import DatasetSpec, Segmented
 
 __all__ = ["Histograms", "Unreadable"]
 
 Progress = Callable[[int, int], None]
-_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+_Key = tuple[str, str, tuple[tuple[str, str], ...], Segmented]
+Read = Mapping[str, Histogram]  # segment -> histogram; "" -> that of everything, where no segments are asked for
 
 
 class Unreadable(DptopkError):
@@ -31,18 +32,20 @@ class Histograms:
 
     def __init__(self, at_most: int = 32) -> None:
         self._at_most = at_most
-        self._kept: OrderedDict[_Key, Histogram] = OrderedDict()
+        self._kept: OrderedDict[_Key, Read] = OrderedDict()
         self._reading: dict[_Key, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, spec: DatasetSpec, version: str, where: Mapping[str, str], progress: Progress) -> Histogram:
-        """The histogram of a data version under conditions; two questions at the same time read it once.
+    def get(
+        self, spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
+    ) -> Read:
+        """The histograms of a data version under conditions; two questions at the same time read them once.
 
         Raises:
             Unreadable: when the source cannot be read.
             DptopkError: what ``progress`` raises.
         """
-        key = (spec.name, version, tuple(sorted(where.items())))
+        key = (spec.name, version, tuple(sorted(where.items())), asked)
         with self._lock:
             alone = self._reading.setdefault(key, threading.Lock())
         with alone:
@@ -51,7 +54,7 @@ class Histograms:
                 if found is not None:
                     self._kept.move_to_end(key)
                     return found
-            made = _read(spec, version, where, progress)
+            made = _read(spec, version, where, asked, progress)
             with self._lock:
                 self._kept[key] = made
                 while len(self._kept) > self._at_most:
@@ -59,7 +62,7 @@ class Histograms:
             return made
 
 
-def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], progress: Progress) -> Histogram:
+def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
     stopped: list[DptopkError] = []
 
     def step(done: int, total: int) -> None:
@@ -71,36 +74,54 @@ def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], progress: P
 
     step(0, 1)
     try:
-        whole = _source(spec, version, where, step)
-        labels = None if spec.labels is None else read_labels(spec.labels)
+        read = _source(spec, version, where, asked, step)
+        if spec.labels is not None:
+            read = {name: _public(spec, histogram, spec.labels) for name, histogram in read.items()}
     except Exception as error:  # noqa: BLE001 - whatever it is may quote data
         if stopped:
             raise stopped[0] from None
         raise Unreadable(f"the data of {spec.name!r} cannot be read now ({type(error).__name__})") from None
     step(1, 1)
-    if labels is None:
-        return whole
-    return Histogram(whole.labels, whole.counts, sensitivity=spec.sensitivity, domain=labels, capped=whole.capped)
+    return read
 
 
-def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], progress: Progress) -> Histogram:
+def _public(spec: DatasetSpec, read: Histogram, labels: Sequence[Any]) -> Histogram:
+    """The histogram over the public labels."""
+    return Histogram(read.labels, read.counts, sensitivity=spec.sensitivity, domain=labels, capped=read.capped)
+
+
+def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
     if spec.source == "macbeth":
-        return macbeth(sensitivity=spec.sensitivity)
+        return {"": macbeth(sensitivity=spec.sensitivity)}
     path = spec.source.replace("{version}", version)
     if spec.user is None or spec.item is None:
-        frame = read_counts(path, label=spec.label, count=spec.count, where=dict(where))
-        return Histogram.from_pandas(frame, label="label", count="count", sensitivity=spec.sensitivity)
-    options: dict[str, Any] = {"where": dict(where) or None, "top": spec.top}
+        return _counts(spec, path, where, asked, progress)
+    options: dict[str, Any] = {
+        "user": spec.user,
+        "item": spec.item,
+        "where": dict(where) or None,
+        "top": spec.top,
+        "labels_per_user": spec.labels_per_user,
+        "per_label_cap": spec.per_label_cap,
+        "progress": progress,
+    }
     if spec.engine == "spark":
         from dptopk.datasets import Spark
 
         options["engine"] = Spark()
-    return events_histogram(
-        path,
-        user=spec.user,
-        item=spec.item,
-        labels_per_user=spec.labels_per_user,
-        per_label_cap=spec.per_label_cap,
-        progress=progress,
-        **options,
+    if not asked.values:
+        return {"": events_histogram(path, **options)}
+    return segment_histograms(
+        path, segment=asked.column, segments=asked.values, segments_per_user=asked.per_user, **options
     )
+
+
+def _counts(spec: DatasetSpec, path: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
+    """The rows of a table of counts, those of each segment by themselves."""
+    read = {}
+    for place, value in enumerate(asked.values or ("",)):
+        progress(place, len(asked.values) or 1)
+        here = dict(where) | ({asked.column: value} if asked.values else {})
+        frame = read_counts(path, label=spec.label, count=spec.count, where=here)
+        read[value] = Histogram.from_pandas(frame, label="label", count="count", sensitivity=spec.sensitivity)
+    return read

@@ -6,17 +6,29 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dptopk.service.questions import Question
+from dptopk.mechanisms.named import NAMES
+from dptopk.service.questions import Run, TopK
 
-__all__ = ["Asked", "Divide", "NewVersion", "Problem", "Wanted"]
+__all__ = ["Asked", "Divide", "Named", "NewVersion", "Problem", "Ran", "Wanted"]
+
+Value = str | int | float | bool
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class Asked(_Body):
-    """A question: the top k, for (epsilon, delta) or at a wanted accuracy."""
+class _Scope(_Body):
+    where: dict[str, str] = Field(default={}, description="Column to value, out of the data set's public lists.")
+    segments: dict[str, list[str]] = Field(
+        default={},
+        max_length=1,
+        description="Column to values, one column at most: ask of each of these segments at once; [] = of all.",
+    )
+
+
+class Asked(_Scope):
+    """A question: the top k, for (epsilon, delta) or at a wanted accuracy; of segments, in each of them."""
 
     k: int = Field(ge=1, le=1000, description="How many labels.")
     epsilon: float | None = Field(default=None, ge=1e-6, le=100, description="Part of the budget; or give accuracy.")
@@ -27,11 +39,34 @@ class Asked(_Body):
     counts: Literal["auto", "gaussian", "laplace", "none"] = "auto"
     method: Literal["auto", "peel", "threshold"] = "auto"
     d_bar: int | None = Field(default=None, ge=1, le=1_000_000)
-    where: dict[str, str] = Field(default={}, description="Column to value, out of the data set's public lists.")
 
-    def question(self) -> Question:
+    def question(self) -> TopK:
         """As the library takes it."""
-        return Question(**self.model_dump())
+        return TopK(**self.model_dump())
+
+
+class Named(_Body):
+    """A mechanism: its name, and its parameters as the library's classes take them."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    name: str = Field(json_schema_extra={"enum": list(NAMES)})
+
+
+class Ran(_Scope):
+    """One mechanism by name; for counts of certain labels, which."""
+
+    mechanism: Named
+    labels: list[Value | dict[str, Any] | None] | None = Field(
+        default=None, max_length=1000, description="Count only these: public labels, or ones released before."
+    )
+    ranking: list[Value | dict[str, Any] | None] | None = Field(
+        default=None, max_length=1000, description="For CountMLE: labels released before, the first first."
+    )
+
+    def question(self) -> Run:
+        """As the library takes it."""
+        return Run(**self.model_dump())
 
 
 class NewVersion(_Body):

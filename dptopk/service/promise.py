@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from dptopk.accounting.bounds import compose
+from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram
-from dptopk.mechanisms.base import Thresholded
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import Noisy, Thresholded
 from dptopk.planning import Plan
 from dptopk.planning.merit import half_width
+from dptopk.service.questions import Prepared
 
 __all__ = ["error_bar", "promise"]
+
+SECONDS = 2.0  # that a bound for a preview may take
 
 
 def error_bar(made: Plan) -> float | None:
@@ -29,22 +34,32 @@ def error_bar(made: Plan) -> float | None:
     return float((table["high"] - table["low"]).max()) / 2 if len(table) else None
 
 
-def promise(made: Plan) -> dict[str, Any]:
-    """A plan in numbers: cost, noise, and in an unknown domain the count at which a label appears."""
-    first: Any = made.mechanisms[0]
-    last: Any = made.mechanisms[-1]
-    return {
-        "k": made.k,
-        "charge": str(made.charge),
-        "epsilon": made.epsilon,
-        "delta": made.budget.delta,
-        "bound": made.bound.name,
-        "noise_std": made.noise_std,
-        "half_width": half_width(last, made.sensitivity) if made.counted else None,
-        "error_bar": error_bar(made),
-        "threshold": made.threshold,
-        "appears_at": made.appears_at(0.5),
+def promise(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta: float) -> dict[str, Any]:
+    """A question in numbers: cost, noise, and in an unknown domain the count at which a label appears.
+
+    Args:
+        prepared: what runs on one histogram.
+        charge: of the whole question: of all its segments.
+        sensitivity: of the data set.
+        delta: at which ε is stated where the question has none of its own.
+    """
+    first: Any = prepared.mechanisms[0]
+    last: Any = prepared.mechanisms[-1]
+    counted = prepared.counted if isinstance(prepared, Plan) else isinstance(last, Noisy)
+    about: dict[str, Any] = {
+        "charge": str(charge),
+        "noise_std": float(last.noise_std(sensitivity)) if counted else None,
+        "half_width": half_width(last, sensitivity) if counted else None,
+        "error_bar": error_bar(prepared) if isinstance(prepared, Plan) else None,
+        "threshold": first.threshold_offset(sensitivity) if isinstance(first, Thresholded) else None,
+        "appears_at": first.appears_at(sensitivity, probability=0.5) if isinstance(first, Thresholded) else None,
         "above_rank": first.d_bar + 1 if isinstance(first, Thresholded) and first.d_bar is not None else None,
-        "warnings": made.warnings,
-        "explain": made.explain(),
     }
+    if isinstance(prepared, Plan):
+        about |= {"k": prepared.k, "warnings": prepared.warnings, "explain": prepared.explain()}
+        delta = prepared.budget.delta
+        if charge == prepared.charge:
+            return about | {"epsilon": prepared.epsilon, "delta": delta, "bound": prepared.bound.name}
+    delta = max(delta, min(2 * charge.delta, 0.5))
+    bound = compose(charge, delta=delta, max_seconds=SECONDS)
+    return about | {"epsilon": bound.epsilon, "delta": delta, "bound": bound.name}

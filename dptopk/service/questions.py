@@ -1,39 +1,102 @@
-"""Questions as they travel: what an analyst asks, the plan that answers it, and how a charge remembers both."""
+"""Questions as they travel: what an analyst asks, what will run for it, and how a charge remembers both."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
-from dptopk import _validate as validate, mechanisms
+from dptopk import _validate as validate
 from dptopk._choices import COUNTS, METHODS
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
-from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.datasets import segments_charge
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.histogram import Histogram
+from dptopk.labels import from_plain
 from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.named import mechanism_of, named
 from dptopk.planning import Plan, plan_topk
+from dptopk.release import Release
 from dptopk.service.catalog import DatasetSpec
 
-__all__ = ["Plans", "Question", "recorded", "revived"]
+__all__ = ["Plans", "Prepared", "Question", "Run", "Single", "TopK", "charge_of", "question_of", "recorded", "revived"]
 
-MOST_ROWS = 1000
+MOST_ROWS = 1000  # of one histogram
+MOST_LABELS = 20_000  # of all segments together
+
+
+class Prepared(Protocol):
+    """What will run on each histogram of a question: a Plan, or a single mechanism."""
+
+    @property
+    def charge(self) -> Charge:
+        """The most that it can cost."""
+
+    @property
+    def mechanisms(self) -> tuple[Any, ...]:
+        """What runs, in order."""
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise; nothing is drawn."""
+
+    def release(self, histogram: Histogram) -> Release:
+        """Draw the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What an analyst asks of a data set: its top k, for a part of the budget or at a wanted accuracy.
+    """What is asked of a data set.
+
+    Args:
+        where: column -> value, out of the data set's public lists.
+        segments: column -> values, one column at most: the question is put to each of these segments at once; no
+            values = the whole public list.
+    """
+
+    where: Mapping[str, str] = field(default_factory=dict)
+    segments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """About how many rows an answer has, of one histogram."""
+        raise NotImplementedError
+
+    def prepared(self, spec: DatasetSpec) -> Prepared:
+        """What will run on each histogram; the data takes no part in it."""
+        raise NotImplementedError
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON; ``question_of`` reads it."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)} | {"where": dict(self.where)}
+        segments = {column: list(values) for column, values in plain.pop("segments").items()}
+        return plain | ({"segments": segments} if segments else {})
+
+    def fingerprint(self, spec: DatasetSpec) -> str:
+        """A hash of the question and the data set; equal for equal questions."""
+        return hashlib.sha256(json.dumps([spec.name, self.plain()], sort_keys=True).encode()).hexdigest()
+
+    def check(self, spec: DatasetSpec) -> None:
+        """Refuse conditions and segments that the data set does not offer."""
+        spec.checked(self.where)
+        if self.rows * len(spec.segmented(self.segments, self.where).values) > MOST_LABELS:
+            raise InvalidParameter(f"segments: an answer may have at most {MOST_LABELS} rows in all")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK(Question):
+    """The top k, for a part of the budget or at a wanted accuracy.
 
     Args:
         k: how many labels, in 1..1000.
-        epsilon, delta: the part of the budget; ``epsilon`` or ``accuracy`` is given.
+        epsilon, delta: the part of the budget, in each segment; ``epsilon`` or ``accuracy`` is given.
         accuracy: the smallest ε at which 95% of the noise on a count is within ± this many.
         counts, method, d_bar: as for ``plan_topk``.
-        where: column -> value, out of the data set's public lists.
     """
 
     k: int
@@ -43,47 +106,140 @@ class Question:
     counts: str = "auto"
     method: str = "auto"
     d_bar: int | None = None
-    where: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if validate.count(k=self.k) > MOST_ROWS:
-            raise InvalidParameter(f"k must be at most {MOST_ROWS} here, got {self.k}")
+        _bounded(MOST_ROWS, k=self.k)
         if (self.epsilon is None) == (self.accuracy is None):
             raise InvalidParameter("give exactly one of epsilon and accuracy")
         validate.member(COUNTS, counts=self.counts)
         validate.member(METHODS, method=self.method)
         validate.probability(delta=self.delta)
-        if self.d_bar is not None and validate.count(d_bar=self.d_bar) > 1000 * MOST_ROWS:
-            raise InvalidParameter(f"d_bar must be at most {1000 * MOST_ROWS} here, got {self.d_bar}")
+        if self.d_bar is not None:
+            _bounded(1000 * MOST_ROWS, d_bar=self.d_bar)
         if self.epsilon is not None and not 1e-6 <= validate.positive(epsilon=self.epsilon) <= 100:
             raise InvalidParameter(f"epsilon must be in [1e-6, 100] here, got {self.epsilon}")
         if self.accuracy is not None and not 0 < validate.positive(accuracy=self.accuracy) <= 1e9:
             raise InvalidParameter(f"accuracy must be at most 1e9 here, got {self.accuracy}")
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"where": dict(self.where)}
+    @property
+    def rows(self) -> int:
+        """As many as k."""
+        return self.k
 
-    def fingerprint(self, spec: DatasetSpec) -> str:
-        """A hash of the question and the data set; equal for equal questions."""
-        return hashlib.sha256(json.dumps([spec.name, self.plain()], sort_keys=True).encode()).hexdigest()
+    def prepared(self, spec: DatasetSpec) -> Plan:
+        """The plan.
+
+        Raises:
+            InvalidParameter: when nothing fits.
+        """
+        options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
+        if spec.top is not None:
+            if self.d_bar is not None and self.d_bar >= spec.top:
+                raise InvalidParameter(f"d_bar must be below {spec.top} here: so many rows are brought back")
+            options["d_bar"] = self.d_bar or min(max(10 * self.k, 100), spec.top - 1)
+        total: dict[str, Any] = (
+            {"accuracy": self.accuracy, "delta": self.delta}
+            if self.epsilon is None
+            else {"budget": Budget(self.epsilon, self.delta)}
+        )
+        return plan_topk(self.k, sensitivity=spec.sensitivity, domain=spec.domain, **total, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Question):
+    """One mechanism by name.
+
+    Args:
+        mechanism: its name and parameters, as ``named`` writes them.
+        labels, ranking: whose counts are asked for, as ``to_plain`` writes them: public labels, or released before.
+    """
+
+    mechanism: Mapping[str, Any]
+    labels: Sequence[Any] | None = None
+    ranking: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "ranking"):
+            if getattr(self, name) is not None:
+                _bounded(MOST_ROWS, **{name: len(getattr(self, name))})
+
+    @property
+    def rows(self) -> int:
+        """k, the labels that are named, or the largest counts that take part."""
+        given = self.labels or self.ranking
+        return len(given) if given else int(self.mechanism.get("k") or self.mechanism.get("d_bar") or 1)
+
+    def prepared(self, spec: DatasetSpec) -> Single:
+        """The mechanism, and what it costs.
+
+        Raises:
+            InvalidParameter: on parameters that it does not take.
+        """
+        mechanism = mechanism_of(self.mechanism)
+        for name, most in (("k", MOST_ROWS), ("d_bar", MOST_LABELS)):
+            if getattr(mechanism, name, None) is not None:
+                _bounded(most, **{name: getattr(mechanism, name)})
+        options = {
+            name: [from_plain(label) for label in given]
+            for name, given in (("labels", self.labels), ("ranking", self.ranking))
+            if given is not None
+        }
+        try:
+            inspect.signature(mechanism.check).bind(None, **options)
+        except TypeError as error:  # names the option
+            raise InvalidParameter(f"{type(mechanism).__name__}: {error}") from None
+        counted = next((len(given) for given in options.values()), spec.domain_size)
+        return Single(mechanism, mechanism.charge(spec.sensitivity, labels=counted), options)
+
+
+def question_of(plain: Mapping[str, Any]) -> Question:
+    """The question that ``plain`` wrote."""
+    return Run(**plain) if "mechanism" in plain else TopK(**plain)
+
+
+def _bounded(most: int, **arguments: int) -> None:
+    ((name, value),) = arguments.items()
+    if validate.count(**{name: value}) > most:
+        raise InvalidParameter(f"{name} must be at most {most} here, got {value}")
+
+
+@dataclass(frozen=True)
+class Single:
+    """One mechanism with the labels that it counts."""
+
+    mechanism: Mechanism
+    charge: Charge
+    options: Mapping[str, Any]
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The one."""
+        return (self.mechanism,)
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise; nothing is drawn."""
+        self.mechanism.check(histogram, **self.options)
+
+    def release(self, histogram: Histogram) -> Release:
+        """Draw the answer."""
+        return self.mechanism.release(histogram, **self.options)
 
 
 class Plans:
-    """Plans by question: what was shown before the charge is what is charged.
+    """What will run for each question: what was shown before the charge is what is charged.
 
     Args:
         at_most: how many are kept.
     """
 
     def __init__(self, at_most: int = 256) -> None:
-        self._kept: OrderedDict[str, Plan] = OrderedDict()
+        self._kept: OrderedDict[str, Prepared] = OrderedDict()
         self._at_most = at_most
         self._lock = threading.Lock()
         self._planning = threading.Semaphore(1)  # planning is arithmetic: more at a time only get in each other's way
 
-    def get(self, spec: DatasetSpec, question: Question) -> Plan:
-        """The plan for a question; the data takes no part in it.
+    def get(self, spec: DatasetSpec, question: Question) -> Prepared:
+        """What will run for a question; the data takes no part in it.
 
         Raises:
             InvalidParameter: when nothing fits.
@@ -94,7 +250,7 @@ class Plans:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         with self._planning:
-            made = _plan(spec, question)
+            made = question.prepared(spec)
         with self._lock:
             kept = self._kept.setdefault(key, made)
             while len(self._kept) > self._at_most:
@@ -102,59 +258,45 @@ class Plans:
         return kept
 
 
-def _plan(spec: DatasetSpec, question: Question) -> Plan:
-    options: dict[str, Any] = {"counts": question.counts, "method": question.method, "d_bar": question.d_bar}
-    if spec.top is not None:
-        if question.d_bar is not None and question.d_bar >= spec.top:
-            raise InvalidParameter(f"d_bar must be below {spec.top} here: so many rows are brought back")
-        options["d_bar"] = question.d_bar or min(max(10 * question.k, 100), spec.top - 1)
-    total: dict[str, Any] = (
-        {"accuracy": question.accuracy, "delta": question.delta}
-        if question.epsilon is None
-        else {"budget": Budget(question.epsilon, question.delta)}
-    )
-    return plan_topk(question.k, sensitivity=spec.sensitivity, domain=spec.domain, **total, **options)
+def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Charge:
+    """What a question costs: of segments, what one user pays who is in as many of them as the data set allows."""
+    asked = spec.segmented(question.segments, question.where)
+    if not asked.values:
+        return prepared.charge
+    return segments_charge([prepared.charge] * len(asked.values), segments_per_user=asked.per_user)
 
 
-def recorded(question: Question, plan: Plan) -> dict[str, Any]:
+def recorded(question: Question, prepared: Prepared) -> dict[str, Any]:
     """What a charge remembers of its question: enough to draw the answer after everything else is lost."""
-    phases = [{"name": p.name, "mechanism": _plain(p.mechanism), "charge": str(p.charge)} for p in plan.phases]
-    text = " then ".join(str(mechanism) for mechanism in plan.mechanisms)
-    return {"text": text, "question": question.plain(), "phases": phases}
+    text = " then ".join(map(str, prepared.mechanisms)) + (" in each segment" if question.segments else "")
+    record: dict[str, Any] = {"text": text, "question": question.plain()}
+    if isinstance(prepared, Plan):
+        record["phases"] = [
+            {"name": phase.name, "mechanism": named(phase.mechanism), "charge": str(phase.charge)}
+            for phase in prepared.phases
+        ]
+    return record
 
 
-def revived(spec: DatasetSpec, plans: Plans, record: Mapping[str, Any], charged: Charge) -> Plan:
-    """The plan that a charge paid for.
+def revived(spec: DatasetSpec, plans: Plans, record: Mapping[str, Any], charged: Charge) -> tuple[Question, Prepared]:
+    """The question that a charge paid for, and what was to run for it.
 
     Raises:
         LedgerError: when what comes out would cost anything but what was charged: nothing is drawn then.
     """
-    fresh = plans.get(spec, Question(**record["question"]))
-    phase = type(fresh.phases[0])
-    phases = tuple(
-        phase(name=p["name"], mechanism=_mechanism(p["mechanism"]), charge=Charge.parse(p["charge"]))
-        for p in record["phases"]
-    )
-    plan = replace(fresh, phases=phases)
-    if str(plan.charge) != str(charged):  # that what runs costs no more is checked again when the answer is stored
+    try:
+        question = question_of(record["question"])
+        prepared = plans.get(spec, question)
+        if isinstance(prepared, Plan):
+            phase = type(prepared.phases[0])
+            phases = tuple(
+                phase(name=p["name"], mechanism=mechanism_of(p["mechanism"]), charge=Charge.parse(p["charge"]))
+                for p in record["phases"]
+            )
+            prepared = replace(prepared, phases=phases)
+        same = str(charge_of(spec, question, prepared)) == str(charged)
+    except DptopkError as error:  # the catalog or this version no longer offers it
+        raise LedgerError(f"the question that was charged cannot be put again ({error}); its charge stays") from None
+    if not same:  # that what runs costs no more is checked again when the answer is stored
         raise LedgerError("the plan that was charged cannot be run by this version; its charge stays")
-    return plan
-
-
-def _plain(value: Any) -> Any:
-    """A mechanism as JSON."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"name": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    return value
-
-
-def _mechanism(plain: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that ``_plain`` wrote."""
-    parts = dict(plain)
-    name = parts.pop("name")
-    if name not in dir(mechanisms):
-        raise LedgerError(f"there is no mechanism {name!r}")
-    made: Mechanism = getattr(mechanisms, name)(
-        **{key: _mechanism(value) if isinstance(value, Mapping) else value for key, value in parts.items()}
-    )
-    return made
+    return question, prepared

@@ -19,8 +19,9 @@ from dptopk.service.asking import job_of, shown
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.division import divide, queries_of
 from dptopk.service.jobs import Job
-from dptopk.service.models import Asked, Divide, NewVersion, Problem
+from dptopk.service.models import Asked, Divide, NewVersion, Problem, Ran
 from dptopk.service.promise import promise
+from dptopk.service.questions import Question, charge_of
 from dptopk.service.state import Service
 
 __all__ = ["router"]
@@ -53,7 +54,7 @@ def person_of(
     request: Request, service: Worker, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Person:
     """Who asks; refuses who is unknown or too fast."""
-    spends = request.method == "POST" and request.url.path.endswith("/topk")
+    spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run"))
     person = None if given is None else service.access.person(given.credentials)
     if person is None:
         host = request.client.host if request.client else ""
@@ -136,47 +137,46 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
         "neighbours": spec.sensitivity.neighbours,
         "domain": spec.domain,
         "filters": {column: list(values) for column, values in spec.filters.items()},
+        "segments": dict(spec.segments),
     }
 
 
 @router.get("/datasets/{dataset}/budget")
 def budget(service: Worker, person: Asking, spec: Dataset) -> dict[str, Any]:
     """The data set's budget, your part of it, and how often the questions asked before still fit."""
-    kinds: dict[str, Spend] = {}
-    for spend in service.books.spends(spec.name):
-        kinds[str(spend.mechanism.get("text", ""))] = spend
-    state = service.books.ledger.state(spec.name)
-    accounts = state.accounts(person.analyst).values()
-    fits = [
-        {"question": spend.mechanism.get("question"), "fits": min(account.fits(spend.charge) for account in accounts)}
-        for spend in list(kinds.values())[-5:]
-    ]
-    mine = state.spent(analyst=person.analyst)
-    return _json(service.books.balance(spec.name, person.analyst) | {"spent_by_me": str(mine), "fits": fits})
+    return _json(service.books.budget(spec.name, person.analyst, everyone=person.role == "admin"))
 
 
 @router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
-def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked) -> dict[str, Any]:
-    """What a question would cost and deliver; free, no data takes part."""
+def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> dict[str, Any]:
+    """What a question would cost and deliver, the top k or one mechanism; free, no data takes part."""
     question = asked.question()
-    spec.checked(question.where)
-    made = service.plans.get(spec, question)
-    balance = service.books.balance(spec.name, person.analyst, made.charge)
-    return _json(promise(made) | {"balance": balance})
+    question.check(spec)
+    prepared = service.plans.get(spec, question)
+    charge = charge_of(spec, question, prepared)
+    balance = service.books.balance(spec.name, person.analyst, charge)
+    promised = promise(prepared, charge, spec.sensitivity, float(balance["total"]["delta"]))
+    return _json(promised | {"balance": balance})
 
 
-@router.post("/datasets/{dataset}/topk", responses={**_CONFLICT, 202: {"description": "Not done yet: see the job."}})
-def topk(
-    service: Worker,
-    person: Asking,
-    spec: Dataset,
-    key: Key,
-    asked: Asked,
-    wait: Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")] = 30.0,
-) -> Response:
+Wait = Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")]
+_SPENDS: dict[int | str, dict[str, Any]] = {**_CONFLICT, 202: {"description": "Not done yet: see the job."}}
+
+
+@router.post("/datasets/{dataset}/topk", responses=_SPENDS)
+def topk(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Asked, wait: Wait = 30.0) -> Response:
     """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged once."""
-    question = asked.question()
-    spec.checked(question.where)
+    return _asked(service, person, spec, key, asked.question(), wait)
+
+
+@router.post("/datasets/{dataset}/run", responses=_SPENDS)
+def run(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Ran, wait: Wait = 30.0) -> Response:
+    """Run one mechanism: charge durably, answer; as exactly once as `topk`."""
+    return _asked(service, person, spec, key, asked.question(), wait)
+
+
+def _asked(service: Service, person: Person, spec: DatasetSpec, key: str, question: Question, wait: float) -> Response:
+    question.check(spec)
     known = service.asker.known(spec, person.analyst, key, question)
     if known is not None and known.answer is not None and not service.running(person.analyst, spec.name, key):
         service.metrics.question(spec.name, "again")

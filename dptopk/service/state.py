@@ -19,7 +19,7 @@ from dptopk.service.data import Histograms
 from dptopk.service.jobs import Cancelled, Jobs
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
-from dptopk.service.questions import Plans, Question
+from dptopk.service.questions import Plans, Question, Run
 from dptopk.service.tables import Tables
 
 __all__ = ["Service", "place"]
@@ -90,8 +90,9 @@ class Service:
             outcome = {"done": "answered", "cancelled": "cancelled"}.get(stage, "failed")
             outcome = "refused" if code == BudgetExceeded.__name__ else outcome
             self.metrics.question(spec.name, outcome)
+            action = "run" if isinstance(question, Run) else "topk"
             detail = {"question": question.plain(), "key": key, "job": job}
-            self.access.note(person.analyst, "topk", spec.name, outcome, detail)
+            self.access.note(person.analyst, action, spec.name, outcome, detail)
             if stage != "cancelled":  # that is written already, and the question may have been asked again since
                 self.jobs.end(job, stage, code, message)
 

@@ -29,6 +29,7 @@ unit = "word"
 budget = { epsilon = 4.0, delta = 1e-5 }
 limits = { bob = { epsilon = 0.4, delta = 1e-6 } }
 filters = { part = ["one", "two"] }
+segments = { part = 1 }
 
 [datasets.hidden]
 source = "macbeth"

@@ -12,7 +12,7 @@ from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.service.app import create_app
 from dptopk.service.asking import job_of
 from dptopk.service.catalog import Catalog
-from dptopk.service.questions import Question
+from dptopk.service.questions import TopK
 
 from .conftest import ASKED, CATALOG, Server, write_words
 
@@ -25,7 +25,7 @@ def test_a_restored_backup_brings_no_budget_back(tmp_path):
     server.service.books.ledger.backup(tmp_path / "backup.db")
     spec = server.catalog.datasets["words"]
     server.service.jobs.start(job_of("ann", "words", "a-question"), "ann", "words")
-    server.service.asker.ask(spec, "ann", "a-question", Question(**ASKED))
+    server.service.asker.ask(spec, "ann", "a-question", TopK(**ASKED))
     server.service.close()
     for leftover in tmp_path.glob("ledger.db*"):
         if ".access" not in leftover.name:
@@ -81,7 +81,7 @@ filters = { section = ["arts", "sport"] }
     (tmp_path / "catalog.toml").write_text(text, encoding="utf-8")
     service = create_app(Catalog.load(tmp_path / "catalog.toml")).state.service
     spec = service.catalog.datasets["articles"]
-    question = Question(k=2, epsilon=0.5, delta=1e-7, counts="laplace", method="threshold", where={"section": "arts"})
+    question = TopK(k=2, epsilon=0.5, delta=1e-7, counts="laplace", method="threshold", where={"section": "arts"})
     for key in ("first-one", "second-one"):
         service.jobs.start(job_of("ann", "articles", key), "ann", "articles")
         service.asker.ask(spec, "ann", key, question)

@@ -200,10 +200,10 @@ def _key_of(ledger: Ledger, spend) -> str:
 def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     """Two workers find the same unanswered charge: both draw, the ledger takes one answer, both give that one."""
     from dptopk.service.books import opened
-    from dptopk.service.questions import Plans, Question, recorded
+    from dptopk.service.questions import Plans, TopK, recorded
 
     catalog = Catalog.load(folder / "catalog.toml")
-    spec, question, plans, tables = catalog.datasets["words"], Question(**ASKED), Plans(), Tables(catalog.access)
+    spec, question, plans, tables = catalog.datasets["words"], TopK(**ASKED), Plans(), Tables(catalog.access)
     ledger = opened(catalog)
     plan = plans.get(spec, question)
     ledger.charge("words", "ann", plan.charge, once="a-key-12", mechanism=recorded(question, plan))
@@ -238,10 +238,10 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
     """An answer that was lost before a renewal is not drawn after it: the new budget would not know of it."""
     from dptopk.service.asking import KeyUsed
     from dptopk.service.books import opened
-    from dptopk.service.questions import Plans, Question, recorded
+    from dptopk.service.questions import Plans, TopK, recorded
 
     catalog = Catalog.load(folder / "catalog.toml")
-    spec, question, plans, tables = catalog.datasets["words"], Question(**ASKED), Plans(), Tables(catalog.access)
+    spec, question, plans, tables = catalog.datasets["words"], TopK(**ASKED), Plans(), Tables(catalog.access)
     with opened(catalog) as ledger:
         plan = plans.get(spec, question)
         for key in ("lost-key-1", "answered-1"):

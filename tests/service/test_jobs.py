@@ -20,13 +20,13 @@ class Slow:
         self.real = data._source
         monkeypatch.setattr(data, "_source", self.read)
 
-    def read(self, spec, version, where, progress):
+    def read(self, spec, version, where, asked, progress):
         self.reads += 1
         self.begun.set()
         progress(1, 3)
         assert self.gate.wait(30)
         progress(3, 3)
-        return self.real(spec, version, where, progress)
+        return self.real(spec, version, where, asked, progress)
 
 
 def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch):

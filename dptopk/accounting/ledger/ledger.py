@@ -154,12 +154,7 @@ class Ledger:
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        if shares is None:
-            terms = terms_of(registered, budget, delta, ranges)
-        elif delta is None or not (registered is None and budget is None and ranges is None):
-            raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
-        else:
-            terms = shares_of(shares, delta)
+        terms = _whole(registered, budget, delta, ranges, shares)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
@@ -226,11 +221,15 @@ class Ledger:
         budget: Budget | None = None,
         delta: float | None = None,
         ranges: Sequence[float] | None = None,
+        shares: Mapping[str, Charge | Budget] | None = None,
     ) -> None:
-        """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on."""
+        """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on.
+
+        Shares are renewed all at once: one that was renewed by itself, after answers, would be a choice between games.
+        """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        terms = terms_of(registered, budget, delta, ranges)
+        terms = _whole(registered, budget, delta, ranges, shares)
         with self._journal.write() as log:
             terms = by_segment(terms, self._now.dataset(dataset).segments)
             body = normal(renewal={"terms": terms, "reason": reason})
@@ -537,6 +536,21 @@ def _secret(key: str | bytes | None) -> bytes | None:
     if secret is not None and not secret:
         raise InvalidParameter("key must not be empty")
     return secret
+
+
+def _whole(
+    registered: Charge | None,
+    budget: Budget | None,
+    delta: float | None,
+    ranges: Sequence[float] | None,
+    shares: Mapping[str, Charge | Budget] | None,
+) -> dict[str, Any]:
+    """The terms of a dataset's budget."""
+    if shares is None:
+        return terms_of(registered, budget, delta, ranges)
+    if delta is None or not (registered is None and budget is None and ranges is None):
+        raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
+    return shares_of(shares, delta)
 
 
 def _records(state: DatasetState, accounts: Mapping[str, Account], charge: Charge) -> dict[str, Any]:

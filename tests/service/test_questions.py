@@ -1,0 +1,159 @@
+"""One mechanism by name, and a question put to every segment at once: over HTTP and by the Client."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from dptopk import Budget, Client, InvalidParameter, KnownGaussian, KnownLaplace, UnknownGumbel
+from dptopk.accounting.ledger.entries import normal
+from dptopk.costs import Charge, PureDP
+from dptopk.datasets import Segments
+from dptopk.errors import BudgetExceeded, LedgerError
+from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLaplace
+from dptopk.mechanisms.named import mechanism_of, named
+from dptopk.service import data
+from dptopk.service.catalog import Catalog, Segmented
+from dptopk.service.questions import Plans, Run, TopK, charge_of, recorded, revived
+
+from .conftest import WORDS
+
+PART = {"method": "threshold", "counts": "gaussian"}
+
+
+@pytest.fixture
+def client(server):
+    return Client(server.url, server.tokens["ann"], dataset="words")
+
+
+def test_run_by_name(server, client):
+    """What Session.run does: the labels of one answer counted by another, each charged what it says."""
+    selection = UnknownGumbel(k=2, d_bar=3, epsilon=0.2, delta=1e-7)
+    promised = client.plan(selection)
+    found = client.run(selection)
+    assert str(found.charge) in promised["charge"]
+    counted = client.run(KnownLaplace(epsilon=0.25), labels=found, key="count-them")
+    assert set(counted.labels) == set(found.labels)
+    assert counted.charge == Charge({PureDP(0.25): 1})
+    assert client.plan(KnownLaplace(epsilon=0.25), labels=found)["charge"] == "DP(0.25)"
+    truth = dict(WORDS)
+    assert all(abs(count - truth[label]) < 400 for label, count in zip(counted.labels, counted.counts, strict=True))
+    again = client.run(KnownLaplace(epsilon=0.25), labels=list(found.labels), key="count-them")
+    assert again.to_dict() == counted.to_dict()
+    fitted = client.run(CountMLE(noise=KnownGaussian(sigma=30.0)), ranking=found)
+    assert list(fitted.labels) == list(found.labels)
+    assert len(client.run(TruncatedLaplace(epsilon=0.3, delta=1e-7))) == len(WORDS)
+    assert [spend.mechanism["text"] for spend in server.service.books.spends("words")][
+        1
+    ] == "KnownLaplace(epsilon=0.25)"
+    fits = client.remaining().fits
+    assert fits["KnownLaplace(epsilon=0.25)"] > 0
+    assert "UnknownGumbel" in client._repr_html_()
+
+
+def test_run_refuses_what_makes_no_sense_before_any_charge(server, client):
+    bad = [
+        {"name": "KnownLaplace", "epsilon": 0.1},  # of a private domain, without labels
+        {"name": "KnownLaplace", "epsilon": 0.1, "sigma": 1},
+        {"name": "KnownLaplace"},
+        {"name": "KnownLaplace", "epsilon": "0.1"},
+        {"name": "os.system", "epsilon": 1},
+        {"name": "CountMLE", "noise": {"name": "KnownLaplace", "epsilon": 1}},
+        {"name": "UnknownGumbel", "k": 5000, "d_bar": 3, "epsilon": 0.2, "delta": 1e-7},
+        {"name": "UnknownGumbel", "k": 5, "d_bar": 10**6, "epsilon": 0.2, "delta": 1e-7},
+        {"name": "TruncatedGaussian", "sigma": 1e300, "delta": 1e-7},
+    ]
+    with server.client("ann") as ann:
+        for mechanism in bad:
+            key = {"Idempotency-Key": "nonsense-1"}
+            answer = ann.post("/v1/datasets/words/run", json={"mechanism": mechanism}, headers=key)
+            assert (answer.status_code, answer.json()["error"]) == (422, "invalid"), (mechanism, answer.text)
+    with pytest.raises(InvalidParameter, match="labels"):
+        client.run(UnknownGumbel(k=2, d_bar=3, epsilon=0.2, delta=1e-7), labels=["three"])
+    with pytest.raises(BudgetExceeded):
+        client.run(KnownLaplace(epsilon=50.0), labels=["three"])
+    assert server.service.books.spends("words") == []
+
+
+def test_every_segment_at_once_costs_as_much_as_one(server, client):
+    one = client.plan(2, budget=Budget(0.5, 1e-7), **PART)
+    promised = client.plan(2, budget=Budget(0.5, 1e-7), segments="part", **PART)
+    assert promised["charge"] == one["charge"]
+    assert promised["epsilon"] == pytest.approx(one["epsilon"], rel=1e-3)
+    answers = client.top_k_each("part", 2, budget=Budget(0.5, 1e-7), key="each-part", **PART)
+    assert list(answers) == ["one", "two"]
+    assert [str(spend.charge) for spend in server.service.books.spends("words")] == [one["charge"]]
+    assert client.releases()[0].keys() == answers.keys()
+    again = client.top_k_each({"part": []}, 2, budget=Budget(0.5, 1e-7), key="each-part", **PART)
+    assert [answer.to_dict() for answer in again.values()] == [answer.to_dict() for answer in answers.values()]
+    ran = client.run_each({"part": ["two"]}, TruncatedGaussian(sigma=4.0, delta=1e-7))
+    assert list(ran) == ["two"]
+    assert list(client.report()["rows"]) == [sum(map(len, answers.values()))] * 2 + [len(ran["two"])]
+    for segments in ({"part": ["three"]}, {"part": ["two", "two"]}, "word", {"part": [], "word": []}):
+        with pytest.raises(InvalidParameter):
+            client.top_k_each(segments, 2, budget=Budget(0.5, 1e-7))
+    with pytest.raises(InvalidParameter, match="fixed by a condition"):
+        client.top_k_each("part", 2, budget=Budget(0.5, 1e-7), where={"part": "one"})
+
+
+def events_catalog(folder, per_user: int) -> Catalog:
+    rows = [(f"u{user}", f"w{user % 5}", ("arts", "sport", "news")[part]) for user in range(300) for part in range(3)]
+    pd.DataFrame(rows, columns=["member", "item", "section"]).to_parquet(folder / "events.parquet")
+    (folder / "catalog.toml").write_text(
+        f"""
+[datasets.articles]
+source = "events.parquet"
+user = "member"
+item = "item"
+labels_per_user = 1
+budget = {{ epsilon = 10.0, delta = 1e-5 }}
+filters = {{ section = ["arts", "sport", "news"] }}
+segments = {{ section = {per_user} }}
+""",
+        encoding="utf-8",
+    )
+    return Catalog.load(folder / "catalog.toml")
+
+
+def test_segments_of_events_hold_each_user_in_as_many_as_are_charged(tmp_path):
+    spec = events_catalog(tmp_path, 2).datasets["articles"]
+    question = TopK(k=2, epsilon=1.0, delta=1e-7, segments={"section": []}, **PART)
+    asked = spec.segmented(question.segments, {})
+    assert asked == Segmented("section", ("arts", "sport", "news"), 2)
+    read = data.Histograms().get(spec, "1", {}, asked, lambda _done, _total: None)
+    assert list(read) == ["arts", "sport", "news"]
+    assert sum(int(histogram.counts.sum()) for histogram in read.values()) == 2 * 300  # of 3 events each
+    prepared = question.prepared(spec)
+    assert charge_of(spec, question, prepared) == Segments(read, 2).charge(prepared.charge) == prepared.charge.times(2)
+
+
+def test_a_charge_remembers_every_design(tmp_path):
+    """Also a design with a centre, a fraction: read back as JSON has it, it is the plan that was charged."""
+    spec = events_catalog(tmp_path, 1).datasets["articles"]
+    wide = type(spec)(name="wide", source="macbeth", terms=spec.terms)
+    question = TopK(k=25, epsilon=2.0, delta=1e-6, counts="gaussian", method="peel")
+    plans = Plans()
+    plan = plans.get(wide, question)
+    assert any(isinstance(getattr(one, "noise", None), Centred) for one in plan.mechanisms)
+    record = normal(mechanism=recorded(question, plan))
+    assert revived(wide, plans, record, plan.charge)[1].mechanisms == plan.mechanisms
+    with pytest.raises(LedgerError, match="its charge stays"):
+        revived(wide, plans, record, Charge({PureDP(0.1): 1}))
+    with pytest.raises(LedgerError, match="cannot be put again"):
+        revived(wide, plans, record | {"question": record["question"] | {"k": 0}}, plan.charge)
+
+
+def test_mechanisms_by_name_come_back():
+    kinds = [
+        KnownLaplace(epsilon=0.5),
+        CountMLE(noise=Centred(noise=KnownGaussian(sigma=3.0), common=KnownGaussian(sigma=2.0))),
+        UnknownGumbel(k=5, d_bar=10, epsilon=0.1, delta=1e-7),
+        TruncatedGaussian(sigma=4.0, delta=1e-6),
+    ]
+    for kind in kinds:
+        assert mechanism_of(json.loads(json.dumps(named(kind)))) == kind
+    with pytest.raises(InvalidParameter):
+        named(KnownLaplace)
+    assert Run(mechanism=named(kinds[0]), labels=["a"]).plain()["labels"] == ["a"]
