@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from dptopk.accounting.accounts.account import Account
-from dptopk.accounting.accounts.shares import RESERVE
 from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.accounts.shares import RESERVE
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.ledger.ledger import Ledger, Spend
 from dptopk.accounting.ledger.names import canonical
