@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         GaussianDP as GaussianDP,
         MultiDP as MultiDP,
         PureDP as PureDP,
+        SparseGaussianDP as SparseGaussianDP,
     )
     from dptopk.errors import (
         BudgetExceeded as BudgetExceeded,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         KnownLaplace as KnownLaplace,
         OneShotTopK as OneShotTopK,
         RoutedTopK as RoutedTopK,
+        SparseGaussian as SparseGaussian,
         StabilityTopK as StabilityTopK,
         TruncatedGaussian as TruncatedGaussian,
         TruncatedLaplace as TruncatedLaplace,

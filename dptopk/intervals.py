@@ -16,6 +16,7 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk._choices import INTERVALS, Intervals
 from dptopk.errors import InvalidParameter
+from dptopk.kept import level, passed_intervals
 from dptopk.tails import gaussian_tail, laplace_tail, smallest_offset, union
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Measurement:
             None = every count was released.
         noisy_floor: the floor, the largest count without a slot, was given noise of the same law.
         cut: only the largest of the released values were kept.
+        passed: how many values passed the threshold before that; None where none were cut.
         common: the law of Y, drawn once for all counts; None = 0.
         divisor: of the noise.
     """
@@ -83,6 +85,7 @@ class Measurement:
     threshold: int | None = None
     noisy_floor: bool = False
     cut: bool = False
+    passed: int | None = None
     common: CountNoise | None = None
     divisor: int = 1
 
@@ -93,7 +96,12 @@ class Measurement:
 
     def kept(self, rows: int, of: int) -> Measurement:
         """The measurement when only the largest ``rows`` of the ``of`` released values are shown."""
-        return replace(self, cut=True) if rows < of else self
+        return replace(self, cut=True, passed=self.passed or of) if rows < of else self
+
+    @property
+    def by_passing(self) -> bool:
+        """Whether intervals rest on what passed a fixed threshold: unbounded noise on a private number of counts."""
+        return self.counted is None and self.noise.bound is None and self.threshold is not None
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
@@ -188,10 +196,36 @@ def interval_table(
     chosen = validate.member(INTERVALS, kind=kind)
     alpha = math.nextafter(1 - confidence, 0.0)
     scaled, rounding = _steps(values, measurement.divisor)
+    if measurement.by_passing:
+        return _of_passed(table, scaled, measurement, alpha, chosen, confidence)
     width = measurement.half_width(alpha, chosen, len(values)) + rounding
     low, high, ranks = *_counts(scaled, width, measurement.divisor), _ranks(scaled, measurement, alpha, rounding)
     answer = table.assign(low=low, high=high, rank_low=ranks.lowest, rank_high=ranks.highest)
     answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": ranks.among})
+    return answer
+
+
+def _of_passed(
+    table: pd.DataFrame,
+    values: np.ndarray[Any, Any],
+    measurement: Measurement,
+    alpha: float,
+    kind: Intervals,
+    confidence: float,
+) -> pd.DataFrame:
+    """The rows of Release.intervals for counts that passed a fixed threshold; the ranks are those among the rows."""
+    rows, threshold = len(values), int(measurement.threshold or 0)
+    passed = measurement.passed or rows
+    if kind == "row" and measurement.cut:
+        raise InvalidParameter("kind='row': of the labels that passed, these are the largest; use kind='fcr'")
+    together = level(alpha, passed)
+    each = {"simultaneous": together, "row": alpha, "fcr": alpha * rows / max(passed, 1)}[kind]
+    low, high = passed_intervals(values, threshold, measurement.noise.tail, each)
+    lowest, highest = passed_intervals(values, threshold, measurement.noise.tail, together)
+    above = (lowest[None, :] > highest[:, None]).sum(axis=1)
+    perhaps = (highest[None, :] >= lowest[:, None]).sum(axis=1)
+    answer = table.assign(low=low, high=high, rank_low=1 + above, rank_high=perhaps)
+    answer.attrs.update({"confidence": confidence, "kind": kind, "ranks": "rows"})
     return answer
 
 

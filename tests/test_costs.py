@@ -21,6 +21,7 @@ from dptopk.costs import (
     GaussianDP,
     MultiDP,
     PureDP,
+    SparseGaussianDP,
     sum_up,
 )
 from dptopk.errors import IncompatibleCosts, InvalidParameter
@@ -33,6 +34,7 @@ COSTS = st.one_of(
     st.builds(GaussianDP, positives),
     st.builds(DiscreteGaussianDP, positives, st.integers(1, 9)),
     st.builds(DiscreteLaplaceDP, positives, st.integers(1, 9)),
+    st.builds(SparseGaussianDP, positives, st.integers(1, 9), st.integers(9, 99), st.integers(1, 9)),
     st.builds(ApproxDP, positives, deltas),
     st.builds(CDP, positives, positives),
     st.builds(lambda rho, xi: ZCDP(rho, xi=xi), positives, deltas),
@@ -99,6 +101,8 @@ def test_costs_refuse_bad_parameters(cost_type, value):
         (lambda: ApproxDP(0, 0), "epsilon"),
         (lambda: DiscreteGaussianDP(1.0, 0), "shift"),
         (lambda: DiscreteGaussianDP(1.0, 1.5), "shift"),
+        (lambda: SparseGaussianDP(1.0, 3, 2, 1), "threshold"),
+        (lambda: SparseGaussianDP(1.0, 1, 2, 0), "labels"),
         (lambda: CDP(-1, 1), "mu"),
         (lambda: CDP(1, 0), "tau"),
         (lambda: ZCDP(1, xi=-1), "xi"),

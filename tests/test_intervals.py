@@ -20,6 +20,7 @@ from dptopk import (
     KnownGumbel,
     KnownLaplace,
     Sensitivity,
+    SparseGaussian,
     TruncatedGaussian,
     TruncatedLaplace,
     UnknownGaussian,
@@ -52,6 +53,7 @@ ENUMERATED = [
     TruncatedGaussian(sigma=0.7, delta=0.2, d_bar=2),
     TruncatedGaussian(sigma=0.7, delta=0.2),
     TruncatedLaplace(epsilon=2.0, delta=0.2),
+    SparseGaussian(sigma=0.7, delta=0.2),
 ]
 
 

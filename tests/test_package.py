@@ -23,7 +23,7 @@ FLOORS = (
     ("errors", "_choices", "_display", "_lazy"),
     ("_validate", "plots"),
     ("costs",),
-    ("labels", "tails"),
+    ("labels", "tails", "kept"),
     ("histogram",),
     ("intervals",),
     ("release",),

@@ -16,6 +16,7 @@ from dptopk.costs.types import (
     GaussianDP,
     MultiDP,
     PureDP,
+    SparseGaussianDP,
 )
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "GaussianDP",
     "MultiDP",
     "PureDP",
+    "SparseGaussianDP",
     "sum_up",
 ]

@@ -26,6 +26,7 @@ __all__ = [
     "GaussianDP",
     "MultiDP",
     "PureDP",
+    "SparseGaussianDP",
 ]
 
 
@@ -148,6 +149,35 @@ class DiscreteLaplaceDP(Cost):
 
 
 @dataclass(frozen=True, slots=True)
+class SparseGaussianDP(Cost):
+    """Counts of private labels with discrete Gaussian noise of this scale (absolute), shown above ``threshold`` only.
+
+    One user moves at most ``labels`` counts, each by an integer of at most ``shift``; a label that nobody else has is
+    shown with the small probability P[noise > threshold - shift], or moves like any other. The statement is that of the
+    largest δ over all ways in which both can happen, at several hundred ε's (docs/sparse-gaussian.md).
+
+    Raises:
+        InvalidParameter: also when threshold < shift.
+    """
+
+    symbol: ClassVar[str] = "SGauss"
+    scale: float
+    shift: int
+    threshold: int
+    labels: int
+
+    def __post_init__(self) -> None:
+        shift = validate.count(shift=self.shift)
+        validate.assign(
+            self,
+            scale=validate.positive(scale=self.scale),
+            shift=shift,
+            threshold=validate.count(at_least=shift, threshold=self.threshold),
+            labels=validate.count(labels=self.labels),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ApproxDP(Cost):
     """(ε, δ)-differential privacy, 0 <= ε < inf, 0 <= δ < 1 (not both 0)."""
 
@@ -179,7 +209,7 @@ class MultiDP(Cost):
             pairs = []
         if not pairs:
             raise InvalidParameter("constraints must be a non-empty sequence of (epsilon, delta) pairs")
-        checked = {(ApproxDP(*pair).epsilon, ApproxDP(*pair).delta) for pair in pairs}
+        checked = {(each.epsilon, each.delta) for each in (ApproxDP(*pair) for pair in pairs)}
         validate.assign(self, constraints=tuple(sorted(checked, reverse=True)))
 
     def _arguments(self) -> str:
@@ -188,5 +218,6 @@ class MultiDP(Cost):
 
 # In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
 COST_TYPES: tuple[type[Cost], ...] = (
-    PureDP, BoundedRange, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP, ZCDP, CDP,
+    PureDP, BoundedRange, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP, SparseGaussianDP,
+    ZCDP, CDP,
 )  # fmt: skip

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.laplace import KnownLaplace as KnownLaplace, UnknownLaplace as UnknownLaplace
     from dptopk.mechanisms.one_shot import OneShotTopK as OneShotTopK
     from dptopk.mechanisms.router import RoutedTopK as RoutedTopK
+    from dptopk.mechanisms.sparse_gaussian import SparseGaussian as SparseGaussian
     from dptopk.mechanisms.stability import StabilityTopK as StabilityTopK
     from dptopk.mechanisms.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 else:  # a type checker that saw __getattr__ would believe in any name

@@ -32,6 +32,7 @@ __all__ = [
     "ThresholdedMechanism",
     "moving_slots",
     "passing",
+    "present_slots",
     "slots",
     "special_slots",
 ]
@@ -63,6 +64,19 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
     floor = int(histogram.counts[top[d_bar]]) if len(top) > d_bar else 0
     top = top[:d_bar]
     return Slots(histogram.labels[top], histogram.counts[top], floor)
+
+
+def present_slots(histogram: Histogram, mechanism: Any) -> Slots:
+    """All present counts over a fixed floor of 0.
+
+    Raises:
+        InvalidParameter: when rows were cut off.
+    """
+    if not validate.instance(Histogram, histogram=histogram).complete:
+        name = type(mechanism).__name__
+        raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
+    present = np.flatnonzero(histogram.counts)
+    return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
 
 
 def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:

@@ -15,7 +15,7 @@ from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import CountNoise, Measurement
 from dptopk.mechanisms.base import add_remove
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset
+from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
 from dptopk.tails import laplace_tail, outward, smallest_offset, union
 
 __all__ = ["TruncatedLaplace"]
@@ -100,11 +100,7 @@ class TruncatedLaplace(ThresholdedMechanism):
         Raises:
             InvalidParameter: when rows were cut off.
         """
-        validate.instance(Histogram, histogram=histogram)
-        if not histogram.complete:
-            raise InvalidParameter("complete: TruncatedLaplace needs the whole histogram, this one was cut")
-        present = np.flatnonzero(histogram.counts)
-        return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
+        return present_slots(histogram, self)
 
     def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Laplace noise, int64, shape (size,)."""

@@ -19,6 +19,7 @@ from dptopk.mechanisms import (
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    SparseGaussian,
     TruncatedGaussian,
     TruncatedLaplace,
     UnknownGaussian,
@@ -48,6 +49,7 @@ class Design:
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
         whole: needs the whole histogram.
+        joint: the threshold's δ is part of the noise's charge, not added to it, and may be all of it.
     """
 
     name: str
@@ -56,11 +58,16 @@ class Design:
     domain: Domain
     build: Callable[[Request, Split, float], Mechanisms]
     whole: bool = False
+    joint: bool = False
 
     @property
     def pure(self) -> bool:
         """Whether its costs compose without a δ."""
         return self.noise != "gaussian"
+
+    def left(self, request: Request, split: Split) -> float:
+        """The δ that is left for the composition."""
+        return request.delta * (1 if self.joint else 1 - split.threshold)
 
     def misfit(self, request: Request) -> str:
         """Why the design does not answer the request; "" if it does."""
@@ -86,7 +93,9 @@ class Design:
             else:
                 shares = (0.5,) if request.shape is None else SELECTION_SHARES
         thresholds: tuple[float, ...] = (0.0,)
-        if self.domain == "private":
+        if self.joint:
+            thresholds = (1.0,)
+        elif self.domain == "private":
             thresholds = (*THRESHOLD_SHARES, 1.0) if self.pure else THRESHOLD_SHARES
         return [Split(share, threshold) for share in shares for threshold in thresholds]
 
@@ -192,12 +201,26 @@ def _whole_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
     return (TruncatedGaussian(sigma=sigma, delta=split.threshold * request.delta),)
 
 
+def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
+    sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
+    return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
+
+
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
     Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all_gaussian),
     Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
     Design("truncated Gaussian on all counts", "threshold", "gaussian", "private", _whole_truncated, whole=True),
+    Design(
+        "Gaussian noise over a fixed threshold",
+        "threshold",
+        "gaussian",
+        "private",
+        _whole_sparse,
+        whole=True,
+        joint=True,
+    ),
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),
     Design("truncated Gaussian over a noisy floor", "threshold", "gaussian", "private", _cut_truncated),

@@ -15,6 +15,7 @@ from dptopk import _validate as validate
 from dptopk._choices import METHODS, Counts, Domain, Method
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
+from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.planning.designs import DESIGNS, Design
@@ -175,10 +176,10 @@ def _at(request: Request, design: Design, split: Split, rho: float) -> _Candidat
 
 
 def _affordable(request: Request, design: Design, split: Split) -> float:
-    """About the largest ρ that the budget affords: through zCDP, or by plain sums where costs are pure."""
+    """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs are pure."""
     assert request.epsilon is not None  # noqa: S101 - for the type checker
-    rest = request.delta * (1 - split.threshold)
-    rho = _zcdp(request.epsilon, rest) if rest else 0.0
+    rest = design.left(request, split)
+    rho = _gaussian(request.epsilon, rest) if rest else 0.0
     if design.pure:
         at_one = joined(phases_of(request, design.build(request, split, 1.0), design.method))
         rho = max(rho, (request.epsilon / _basic(at_one)) ** 2)
@@ -186,10 +187,9 @@ def _affordable(request: Request, design: Design, split: Split) -> float:
 
 
 @lru_cache(maxsize=64)
-def _zcdp(epsilon: float, delta: float) -> float:
-    from dptopk.accounting.renyi.concentrated import zcdp_rho
-
-    return zcdp_rho(epsilon, delta, conversion="cks20")
+def _gaussian(epsilon: float, delta: float) -> float:
+    """μ²/2 of the Gaussian with this (ε, δ), which nearly all compositions are close to."""
+    return gaussian_mu(epsilon, delta) ** 2 / 2
 
 
 def _basic(charge: Any) -> float:
@@ -200,9 +200,9 @@ def _basic(charge: Any) -> float:
 
 
 def _estimate(found: _Candidate, request: Request) -> float:
-    """About the ε that a candidate costs: ρ + 2 sqrt(ρ ln(1/δ)), or the plain sum where costs are pure."""
-    rest = request.delta * (1 - found.split.threshold)
-    epsilon = found.rho + 2 * math.sqrt(found.rho * -math.log(rest)) if rest else math.inf
+    """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
+    rest = found.design.left(request, found.split)
+    epsilon = float(gaussian_epsilon(rest, math.sqrt(2 * found.rho))) if rest else math.inf
     return min(epsilon, _basic(joined(found.phases))) if found.design.pure else epsilon
 
 

@@ -48,6 +48,7 @@ MECHANISMS = {
     "UnknownGaussian": ("d_bar", "sigma", "delta"),
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),
     "TruncatedLaplace": ("epsilon", "delta"),
+    "SparseGaussian": ("sigma", "delta"),
     "CountMLE": ("noise", "shrink"),
     "Centred": ("noise", "common", "centre"),
 }

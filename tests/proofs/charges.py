@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from dptopk.costs import ZCDP, BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
+from dptopk.costs import ZCDP, BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP, SparseGaussianDP
 
 
 def delta_of(charge, epsilon):
     """The smallest δ that the charge promises at ε (ZCDP: an upper bound on it); takes one kind of cost at a time."""
-    if epsilon == math.inf:
+    if epsilon == math.inf and not any(isinstance(cost, SparseGaussianDP) for cost in charge.costs):
         return (
             charge.delta
             if all(isinstance(cost, PureDP | BoundedRange | DiscreteLaplaceDP) for cost in charge.costs)
@@ -63,6 +63,33 @@ def _discrete_gaussian(cost, times, epsilon):
     return float((total * np.maximum(-np.expm1(np.minimum(epsilon - loss, 0)), 0)).sum())
 
 
+def _sparse_gaussian(cost, times, epsilon):
+    """The pairs of every split of the labels, as lists of outcomes; the larger of adding and removing."""
+    assert times == 1
+    reach = math.ceil(12 * cost.scale) + cost.shift + 1
+    n = np.arange(-reach, reach + 1)
+    one = np.exp(-((n / cost.scale) ** 2) / 2)
+    one /= one.sum()
+    shown = one[n + cost.shift > cost.threshold].sum()
+    worst = 0.0
+    for own in range(cost.labels + 1):
+        shared = cost.labels - own
+        total, sums = np.array([1.0]), 0
+        for _ in range(shared):
+            total, sums = np.convolve(total, one), sums + reach
+        s = np.arange(-sums, sums + 1)
+        ratio = np.exp((2 * cost.shift * s - shared * cost.shift**2) / (2 * cost.scale**2)) if shared else np.ones(1)
+        hidden = (1 - shown) ** own
+        with_user = total * ratio * hidden  # the sum of the noise of the shared labels, the own ones hidden
+        if epsilon == math.inf:
+            worst = max(worst, 1 - hidden)
+            continue
+        added = np.maximum(with_user - math.exp(epsilon) * total, 0).sum() + 1 - hidden
+        removed = np.maximum(total - math.exp(epsilon) * with_user, 0).sum()
+        worst = max(worst, float(added), float(removed))
+    return float(worst)
+
+
 def _discrete_laplace(cost, times, epsilon):
     """The losses (|n - shift| - |n|)/scale of the noise n, listed for all copies."""
     n = np.arange(-math.ceil(45 * cost.scale), math.ceil(45 * cost.scale) + cost.shift + 1)
@@ -88,5 +115,6 @@ ORACLES = {
     BoundedRange: _bounded_range,
     DiscreteGaussianDP: _discrete_gaussian,
     DiscreteLaplaceDP: _discrete_laplace,
+    SparseGaussianDP: _sparse_gaussian,
     ZCDP: _concentrated,
 }

@@ -14,6 +14,7 @@ from dptopk import (
     KnownGaussian,
     KnownLaplace,
     Sensitivity,
+    SparseGaussian,
     TruncatedGaussian,
     UnknownGaussian,
     UnknownLaplace,
@@ -35,7 +36,7 @@ def noise_table(mechanism, sensitivity):
     if isinstance(mechanism, TruncatedGaussian):
         bound = mechanism.bound(sensitivity)
         return gaussian_law(sensitivity.linf * mechanism.sigma, bound).pmf(bound)
-    if isinstance(mechanism, KnownGaussian | UnknownGaussian):
+    if isinstance(mechanism, KnownGaussian | UnknownGaussian | SparseGaussian):
         scale = sensitivity.linf * mechanism.sigma
         return gaussian_law(scale).pmf(math.ceil(6 * scale))
     return laplace_law(mechanism.epsilon, sensitivity.linf).pmf(math.ceil(20 * sensitivity.linf / mechanism.epsilon))

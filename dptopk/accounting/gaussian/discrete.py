@@ -146,13 +146,14 @@ def _convolve(a: Floats, b: Floats, error: float, lost: float) -> tuple[Floats, 
     return product, error + min(len(a), len(b)) + 1, lost + 2 * (half + 1) * 1e-307
 
 
-def discrete_gaussian_curve(scale: float, shift: int, count: int) -> Curve:
+def discrete_gaussian_curve(scale: float, shift: int, count: int, *, listed: float = LISTED) -> Curve:
     """The privacy curve of ``count`` discrete Gaussians of one scale and shift; exact, with a lower bound.
 
     Args:
         scale: s > 0 in exp(-x²/2s²).
         shift: the largest move, an integer >= 1.
         count: number of mechanisms, >= 1.
+        listed: the largest standard deviation whose law is listed point by point; a wider one is bounded.
 
     Returns:
         A curve whose work is done when it is first asked.
@@ -163,7 +164,7 @@ def discrete_gaussian_curve(scale: float, shift: int, count: int) -> Curve:
     width = scale * math.sqrt(count)
     if shift * math.sqrt(count) / scale > 1e100:
         raise InvalidParameter("scale is too small for so large a shift")
-    if width <= LISTED:
+    if width <= listed:
         if width > _CONVOLVED and closed_form_error(scale, count) > _CLOSED_FORM_ERROR:
             raise InvalidParameter(f"scale must be at least 1.6 for {count} mechanisms, got {scale}")
         return DeferredCurve(lambda: listed_curve(lattice_law(scale, shift, count)))

@@ -24,7 +24,7 @@ __all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
 
 _MODULES = (
     "pure_dp", "bounded_range", "approx_dp", "multi_dp", "discrete_laplace", "gaussian", "discrete_gaussian",
-    "zcdp", "cdp",
+    "sparse_gaussian", "zcdp", "cdp",
 )  # fmt: skip
 
 CostType = type[Any]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from dptopk.accounting.curves import Floats
 from dptopk.costs import ApproxDP, MultiDP
 from dptopk.errors import InvalidParameter
 
-__all__ = ["Mixture", "active_constraints", "mixture"]
+__all__ = ["Mixture", "active_constraints", "mixture", "worst_case"]
 
 Pair = tuple[float, float]
 
@@ -105,6 +106,12 @@ def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mix
         active=tuple(pair for pair in given if pair[0] in kept),
         dropped=tuple(pair for pair in given if pair[0] not in kept),
     )
+
+
+@lru_cache(maxsize=64)
+def worst_case(cost: MultiDP, nudge: float) -> Mixture:
+    """The mixture of a cost, kept: a composition asks for it many times."""
+    return mixture(cost, nudge=nudge)
 
 
 def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:

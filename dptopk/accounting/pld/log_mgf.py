@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import Curve, Floats, outward
-from dptopk.accounting.pld.constraints import NUDGE, mixture
+from dptopk.accounting.pld.constraints import NUDGE, worst_case
 from dptopk.costs import MultiDP, sum_up
 
 __all__ = [
@@ -127,7 +127,7 @@ def _series(coefficients: Sequence[float], x: Floats) -> Floats:
 
 def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
     """Log-MGF of the worst case of several (ε_i, δ_i), the smallest δ 0: a mixture of randomised responses."""
-    worst = mixture(cost, nudge=NUDGE)
+    worst = worst_case(cost, NUDGE)
     curves = np.stack([pure_dp_log_mgf(epsilon, lam) for epsilon in worst.epsilons])
     weights = np.array(worst.weights).reshape(-1, *[1] * lam.ndim)
     top = np.maximum(curves.max(axis=0), 1.0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.binomial import log_response_pmf
-from dptopk.accounting.pld.constraints import NUDGE, mixture
+from dptopk.accounting.pld.constraints import NUDGE, worst_case
 from dptopk.accounting.pld.lattice import Pairs, gathered, merged_responses, pair_of, product, randomised_response
 from dptopk.costs import MultiDP
 
@@ -256,7 +256,7 @@ class SeveralConstraints(Source):
     count: int
 
     def _pair(self, side: int) -> Pairs:
-        worst = mixture(self.cost.constraints, nudge=side * NUDGE)
+        worst = worst_case(self.cost, side * NUDGE)
         losses, masses = worst.atoms()
         finite = np.isfinite(losses)
         log_masses = np.log(masses[finite]) - math.log1p(-worst.atom)
@@ -270,7 +270,7 @@ class SeveralConstraints(Source):
         and given that it does not fail, with the atom a at infinity, by at most 1 + ν / (1 - a) or so. Copies of the
         pair are replaced one at a time: δ of a product is a mean of δ's of the pair.
         """
-        worst = mixture(self.cost.constraints, nudge=NUDGE)
+        worst = worst_case(self.cost, NUDGE)
         return 3 * NUDGE * self.count / (1 - worst.atom)
 
     def log_mgf(self, tilt: float) -> float:

@@ -25,6 +25,7 @@ from dptopk.costs import (
     GaussianDP,
     MultiDP,
     PureDP,
+    SparseGaussianDP,
 )
 from dptopk.errors import IncompatibleCosts
 
@@ -37,6 +38,7 @@ COSTS = [
     (DiscreteLaplaceDP(5.0, 2), DiscreteLaplaceDP(5.0, 4)),
     (GaussianDP(0.1), GaussianDP(0.7)),
     (DiscreteGaussianDP(5.0, 1), DiscreteGaussianDP(5.0, 3)),
+    (SparseGaussianDP(5.0, 1, 25, 2), SparseGaussianDP(5.0, 2, 25, 3)),
     (ZCDP(0.1, xi=0.01), ZCDP(0.7, xi=0.01)),
     (CDP(0.1, 0.3), CDP(0.4, 0.9)),
 ]

@@ -1,0 +1,92 @@
+"""The largest δ of a histogram of private labels with discrete Gaussian noise over a fixed threshold.
+
+One user touches at most n labels, j of them with counts of others and m = n - j alone. The j pairs are those of the
+discrete Gaussian; a label that is the user's own is hidden with probability h = 1 - q, where q = P[noise > threshold -
+shift], and hidden for sure without them. With D_j the δ of j discrete Gaussians,
+
+    add:    1 - h^m + h^m D_j(x + m |ln h|),        remove:    D_j(x - m |ln h|),
+
+and the mechanism's δ at x is the largest over j and both directions. The proof is in docs/sparse-gaussian.md.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from dptopk.accounting.curves import Floats, outward
+from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
+from dptopk.tails import gaussian_tail
+
+__all__ = ["sparse_gaussian_delta", "sparse_gaussian_statements"]
+
+# Of more labels than this, splits are looked at in ranges of j, each at its worse ends; but the last few one by one.
+MOST_SPLITS, LAST_SPLITS = 24, 6
+# Sums of discrete Gaussians wider than this are bounded by the continuous one: their δ's differ by about width^-2.
+WIDE = 400.0
+# ln δ falls by about this between two of the statements; its chord is too large by a share of (STEP²)/8.
+STEP = 0.03
+# δ's below this are not told apart.
+SMALLEST = 1e-40
+
+
+def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: int, labels: int) -> Floats:
+    """Upper bound on δ at every ε >= 0 of an array; exact but for its rounding while labels <= MOST_SPLITS.
+
+    Args:
+        epsilon: shape (n,).
+        scale: of the noise, absolute.
+        shift: the most that one user moves a count.
+        threshold: counts are shown above it; at least ``shift``.
+        labels: how many counts one user moves at most.
+
+    Raises:
+        InvalidParameter: where the discrete Gaussian is too narrow for so many labels.
+
+    >>> sparse_gaussian_delta(np.array([0.5, 1.0]), 9.45, 1, 49, 5).round(9)
+    array([7.1545e-05, 9.9800e-07])
+    """
+    log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
+    worst = np.full(epsilon.shape, -math.expm1(labels * log_hidden))
+    before = 0
+    for j in _splits(labels):
+        # Splits with before < j' <= j: more of either kind is never better for the user.
+        m = labels - before - 1
+        before = j
+        curve = discrete_gaussian_curve(scale, shift, j, listed=WIDE)
+        added = -math.expm1(m * log_hidden) + math.exp(m * log_hidden) * curve.delta(epsilon - m * log_hidden)
+        earlier = epsilon + m * log_hidden
+        # δ(y) <= δ(0) + 1 - e^y for y < 0.
+        removed = curve.delta(np.maximum(earlier, 0.0)) - np.expm1(np.minimum(earlier, 0.0))
+        worst = np.maximum(worst, np.maximum(added, removed))
+    upper: Floats = np.minimum(outward(worst), 1.0)
+    return upper
+
+
+def _splits(labels: int) -> list[int]:
+    """Numbers of labels that others have too, rising to all; the split with none is looked at apart."""
+    if labels <= MOST_SPLITS:
+        return list(range(1, labels + 1))
+    ranges = np.linspace(1, labels - LAST_SPLITS, MOST_SPLITS - LAST_SPLITS).round().astype(int)
+    return sorted({*ranges.tolist(), *range(labels - LAST_SPLITS, labels + 1)})
+
+
+@lru_cache(maxsize=512)
+def sparse_gaussian_statements(
+    scale: float, shift: int, threshold: int, labels: int
+) -> tuple[tuple[float, float], ...]:
+    """Several hundred (ε, δ), by falling ε; the chords between them are hardly above the curve.
+
+    The last δ is that of labels shown which only one of two neighbours has: from there on the curve is flat.
+    """
+    mu = shift * math.sqrt(labels) / scale
+    floor = max(-math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST)
+    # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less.
+    squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * STEP)
+    start = np.linspace(0.0, mu * mu / 2, math.ceil(mu) + 1)[:-1]
+    epsilons = np.concatenate([start, mu * mu / 2 + mu * np.sqrt(squares)])
+    deltas = sparse_gaussian_delta(epsilons, scale, shift, threshold, labels)
+    last = int(np.argmax(deltas <= deltas[-1] * (1 + 1e-9))) + 1
+    return tuple(zip(epsilons[:last].tolist(), deltas[:last].tolist(), strict=True))[::-1]

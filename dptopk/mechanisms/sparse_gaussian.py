@@ -1,0 +1,103 @@
+"""Counts of private labels over a fixed threshold, with discrete Gaussian noise, and one exact charge for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
+from dptopk.costs import Charge, SparseGaussianDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity
+from dptopk.intervals import CountNoise, Measurement
+from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.gaussian import KnownGaussian, gaussian_scale
+from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
+from dptopk.tails import gaussian_tail, smallest_offset, union
+
+__all__ = ["SparseGaussian"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseGaussian(ThresholdedMechanism):
+    """Every present count + discrete Gaussian noise, released if above a fixed T; needs the whole histogram.
+
+    Charge: one SparseGaussianDP, in which the δ of the noise and the δ of the threshold are those of one mechanism: the
+    largest δ over all ways in which a user's labels can be shared or the user's own, not a sum. l0 finite. Neighbours:
+    add or remove one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the
+    data.
+
+    Args:
+        sigma: scale of the noise in units of linf.
+        delta: bounds the probability that a label is released which one user alone has; in (0, 1). It chooses the
+            threshold and is part of the charge's own δ, not added to it.
+
+    Source: Wilkins-Kifer-Zhang-Karrer 2024 (the Gaussian sparse histogram mechanism), for discrete noise and any linf:
+    docs/sparse-gaussian.md. T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q = P[N > T - linf].
+
+    >>> mechanism = SparseGaussian(sigma=9.45, delta=1e-6)
+    >>> print(mechanism.charge(Sensitivity(l0=5)), mechanism.threshold_offset(Sensitivity(l0=5)))
+    SGauss(9.45, 1, 49, 5) 49
+    """
+
+    sigma: float
+    delta: float
+    d_bar = None  # all of the histogram takes part
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            sigma=validate.positive(sigma=self.sigma),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """One SparseGaussianDP, whatever ``labels``.
+
+        Raises:
+            InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for so many labels.
+        """
+        scale, threshold = gaussian_scale(self.sigma, sensitivity), self.threshold_offset(sensitivity)
+        cost = SparseGaussianDP(scale, sensitivity.linf, threshold, _touched(sensitivity))
+        sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
+        return Charge({cost: 1})
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above 0 a noisy count must be: T."""
+        n, linf, scale = _touched(sensitivity), sensitivity.linf, gaussian_scale(self.sigma, sensitivity)
+        offset = smallest_offset(lambda T: union(gaussian_tail(scale, T - linf), n), self.delta, "delta", linf)
+        return checked_offset(offset, "delta")
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count."""
+        return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """Noise on all present counts, whose number is private; rows above T were kept."""
+        noise = CountNoise("gaussian", gaussian_scale(self.sigma, sensitivity))
+        return Measurement(noise, None, whole=True, threshold=self.threshold_offset(sensitivity), noisy_floor=False)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N > c]."""
+        return gaussian_tail(gaussian_scale(self.sigma, sensitivity), c)
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """All present counts over a fixed floor of 0.
+
+        Raises:
+            InvalidParameter: when rows were cut off.
+        """
+        return present_slots(histogram, self)
+
+    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw discrete Gaussian noise, int64, shape (size,)."""
+        return KnownGaussian(sigma=self.sigma).noise(sensitivity, size, bits)
+
+
+def _touched(sensitivity: Sensitivity) -> int:
+    if add_remove(sensitivity).l0 is None:
+        raise InvalidParameter("l0 must be finite for noise on the whole histogram")
+    return sensitivity.l0 or 1
