@@ -45,8 +45,8 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
     Raises:
         InvalidParameter: where the discrete Gaussian is too narrow for so many labels.
 
-    >>> sparse_gaussian_delta(np.array([0.5, 1.0]), 9.45, 1, 49, 5).round(9)
-    array([7.1545e-05, 9.9800e-07])
+    >>> float(sparse_gaussian_delta(np.array([1.0]), 9.45, 1, 49, 5)[0].round(10))
+    9.927e-07
     """
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
     worst = np.full(epsilon.shape, -math.expm1(labels * log_hidden))

@@ -24,8 +24,10 @@ __all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
 
 _MODULES = (
     "pure_dp", "bounded_range", "approx_dp", "multi_dp", "discrete_laplace", "gaussian", "discrete_gaussian",
-    "sparse_gaussian", "zcdp", "cdp",
+    "zcdp", "cdp",
 )  # fmt: skip
+# Kinds whose own laws stand in another family.
+_ELSEWHERE = ("gaussian.sparse_kind",)
 
 CostType = type[Any]
 
@@ -73,8 +75,8 @@ def register(kind: Kind) -> None:
 @cache
 def kinds() -> dict[CostType, Kind]:
     """All kinds by type, in the order of ``COST_TYPES``."""
-    for module in _MODULES:
-        import_module(f"dptopk.accounting.kinds.{module}")
+    for module in (*(f"kinds.{module}" for module in _MODULES), *_ELSEWHERE):
+        import_module(f"dptopk.accounting.{module}")
     return {cost_type: _REGISTRY[cost_type] for cost_type in COST_TYPES}
 
 
