@@ -1,8 +1,8 @@
-"""The search: successive halving over neighbouring pairs, then one test on fresh draws.
+"""The search: a race of neighbouring pairs, then one test on fresh draws.
 
-Many pairs get few draws, the more suspicious half of them twice as many, and so on. The last few are tested with draws
-that nothing was chosen by, at confidence 1 - alpha shared between them (Bonferroni), so the confidence of a finding
-does not suffer from the search, however long it was.
+New pairs get few draws; the most suspicious ones so far have theirs doubled in every round. The last few are
+tested with draws that nothing was chosen by, at confidence 1 - alpha shared between them (Bonferroni), so the
+confidence of a finding does not suffer from the search, however long it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from dptopk.errors import InvalidParameter
 __all__ = ["Report", "audit"]
 
 Mechanism = Callable[[Counts], Any]
-FIRST_DRAWS, FIRST_PAIRS, FINALISTS = 400, 24, 3
+FIRST_DRAWS, FIRST_PAIRS, FINALISTS = 800, 6, 3
+MOST_DRAWS = 16 * FIRST_DRAWS  # for one pair in one round; else the first suspects would take all the time
 STANDS_OUT = 4.0  # standard errors beyond the claim, after the best of many events was taken
 SEARCH_SHARE = 0.5  # of the time; the rest is for the test
 
@@ -164,13 +165,18 @@ class _Sampled:
         self.flaw: Finding | None = None
 
     def run(self) -> Report:
-        """Look, halve, test."""
+        """Look, race, test."""
         best: list[_Suspect] = []
         stream = self.world.pairs(self.rng)
         while not self.flaw and not (best and self.effort.over(SEARCH_SHARE)):
-            best = self._keep(best + self._round([self._suspect(pair) for pair in islice(stream, FIRST_PAIRS)]))
+            new = [self._suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
+            self._look(new, FIRST_DRAWS)
+            best = self._keep(best + new)
+            for suspect in best:
+                self._look([suspect], min(2 * suspect.choose[0].total(), MOST_DRAWS))
+            best = self._keep(best)
             if best[0].score > STANDS_OUT:
-                break
+                break  # on the draws that it was not chosen by
         finding = self.flaw or self._test(best)
         return Report(finding, self.pairs, self.effort.draws, self.effort.seconds)
 
@@ -181,21 +187,14 @@ class _Sampled:
     def _keep(self, suspects: list[_Suspect]) -> list[_Suspect]:
         return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
 
-    def _round(self, suspects: list[_Suspect]) -> list[_Suspect]:
-        """Successive halving over one batch of pairs."""
-        draws = FIRST_DRAWS
-        while len(suspects) > FINALISTS:
-            for suspect in suspects:
-                if self.flaw or self.effort.over(SEARCH_SHARE):
-                    return suspects
-                for counted in (suspect.choose, suspect.check):
-                    self._draw_both(suspect.pair, draws // 2, counted)
-                self._score(suspect)
-            suspects = sorted(suspects, key=lambda suspect: -suspect.score)[: max(len(suspects) // 4, FINALISTS)]
-            if suspects[0].score > STANDS_OUT:
-                break  # stands out on the draws that it was not chosen by
-            draws *= 4
-        return suspects
+    def _look(self, suspects: list[_Suspect], draws: int) -> None:
+        """Draw on pairs, half to choose events by and half to check them, and score these."""
+        for suspect in suspects:
+            if self.flaw or (suspect.score > -math.inf and self.effort.over(SEARCH_SHARE)):
+                return
+            for counted in (suspect.choose, suspect.check):
+                self._draw_both(suspect.pair, max(draws // 2, 1), counted)
+            self._score(suspect)
 
     def _draw_both(self, pair: Pair, draws: int, counted: tuple[Counter[Answer], Counter[Answer]]) -> None:
         """Draw on both histograms of a pair, and add to the counted answers."""
