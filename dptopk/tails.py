@@ -21,7 +21,7 @@ __all__ = [
     "gaussian_tail",
     "laplace_difference_tail",
     "laplace_tail",
-    "outward",
+    "rounded_up",
     "smallest_offset",
     "theta",
     "union",
@@ -55,14 +55,14 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
     return high
 
 
-def outward(bound: float) -> float:
+def rounded_up(bound: float) -> float:
     """The bound with room for rounding errors, within [2^-1022, 1]."""
     return min(max(bound * MARGIN, SMALLEST), 1.0)
 
 
 def laplace_tail(rate: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-rate |n|): q^{c+1}/(1+q), q = e^{-rate}."""
-    return outward(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
+    return rounded_up(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
@@ -72,7 +72,7 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     """
     q, p = math.exp(-rate), -math.expm1(-rate)
     total = c + 1 + q / p + (1 + q * q) / (p * (1 + q))
-    return outward(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
+    return rounded_up(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
 
 
 def density(n: np.ndarray[Any, Any] | np.float64, scale: float) -> np.ndarray[Any, Any] | np.float64:
@@ -112,7 +112,7 @@ def theta(scale: float, offset: float = 0.0) -> float:
 
 def gaussian_tail(scale: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-n²/(2 scale²))."""
-    return outward(_half_sum(scale, c) / theta(scale))
+    return rounded_up(_half_sum(scale, c) / theta(scale))
 
 
 def gaussian_difference_tail(scale: float, c: int) -> float:
@@ -123,12 +123,12 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     """
     wide, narrow = scale * math.sqrt(2), scale / math.sqrt(2)
     if scale >= 3:
-        return outward(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
+        return rounded_up(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
     kept = float((density(d, wide) * weights).sum())
     rest = _half_sum(wide, c + 160) * theta(narrow)
-    return outward((kept + rest) / theta(scale) ** 2)
+    return rounded_up((kept + rest) / theta(scale) ** 2)
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
@@ -141,9 +141,9 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
     total = max(theta(scale) - 2 * _half_sum(scale, bound), 1 + 2 * bound * outermost)
-    return outward(edge / total)
+    return rounded_up(edge / total)
 
 
 def union(probability: float, n: int) -> float:
     """1 - (1-p)^n: the probability that one of n independent events of probability p happens."""
-    return outward(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0
+    return rounded_up(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
-from dptopk.experiments.setwise_data import adaptivity_gap
+from dptopk.experiments.setwise_data import adaptivity_gaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ DELTA = 1e-6
 
 def _point(point: tuple[float, int]) -> Table:
     epsilon, k = point
-    return adaptivity_gap([k], epsilon=epsilon, delta=DELTA).assign(epsilon=epsilon)
+    return adaptivity_gaps([k], epsilon=epsilon, delta=DELTA).assign(epsilon=epsilon)
 
 
 def compute(settings: Settings) -> Table:

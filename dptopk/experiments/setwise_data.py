@@ -18,7 +18,7 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["adaptivity_gap", "affordable", "mixes", "order_effect", "value_in_order"]
+__all__ = ["adaptivity_gaps", "affordable", "mixes", "order_effect", "value_in_order"]
 
 BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
 MIXES = (
@@ -30,7 +30,7 @@ MIXES = (
 )
 
 
-def adaptivity_gap(counts: Sequence[int], *, epsilon: float = 0.1, delta: float = 1e-6) -> pd.DataFrame:
+def adaptivity_gaps(counts: Sequence[int], *, epsilon: float = 0.1, delta: float = 1e-6) -> pd.DataFrame:
     """How much more δ the adaptive optimum takes than the batch one, at the batch optimum's ε_g (DDR Section 3.3).
 
     Returns:

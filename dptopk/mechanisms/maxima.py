@@ -22,7 +22,7 @@ from dptopk.tails import (
     gaussian_tail,
     laplace_difference_tail,
     laplace_tail,
-    outward,
+    rounded_up,
     smallest_offset,
     theta,
 )
@@ -180,4 +180,4 @@ def _log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, 
 
 def _certified(total: float, union: float) -> float:
     """The smaller of both bounds; whatever is not a number or could have underflowed leaves the union bound."""
-    return min(union, outward(total)) if total >= SMALLEST_SUM else union
+    return min(union, rounded_up(total)) if total >= SMALLEST_SUM else union

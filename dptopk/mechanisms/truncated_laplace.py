@@ -16,7 +16,7 @@ from dptopk.intervals import CountNoise, Measurement
 from dptopk.mechanisms.base import add_remove
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
-from dptopk.tails import laplace_tail, outward, smallest_offset, union
+from dptopk.tails import laplace_tail, rounded_up, smallest_offset, union
 
 __all__ = ["TruncatedLaplace"]
 
@@ -125,4 +125,4 @@ def _edge_mass(decay: float, width: int, bound: int) -> float:
     """
     edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
     total = 1 + math.exp(-decay) - 2 * math.exp(-decay * (bound + 1))
-    return outward(edge / total) if total > 0 else 1.0
+    return rounded_up(edge / total) if total > 0 else 1.0

@@ -7,7 +7,7 @@ import pytest
 from dptopk.accounting.budget import Budget
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
-from dptopk.experiments.setwise_data import adaptivity_gap, affordable, mixes, order_effect, value_in_order
+from dptopk.experiments.setwise_data import adaptivity_gaps, affordable, mixes, order_effect, value_in_order
 
 
 def test_order_effect() -> None:
@@ -27,7 +27,7 @@ def test_one_range_played_alone() -> None:
 
 
 def test_the_gap_is_positive_where_it_is_known_to_be() -> None:
-    gap = adaptivity_gap([4, 10])
+    gap = adaptivity_gaps([4, 10])
     assert (gap["ratio_lower"] <= gap["ratio_upper"]).all()
     assert gap.loc[gap["k"] == 10, "ratio_lower"].item() > 1.1
 

@@ -29,7 +29,7 @@ from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Que
 from dptopk.accounting.kinds.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.common_step import Parts, Responses, common_step, signs
 from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
-from dptopk.accounting.pld.laws import LossLaw, binomials, power, product
+from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -285,17 +285,19 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
     loss_error = 16 * ROUNDOFF * largest
     if len(responses) == 1:
         plus, minus = signs(responses[0][0])
-        losses = responses[0][0] * np.arange(-count, count + 1.0, 2)
-        many = power(np.array([minus, plus]), count)
-        return LossLaw.sort(losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error)
+        many = power(Power(np.array([minus, plus])), count)
+        losses = responses[0][0] * (2 * many.places() - count)
+        return LossLaw.sort(losses, many.masses, many.error + 4 * count * ROUNDOFF, loss_error, many.lost)
     if len(responses) == 2:
-        losses, masses = _double(responses, count)
-        return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error)
+        losses, masses, lost = _double(responses, count)
+        return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error, lost)
     return _several(responses, count, loss_error)
 
 
-def _double(responses: Responses, count: int) -> tuple[Floats, Floats]:
-    """Losses and masses for two ε's, indexed [v, u] as in Theorem 3: the loss is ε1 (u + v - k) + ε2 (u - v).
+def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
+    """Losses, masses and what is left out for two ε's, indexed [v, u] as in Theorem 3.
+
+    The loss is ε1 (u + v - k) + ε2 (u - v).
 
     The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1). So v is binomial, and
     given v, u is the sum of two independent binomials over the steps with v = 1 and those with v = 0.
@@ -303,7 +305,8 @@ def _double(responses: Responses, count: int) -> tuple[Floats, Floats]:
     (epsilon1, weight1), (epsilon2, weight2) = responses
     (plus1, minus1), (plus2, minus2) = signs(epsilon1), signs(epsilon2)
     one, zero = weight1 * plus1 + weight2 * minus2, weight1 * minus1 + weight2 * plus2  # P[v step = 1], P[v step = 0]
-    of_v = power(np.array([zero, one]), count).masses
+    v_law = power(Power(np.array([zero, one])), count)
+    of_v = v_law.up_to(count)
     within_one = binomials(count, weight1 * plus1 / one, weight2 * minus2 / one)
     within_zero = binomials(count, weight2 * plus2 / zero, weight1 * minus1 / zero)
     masses = np.empty((count + 1, count + 1))
@@ -312,19 +315,23 @@ def _double(responses: Responses, count: int) -> tuple[Floats, Floats]:
             row = np.convolve(within_one[ones, : ones + 1], within_zero[count - ones, : count - ones + 1])
             masses[ones] = of_v[ones] * row
     v, u = np.ogrid[: count + 1, : count + 1]
-    return epsilon1 * (u + v - count) + epsilon2 * (u - v), masses
+    return epsilon1 * (u + v - count) + epsilon2 * (u - v), masses, v_law.lost
 
 
 def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     """More than two ε's: j of the draws come from the first two, the others from the rest (Conjecture 1)."""
     first, rest = responses[:2], responses[2:]
     of_first, of_rest = (sum(weight for _, weight in some) for some in (first, rest))
-    picks = power(np.array([of_rest, of_first]), count).masses
+    picks_law = power(Power(np.array([of_rest, of_first])), count)
+    picks, lost = picks_law.up_to(count), 0.0
     first, rest = _scaled(first, of_first), _scaled(rest, of_rest)
     laws = []
     for j in range(count + 1):
         inner = [_homogeneous(some, times) for some, times in ((first, j), (rest, count - j)) if times]
         law = inner[0] if len(inner) == 1 else product(*inner)
         laws.append((law.losses, picks[j] * law.masses))
+        lost = max(lost, law.lost)
     losses, masses = (np.concatenate(columns) for columns in zip(*laws, strict=True))
-    return LossLaw.sort(losses, masses, (16 * len(responses) * count + 64) * ROUNDOFF, loss_error)
+    return LossLaw.sort(
+        losses, masses, (16 * len(responses) * count + 64) * ROUNDOFF, loss_error, lost + picks_law.lost
+    )

@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 from dptopk import _validate as validate
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
+from dptopk.accounting.pld.laws import LEAST, Power, power
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.errors import InvalidParameter
 
@@ -107,24 +108,13 @@ def _convolved(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]
     """Lattice points, ln masses, error bounds and mass left out, by repeated squaring of the symmetric law."""
     if scale * math.sqrt(count) > _CONVOLVED:
         raise InvalidParameter(f"scale * sqrt(count) must be at most {_CONVOLVED} to convolve so small a scale")
-    power, power_error, power_lost = _single(scale)
-    result, error, lost = np.ones(1), 0.0, 0.0
-    remaining = count
-    while True:
-        if remaining & 1:
-            error, lost = error + power_error, lost + power_lost
-            result, error, lost = _convolve(result, power, error, lost)
-        remaining >>= 1
-        if not remaining:
-            break
-        power, power_error, power_lost = _convolve(power, power, 2 * power_error, 2 * power_lost)
-    half = len(result) // 2
-    log_masses = np.log(result)
-    return np.arange(-half, half + 1.0), log_masses, error * EPS + 2 * EPS * (1 - log_masses), lost
+    total = power(_single(scale), count)
+    log_masses = np.log(total.masses)  # a symmetric law that falls on either side: no 0 inside
+    return total.places(), log_masses, total.error + 2 * EPS * (1 - log_masses), total.lost
 
 
-def _single(scale: float) -> tuple[Floats, float, float]:
-    """Masses of N_Z(0, s²) correct to an ulp, that error in ulps, and a bound on the mass left out."""
+def _single(scale: float) -> Power:
+    """N_Z(0, s²), its masses correct to an ulp."""
     with localcontext() as context:
         context.prec = 50
         twice_variance = 2 * Decimal(scale) * Decimal(scale)
@@ -132,18 +122,9 @@ def _single(scale: float) -> tuple[Floats, float, float]:
         weights = [(-Decimal(x * x) / twice_variance).exp() for x in range(half + 1)]
         total = weights[0] + 2 * sum(weights[1:])
         masses = np.array([float(weight / total) for weight in weights])
-    masses = masses[masses > 1e-310]
-    return np.concatenate([masses[:0:-1], masses]), 1.0, 1e-309 * (half + 1)
-
-
-def _convolve(a: Floats, b: Floats, error: float, lost: float) -> tuple[Floats, float, float]:
-    """Convolution of two symmetric laws, cut back to normal numbers; a direct sum of n terms errs by n + 1 ulps."""
-    with np.errstate(under="ignore"):
-        product = np.convolve(a, b)
-    half = len(product) // 2
-    kept = int(np.count_nonzero(product[half:] > 1e-307))  # unimodal: what is below lies outside
-    product = product[half - kept + 1 : half + kept]
-    return product, error + min(len(a), len(b)) + 1, lost + 2 * (half + 1) * 1e-307
+    masses = masses[masses >= LEAST]
+    # Left out: masses below LEAST, and all beyond ``half``, together less than 1e-312 (_WIDTH).
+    return Power(np.concatenate([masses[:0:-1], masses]), 1 - len(masses), EPS, 2.1 * LEAST * (half + 1))
 
 
 def discrete_gaussian_curve(scale: float, shift: int, count: int, *, listed: float = LISTED) -> Curve:

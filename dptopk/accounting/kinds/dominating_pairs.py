@@ -32,7 +32,7 @@ MOST_POINTS = 2**19
 MOST_ATOMS = 8_000_000
 SECONDS_PER_ATOM = 4e-7
 # Losses whose typical sum is below this have squares that underflow.
-SMALLEST = 1e-100
+SMALLEST_LOSS = 1e-100
 # Times that the steps are halved at most.
 REFINEMENTS = 10
 
@@ -87,7 +87,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     atoms = sum(part.atoms() for part in parts)
     if atoms > MOST_ATOMS or time.monotonic() + SECONDS_PER_ATOM * atoms > query.deadline:
         return _vacuous(charge, query, "no time for a product of this many losses")
-    if not SMALLEST**2 < sum(part.spread() for part in parts) < math.inf:
+    if not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
         return _vacuous(charge, query, "losses too small or too large for a grid")
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
     grids = _first_grids(charge, parts, tilt, query)
@@ -145,11 +145,11 @@ def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], 
 
 def _below_by_gap(parts: Sequence[Source], grid: Grid, above: LossDistribution, query: Query, upper: float) -> float:
     """A lower bound from the product above, less what rounding its pairs outward and splitting can have added to it."""
-    outward = math.fsum(part.outward() for part in parts)
+    raised = math.fsum(part.raised() for part in parts)
     gap = splitting_gap([pair for part in parts for pair in part.pairs(grid)], step=grid.step, tilt=grid.tilt)
 
     def delta_lower(x: float) -> float:
-        return above.delta(x, side=-1) * (1 - outward) - gap(x)
+        return above.delta(x, side=-1) * (1 - raised) - gap(x)
 
     if query.epsilon is not None:
         return max(delta_lower(query.epsilon), 0.0)

@@ -53,11 +53,11 @@ class CommonStep:
         total = Power(np.ones(1))
         for responses, times in parts:
             masses, first = self.masses(responses)
-            total = total.times(power(masses, times, offset=first))
+            total = total.times(power(Power(masses, first), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of roundoff.
         mass_error = (total.error + 16 * ROUNDOFF * sum(times for _, times in parts)) * (1 + 1e-6)
         loss_error = 24 * ROUNDOFF * sum(times * responses[0][0] for responses, times in parts)
-        return LossLaw.sort(self.step * total.places(), total.masses, mass_error, loss_error)
+        return LossLaw.sort(self.step * total.places(), total.masses, mass_error, loss_error, total.lost)
 
 
 def common_step(parts: Parts) -> CommonStep | None:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import EPS, Floats
+from dptopk.accounting.pld.laws import by_squaring
 from dptopk.accounting.pld.loss_curve import LossCurve
 
 __all__ = [
@@ -449,7 +450,8 @@ class _Spectrum:
         self._factor(np.fft.rfft(dense)[self._active], count, error)
 
     def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
-        self._values = self._values * _power(factor, count)
+        # With |factor| <= 1 a power of it errs by at most count · (its own absolute error + 4 EPS).
+        self._values = self._values * by_squaring(np.multiply, factor, count)
         self.error += count * (error + 4 * EPS)
         alive = np.abs(self._values) > FAINT
         if 2 * np.count_nonzero(alive) < alive.size:
@@ -464,18 +466,6 @@ def _blocks(cells: Indices) -> list[Indices]:
     blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / BLOCK))]
     # Losses of different sizes together make the spectrum faint sooner.
     return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
-
-
-def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
-    """Integer power by repeated squaring; with |base| <= 1 its error is at most exponent · (that of base + 4 EPS)."""
-    result = np.ones_like(base)
-    while exponent:
-        if exponent & 1:
-            result = result * base
-        exponent >>= 1
-        if exponent:
-            base = base * base
-    return result
 
 
 class _HasLogMgf(Protocol):

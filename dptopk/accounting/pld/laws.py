@@ -11,16 +11,23 @@ not an estimate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
 
-__all__ = ["UNDERFLOW", "LossLaw", "Power", "binomials", "power", "product"]
+__all__ = ["LEAST", "UNDERFLOW", "LossLaw", "Power", "binomials", "by_squaring", "power", "product"]
 
-# Unit roundoff, and what all masses that underflow may add up to: at most 1e9 of them, each below 1e-310.
+Factor = TypeVar("Factor")
+
+# What masses that underflow elsewhere than in a ``Power`` may add up to: at most 1e7 of them, each below 1e-307.
 UNDERFLOW = 1e-300
+# Masses below this are left out of a ``Power``: denormal numbers have lost their accuracy, and are slow. The sum of n
+# products that underflow each errs by n 2^-1075 more, which for n < 1e14 is below a hundredth of it.
+LEAST = 1e-307
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +37,24 @@ class LossLaw:
     Attributes:
         losses: shape (n,), rising, finite, perhaps with repetitions.
         masses: shape (n,), probabilities under P.
-        mass_error: relative error bound of every mass (masses that underflowed aside: ``UNDERFLOW``).
+        mass_error: relative error bound of every mass.
         loss_error: absolute error bound of every loss.
+        lost: what masses that are not listed add up to at most.
     """
 
     losses: Floats
     masses: Floats
     mass_error: float
     loss_error: float
+    lost: float = UNDERFLOW
 
     @classmethod
-    def sort(cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float) -> LossLaw:
+    def sort(cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, lost: float = 0.0) -> LossLaw:
         """The law of losses in any order; impossible ones are left out."""
         possible = masses.ravel() > 0
         losses, masses = losses.ravel()[possible], masses.ravel()[possible]
         order = np.argsort(losses, kind="stable")
-        return cls(losses[order], masses[order], mass_error, loss_error)
+        return cls(losses[order], masses[order], mass_error, loss_error, lost + UNDERFLOW)
 
     @property
     def size(self) -> int:
@@ -55,12 +64,12 @@ class LossLaw:
     def delta_upper(self, epsilon: Floats) -> Floats:
         """Upper bound on δ at every ε of an array of shape (m,).
 
-        Never below UNDERFLOW: beyond the largest loss listed there may be others whose masses have underflowed. Where
+        Never below ``lost``: beyond the largest loss listed there may be others whose masses have underflowed. Where
         the largest possible loss is known, the caller sets δ = 0 from there on.
         """
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, self.loss_error) * (1 + self.mass_error + 64 * ROUNDOFF)
-        return np.minimum(values + UNDERFLOW, 1.0)
+        return np.minimum(values + self.lost, 1.0)
 
     def delta_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on δ at every ε of an array of shape (m,)."""
@@ -102,6 +111,7 @@ def product(one: LossLaw, other: LossLaw) -> LossLaw:
         np.multiply.outer(one.masses, other.masses),
         (one.mass_error + other.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
         one.loss_error + other.loss_error + 2 * ROUNDOFF * (abs(one.losses).max() + abs(other.losses).max()),
+        one.lost + other.lost,
     )
 
 
@@ -122,33 +132,45 @@ def binomials(count: int, success: float, failure: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """A convolution power of masses on the integers.
+    """Probabilities of integers, a convolution of others, with the errors of all that was done.
 
     Attributes:
         masses: shape (n,), the masses at offset, offset + 1, ...
         offset: the integer of the first mass.
-        error: relative error bound of every mass.
+        error: relative error bound of every mass that is not 0.
+        lost: what the masses left out add up to at most.
     """
 
     masses: Floats
     offset: int = 0
     error: float = 0.0
+    lost: float = 0.0
 
     def places(self) -> Floats:
         """The integers of the masses, as floats."""
         return np.arange(self.offset, self.offset + len(self.masses), dtype=float)
+
+    def up_to(self, last: int) -> Floats:
+        """The masses of 0, 1, ..., last, none of which lies elsewhere; those left out are 0."""
+        return np.pad(self.masses, (self.offset, last + 1 - self.offset - len(self.masses)))
 
     def times(self, other: Power) -> Power:
         """The convolution.
 
         By direct sums, never a Fourier transform: all terms are positive, so that tiny masses keep their relative
         accuracy. A sum of n products has a relative error of at most n + 1 units of roundoff on top of its factors'.
+        What is left out of one factor is worth as much in the product, because the other adds up to at most 1.
         """
         masses = _convolve(self.masses, other.masses)
-        masses[masses < 1e-310] = 0.0  # denormal numbers have lost their accuracy, and are slow
+        kept = np.flatnonzero(masses >= LEAST)
+        masses[masses < LEAST] = 0.0
         terms = min(len(self.masses), len(other.masses)) + 1
-        error = (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6)
-        return Power(masses, self.offset + other.offset, error)
+        return Power(
+            masses[kept[0] : kept[-1] + 1],
+            self.offset + other.offset + int(kept[0]),
+            (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
+            (self.lost + other.lost + 1.01 * LEAST * (len(masses) - len(kept))) * (1 + 1e-6),
+        )
 
 
 def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
@@ -162,13 +184,18 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
     return total
 
 
-def power(masses: Floats, count: int, *, offset: int = 0) -> Power:
-    """The count-fold convolution of a vector of non-negative masses, by repeated squaring; see ``Power.times``."""
-    result, square = Power(np.ones(1)), Power(np.asarray(masses, dtype=float), offset)
-    while count:
+def power(one: Power, count: int) -> Power:
+    """The count-fold convolution of probabilities with themselves; see ``Power.times``."""
+    return by_squaring(Power.times, one, count) if count else Power(np.ones(1))
+
+
+def by_squaring(times: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
+    """The product of ``count`` >= 1 equal factors by repeated squaring; ``times`` accounts for its own errors."""
+    while not count & 1:
+        factor, count = times(factor, factor), count >> 1
+    result = factor
+    while count := count >> 1:
+        factor = times(factor, factor)
         if count & 1:
-            result = result.times(square)
-        count >>= 1
-        if count:
-            square = square.times(square)
+            result = times(result, factor)
     return result

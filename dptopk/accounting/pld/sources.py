@@ -57,7 +57,7 @@ class Source:
         """Whether the pairs from above are those of the costs themselves, before they are brought onto a grid."""
         return True
 
-    def outward(self) -> float:
+    def raised(self) -> float:
         """How much the rounding of the pairs can have raised δ, relatively, beyond the errors that they state."""
         return 0.0
 
@@ -262,7 +262,7 @@ class SeveralConstraints(Source):
         log_masses = np.log(masses[finite]) - math.log1p(-worst.atom)
         return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
 
-    def outward(self) -> float:
+    def raised(self) -> float:
         """Nudged δ's, twice the nudge for their own rounding included, raise δ by less than (1 + 2 NUDGE/(1 - a))^n.
 
         The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is at most 1 + ν times that of (x_i, x_i δ_i).

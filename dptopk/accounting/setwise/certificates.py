@@ -25,6 +25,7 @@ from dptopk.accounting.bounds import Certificate, split_failure
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_delta
 from dptopk.accounting.gaussian.pair import gaussian_delta
+from dptopk.accounting.pld.laws import by_squaring
 from dptopk.accounting.renyi.concentrated import zcdp_curve
 from dptopk.accounting.setwise import guesses
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
@@ -214,12 +215,7 @@ def _product(factors: list[_Factor], step: float, width: int) -> tuple[Floats, i
     """Masses, index of the first, and mass at infinity, of the product of all pairs."""
     total: tuple[Floats, int, float] = (np.ones(1), 0, 0.0)
     for f in factors:
-        square, k = _pair(f, step), f.power
-        while k:
-            if k & 1:
-                total = _times(total, square, width)
-            k >>= 1
-            square = _times(square, square, width) if k else square
+        total = _times(total, by_squaring(partial(_times, width=width), _pair(f, step), f.power), width)
     return total
 
 

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.kinds.conversions import pure_sum
-from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, certified_bracket, sources
+from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, SMALLEST_LOSS, certified_bracket, sources
 from dptopk.accounting.pld.lattice import log_peak, product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.pld.sources import Grid, Source
@@ -49,7 +49,6 @@ __all__ = ["Run", "SetwiseCurve", "optimal_setwise"]
 
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
-TINY = 1e-200
 TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
@@ -397,7 +396,7 @@ def optimal_setwise(charge: Charge) -> Curve:
     rest = Charge({cost: times for cost, times in charge if not isinstance(cost, (BoundedRange, ZCDP, CDP))})
     if max(rest.of(PureDP).values(), default=0) > MOST_COPIES:
         raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
-    if rest.costs and not min(part.spread() for part in sources(rest)) > TINY:
+    if rest.costs and not min(part.spread() for part in sources(rest)) > SMALLEST_LOSS**2:
         raise NotApplicable("a cost so small that its square underflows")
     curve = SetwiseCurve if ranges or concentrated.costs else _ProductCurve
     return curve(ranges, rest, concentrated)

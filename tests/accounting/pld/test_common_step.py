@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.pld.common_step import common_step
-from dptopk.accounting.pld.laws import binomials, power
+from dptopk.accounting.pld.laws import LEAST, Power, binomials, by_squaring, power
 
 weights = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=3)
 
@@ -72,13 +72,37 @@ def test_no_common_step(epsilons):
 
 
 def test_powers_are_binomial_laws_and_their_error_bound_holds():
-    found = power(np.array([0.7, 0.3]), 500)
+    found = power(Power(np.array([0.7, 0.3])), 500)
     with mpmath.workdps(40):
         for j in (0, 1, 150, 499, 500):
             exact = mpmath.binomial(500, j) * mpmath.mpf(0.3) ** j * mpmath.mpf(0.7) ** (500 - j)
             assert abs(found.masses[j] / exact - 1) <= found.error
     assert found.error < 1e-11
     np.testing.assert_allclose(binomials(500, 0.3, 0.7)[500], found.masses, rtol=1e-11)
+
+
+@pytest.mark.parametrize(("count", "share"), [(900, 0.3), (5000, 1e-3), (40, 1e-30)])
+def test_what_a_power_leaves_out_is_stated(count, share):
+    """Binomial masses far below the smallest normal number are cut off, and their sum is within what is stated."""
+    found = power(Power(np.array([1 - share, share])), count)
+    places = found.places().astype(int)
+    with mpmath.workdps(40):
+        p, q = mpmath.mpf(share), mpmath.mpf(1 - share)  # as floats: they add up to 1 up to a rounding
+        exact = [mpmath.binomial(count, j) * p**j * q ** (count - j) for j in range(count + 1)]
+        listed = set(places[found.masses > 0].tolist())
+        left = mpmath.fsum(mass for j, mass in enumerate(exact) if j not in listed)
+        assert 0 < left <= found.lost < 1e-300
+        for j, mass in zip(places.tolist(), found.masses.tolist(), strict=True):
+            if mass:
+                assert mass >= LEAST
+                assert abs(mass / exact[j] - 1) <= found.error + mpmath.mpf(found.lost / mass)
+    np.testing.assert_array_equal(found.up_to(count)[places], found.masses)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 100])
+def test_equal_factors_are_multiplied_by_squaring(count):
+    assert by_squaring(lambda a, b: a * b, 3, count) == 3**count
+    assert by_squaring(lambda a, b: a + b, "ab", count) == "ab" * count
 
 
 def test_blocks_of_a_convolution_add_up():
