@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Cost as Cost,
         DiscreteGaussianDP as DiscreteGaussianDP,
         DiscreteLaplaceDP as DiscreteLaplaceDP,
+        ExponentialClockDP as ExponentialClockDP,
         GaussianDP as GaussianDP,
         MultiDP as MultiDP,
         PureDP as PureDP,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 __all__ = [
+    "CHARGES",
     "COUNTS",
     "DOMAINS",
     "INTERACTIONS",
     "INTERVALS",
     "METHODS",
     "NEIGHBOURS",
+    "ChargeAs",
     "Counts",
     "Domain",
     "Interaction",
@@ -28,6 +30,8 @@ Domain = Literal["private", "public"]
 Interaction = Literal["batch", "ordered", "setwise", "filter"]
 # The noise on released counts; "auto": whichever is best; "none": labels only.
 Counts = Literal["auto", "gaussian", "laplace", "none"]
+# What a Gumbel top-k pays for: its selections, or the clocks that a user can change.
+ChargeAs = Literal["bounded_range", "clocks"]
 # How the top k are found: select then count, or noise on all counts.
 Method = Literal["auto", "peel", "threshold"]
 # What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.
@@ -36,6 +40,7 @@ Intervals = Literal["simultaneous", "fcr", "row"]
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
 INTERACTIONS: tuple[Interaction, ...] = get_args(Interaction)
+CHARGES: tuple[ChargeAs, ...] = get_args(ChargeAs)
 COUNTS: tuple[Counts, ...] = get_args(Counts)
 METHODS: tuple[Method, ...] = get_args(Method)
 INTERVALS: tuple[Intervals, ...] = get_args(Intervals)

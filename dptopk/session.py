@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dptopk.accounting.accounts.accountant import Account, Accountant
 from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.accounts.parallel import Parallel
 from dptopk.accounting.budget import Budget
-from dptopk.costs import Charge
+from dptopk.costs import Charge, ExponentialClockDP
 from dptopk.datasets.segments import Segments
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from dptopk.accounting.ledger.ledger import Ledger, Receipt
 
-__all__ = ["Budget", "Session"]
+__all__ = ["Budget", "Session", "selections_charged_as"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -312,11 +312,12 @@ class Session:
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
             counts: as for plan_topk, and with the same default.
             reuse: as for ``run``.
-            options: further arguments of plan_topk: d_bar, method, like, selection_share.
+            options: further arguments of plan_topk: d_bar, method, like, selection_share, charge_as.
         """
         histogram = self._histogram
         if histogram.domain == "private" and not histogram.complete:
             options.setdefault("d_bar", default_d_bar(k))  # a fact known beforehand: only the top is at hand
+        options.setdefault("charge_as", selections_charged_as(self._book.account()))
         plan = plan_topk(
             k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
         )
@@ -337,6 +338,15 @@ class Session:
         """For notebooks: what was asked, and what is left."""
         rows = self.report()
         return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
+
+
+def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
+    """How a plan that an account is to pay for charges its selections: as clocks only where clocks are registered.
+
+    A filter has no price for them (docs/clocks.md), and tokens of other types do not cover them.
+    """
+    registered = account.registered.costs if isinstance(account, Accountant) else ()
+    return "auto" if any(isinstance(cost, ExponentialClockDP) for cost in registered) else "bounded_range"
 
 
 class _Memory:

@@ -18,7 +18,7 @@ import pytest
 from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.costs import BoundedRange, Charge, ExponentialClockDP, PureDP
 from dptopk.datasets import macbeth
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity
@@ -291,3 +291,31 @@ def test_an_answer_that_cannot_be_stored_is_given_all_the_same(ledger, monkeypat
 def test_bad_sessions_are_named(arguments, named):
     with pytest.raises(InvalidParameter, match=named):
         Session(**({"histogram": Histogram(None, [1, 2])} | arguments))
+
+
+def test_clocks_are_charged_where_they_are_registered(tmp_path):
+    """A registration pays for them, in memory and in a ledger; elsewhere selections are charged one by one."""
+    asked = {"sensitivity": Sensitivity(l0=1), "domain": "public", "counts": None, "method": "Gumbel selections"}
+    plan = plan_topk(40, Budget(1, 1e-6), **asked)
+    assert plan.charge.costs == {ExponentialClockDP(plan.mechanisms[0].epsilon): 1}
+    histogram = Histogram([f"w{i}" for i in range(60)], range(60), sensitivity=Sensitivity(l0=1), domain="public")
+    session = Session(histogram, budget=Accountant(plan.charge.times(2), delta=1e-6))
+    assert session.run(plan).charge == plan.charge
+    asked_again = session.top_k(40, budget=Budget(1, 1e-6), counts=None, method="Gumbel selections")
+    assert asked_again.charge == plan.charge
+    with pytest.raises(BudgetExceeded):
+        session.run(plan)
+    ledger = Ledger(tmp_path / "l.db")
+    ledger.create_dataset("d", registered=plan.charge.times(2), delta=1e-5, sensitivity=Sensitivity(l0=1))
+    durable = Session(histogram, ledger=ledger, dataset="d", analyst="a")
+    durable.run(plan)
+    narrower = replace(plan.mechanisms[0], epsilon=plan.mechanisms[0].epsilon / 2)
+    assert durable.run(narrower).charge == narrower.charge(Sensitivity(l0=1))  # a smaller clock has the same token
+    assert ledger.verify()
+    assert Ledger(tmp_path / "l.db").spent("d").count == 2
+    with pytest.raises(BudgetExceeded):
+        durable.run(narrower)
+    filtered = Session(histogram, budget=Budget(3, 1e-6))
+    assert not filtered.top_k(40, budget=Budget(1, 1e-7), counts=None, method="Gumbel selections").charge.of(
+        ExponentialClockDP
+    )

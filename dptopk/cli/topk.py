@@ -143,7 +143,7 @@ def topk(
     from dptopk.cli.input import Source
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
-    from dptopk.session import Session
+    from dptopk.session import Session, selections_charged_as
 
     if ledger is None and (reuse or dataset is not None or analyst is not None or key_file is not None):
         raise InvalidParameter("ledger: --dataset, --analyst, --key-file and --reuse need --ledger")
@@ -168,6 +168,7 @@ def topk(
         segments_per_user=segments_per_user,
     )
     asked = total(epsilon, delta, accuracy)
+    book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
     planned = partial(
         plan_topk,
         k,
@@ -177,10 +178,11 @@ def topk(
         counts=counts,
         method=method,
         fit=fit is not False,
+        charge_as="auto" if book is None or dataset is None else selections_charged_as(book.state(dataset).account),
     )
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
-        "ledger": None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file),
+        "ledger": book,
         "dataset": dataset,
         "analyst": analyst,
         "version": data_version,

@@ -23,6 +23,7 @@ __all__ = [
     "Cost",
     "DiscreteGaussianDP",
     "DiscreteLaplaceDP",
+    "ExponentialClockDP",
     "GaussianDP",
     "MultiDP",
     "PureDP",
@@ -178,6 +179,24 @@ class SparseGaussianDP(Cost):
 
 
 @dataclass(frozen=True, slots=True)
+class ExponentialClockDP(Cost):
+    """An exponential clock whose rate one user changes by a factor in [1, e^ε], or anything that costs no more.
+
+    For x >= 0, δ(x) <= (1 - e^{-ε}) e^{-(x + ε)κ}, κ = 1/(e^ε - 1), for both orders of the neighbours. A race of
+    clocks, such as Gumbel top-k, costs one for each clock that a user can change, however many selections are made of
+    it (docs/clocks.md). BoundedRange(ε) implies it; it implies no pure DP and no zCDP, since the loss has exponential
+    tails: E e^{λL} is infinite from λ = κ on.
+    """
+
+    symbol: ClassVar[str] = "Clock"
+    spellings: ClassVar[tuple[str, ...]] = ("exponentialclock",)
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
 class ApproxDP(Cost):
     """(ε, δ)-differential privacy, 0 <= ε < inf, 0 <= δ < 1 (not both 0)."""
 
@@ -218,6 +237,6 @@ class MultiDP(Cost):
 
 # In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
 COST_TYPES: tuple[type[Cost], ...] = (
-    PureDP, BoundedRange, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP, SparseGaussianDP,
-    ZCDP, CDP,
+    PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP,
+    SparseGaussianDP, ZCDP, CDP,
 )  # fmt: skip

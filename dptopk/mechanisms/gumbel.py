@@ -1,15 +1,21 @@
-"""Gumbel top-k: k exponential mechanisms, each on what the earlier ones left, in one race of noisy counts."""
+"""Gumbel top-k: k exponential mechanisms, each on what the earlier ones left, in one race of noisy counts.
+
+It is also a race of independent exponential clocks, one a label, of which one user changes a few (docs/clocks.md): the
+cost is either that of the k selections, or that of the clocks that a user can change, as ``charge_as`` says before any
+data is seen.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.costs import BoundedRange, Charge
+from dptopk._choices import CHARGES, ChargeAs
+from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
@@ -19,33 +25,64 @@ from dptopk.release import Release
 __all__ = ["KnownGumbel", "UnknownGumbel"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnownGumbel:
+class _Selections:
+    """What both mechanisms share: k selections of epsilon each, or the clocks that they are made of."""
+
+    k: int
+    epsilon: float
+    charge_as: ChargeAs
+
+    def __repr__(self) -> str:
+        """As a dataclass has it, but an argument with its default is left out."""
+        given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)]  # type: ignore[arg-type]
+        shown = [f"{name}={value!r}" for name, value, default in given if default is MISSING or value != default]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _cost(self, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
+        """The charge of so many selections, or of all clocks that one user can change."""
+        if self.charge_as == "bounded_range":
+            return Charge({BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1)
+        if clocks is None:
+            raise InvalidParameter("charge_as='clocks' needs a finite l0: the number of labels that one user touches")
+        return Charge({ExponentialClockDP(self.epsilon): clocks}, delta=delta)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class KnownGumbel(_Selections):
     """The k labels with the largest count + Gumbel(linf/epsilon), in that order; labels only.
 
-    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones). Neighbours:
-    add or remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
+    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones), whatever l0; or
+    by clocks l0 × ExponentialClockDP(epsilon), whatever k. Neighbours: add or remove one user, who moves counts in one
+    direction by at most linf each.
 
     Args:
         k: how many labels, at least 1.
         epsilon: ε of each selection, not of all.
+        charge_as: "bounded_range" or "clocks"; ``plan_topk`` takes what is less.
 
-    Source: Dong-Durfee-Rogers 2020, §2.1; Durfee-Rogers 2019, Lemma 4.2 (Gumbel noise is peeling).
+    Source: Dong-Durfee-Rogers 2020, §2.1; Durfee-Rogers 2019, Lemma 4.2 (Gumbel noise is peeling); docs/clocks.md.
 
     >>> print(KnownGumbel(k=3, epsilon=0.5).charge(Sensitivity()))
     3*BR(0.5) [adaptive]
+    >>> print(KnownGumbel(k=300, epsilon=0.05, charge_as="clocks").charge(Sensitivity(l0=2)))
+    2*Clock(0.05)
     """
 
     k: int
     epsilon: float
+    charge_as: ChargeAs = "bounded_range"
 
     def __post_init__(self) -> None:
-        validate.assign(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
+        validate.assign(
+            self,
+            k=validate.count(k=self.k),
+            epsilon=validate.positive(epsilon=self.epsilon),
+            charge_as=validate.member(CHARGES, charge_as=self.charge_as),
+        )
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
-        """Exactly k × BR(ε); ``labels`` makes no difference because no counts are released."""
-        add_remove(sensitivity)
-        return Charge({BoundedRange(self.epsilon): self.k}, adaptive=self.k > 1)
+        """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are released."""
+        return self._cost(self.k, add_remove(sensitivity).l0)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
@@ -84,22 +121,25 @@ class KnownGumbel:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnknownGumbel:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class UnknownGumbel(_Selections):
     """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels are; labels only.
 
     ⊥ has the score h_(d_bar+1) + linf + c. Charge before: k × BoundedRange(epsilon) + δ, adaptive for k > 1. Charge of
-    a release: r × BoundedRange(epsilon) + δ, where r counts the selections made, that of ⊥ included. Neighbours: add
-    or remove one user, who moves counts in one direction by at most linf each; l0 may be None.
+    a release: r × BoundedRange(epsilon) + δ, where r counts the selections made, that of ⊥ included. By clocks: min(l0,
+    d_bar) × ExponentialClockDP(epsilon) + δ, before and after. Neighbours: add or remove one user, who moves counts
+    in one direction by at most linf each; l0 may be None.
 
     Args:
         k: at most how many labels.
         d_bar: how many labels take part, at least k; a fixed number, not one that depends on the data.
         epsilon: ε of each selection, not of all.
         delta: bounds the probability that a label is drawn that only one of two neighbours can draw; in (0, 1).
+        charge_as: "bounded_range" or "clocks"; ``plan_topk`` takes what is less.
 
     Source: Durfee-Rogers 2019, Algorithm 1, with the threshold of the slot lemma (docs/mechanisms.md): c is the
     smallest integer with m/(m + e^{c·epsilon/linf}) <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
+    Clocks: docs/clocks.md.
 
     >>> mechanism = UnknownGumbel(k=2, d_bar=10, epsilon=0.5, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity()))
@@ -112,6 +152,7 @@ class UnknownGumbel:
     d_bar: int
     epsilon: float
     delta: float
+    charge_as: ChargeAs = "bounded_range"
 
     def __post_init__(self) -> None:
         k = validate.count(k=self.k)
@@ -121,15 +162,16 @@ class UnknownGumbel:
             d_bar=validate.count(at_least=k, d_bar=self.d_bar),
             epsilon=validate.positive(epsilon=self.epsilon),
             delta=validate.probability(allow_zero=False, delta=self.delta),
+            charge_as=validate.member(CHARGES, charge_as=self.charge_as),
         )
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
-        """At most k × BR(ε) + δ; ``labels`` makes no difference because no counts are released."""
+        """At most k × BR(ε) + δ, or the clocks + δ; ``labels`` makes no difference: no counts are released."""
         self.threshold_offset(sensitivity)
-        return self._charge(self.k)
+        return self._charge(self.k, sensitivity)
 
-    def _charge(self, selections: int) -> Charge:
-        return Charge({BoundedRange(self.epsilon): selections}, delta=self.delta, adaptive=self.k > 1)
+    def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
+        return self._cost(selections, special_slots(sensitivity, self.d_bar), self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far the score of ⊥ lies above h_(d_bar+1): linf + c."""
@@ -179,7 +221,7 @@ class UnknownGumbel:
             histogram,
             rng,
             labels=tuple(seen.labels[chosen.indices].tolist()),
-            charge=self._charge(len(chosen.indices) + chosen.stopped),
+            charge=self._charge(len(chosen.indices) + chosen.stopped, sensitivity),
             mechanism=self,
             note="stopped at the threshold" if chosen.stopped else "",
         )

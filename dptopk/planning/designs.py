@@ -28,6 +28,7 @@ from dptopk.mechanisms import (
 )
 from dptopk.mechanisms.centred import best_centre
 from dptopk.planning.request import Request, Split, at_least, at_most
+from dptopk.planning.selections import charge_of_selections
 
 __all__ = ["DESIGNS", "Design"]
 
@@ -143,11 +144,13 @@ def _weights(request: Request, power: int) -> tuple[Any, int, int]:
 
 
 def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
-    """Selections of ε²/8 each."""
-    epsilon = at_most(math.sqrt(8 * rho / request.k))
+    """Selections of ε²/8 each, or clocks in their place."""
+    charged = charge_of_selections(request, split)
+    epsilon = at_most(math.sqrt(8 * rho / request.k) * charged.gain)
     if request.domain == "public":
-        return KnownGumbel(k=request.k, epsilon=epsilon)
-    return UnknownGumbel(k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=split.threshold * request.delta)
+        return KnownGumbel(k=request.k, epsilon=epsilon, charge_as=charged.charge_as)
+    delta = split.threshold * request.delta
+    return UnknownGumbel(k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=delta, charge_as=charged.charge_as)
 
 
 def _peel(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:

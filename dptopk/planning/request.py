@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import Literal
 
 from dptopk import _validate as validate
-from dptopk._choices import COUNTS, DOMAINS, Counts, Domain
+from dptopk._choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts, Domain
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
@@ -41,6 +42,7 @@ class Request:
         whole: designs over the whole histogram are allowed.
         selection_share: the one that was asked for, or None.
         shape: the counts to plan for, or None.
+        charge_as: how selections may be charged; "auto": whichever is less.
     """
 
     k: int
@@ -56,6 +58,7 @@ class Request:
     selection_share: float | None
     fit: bool
     shape: Shape | None
+    charge_as: ChargeAs | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         validate.assign(
@@ -66,6 +69,7 @@ class Request:
             d_bar=validate.count(at_least=self.k, d_bar=self.d_bar),
             counts=validate.member(COUNTS, counts=self.counts),
             fit=validate.instance(bool, fit=self.fit),
+            charge_as=validate.member(("auto", *CHARGES), charge_as=self.charge_as),
         )
         if self.selection_share is not None:
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)

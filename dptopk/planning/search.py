@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk import _validate as validate
-from dptopk._choices import METHODS, Counts, Domain, Method
+from dptopk._choices import METHODS, ChargeAs, Counts, Domain, Method
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -63,6 +63,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     like: Any = None,
     selection_share: float | None = None,
     fit: bool = True,
+    charge_as: ChargeAs | Literal["auto"] = "auto",
     max_seconds: float = 1.0,
 ) -> Plan:
     """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε, δ).
@@ -91,6 +92,9 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
             post-processing, and free): a public Histogram, a Release, or a sequence of counts.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
             the best for ``like``.
+        charge_as: what Gumbel selections pay for: "bounded_range" (k selections), "clocks" (the labels one user
+            touches: less where they are few and k is large, but only a registration can pay for it, not a filter), or
+            "auto" for what is less.
         fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that never hurts.
         max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
             the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
@@ -119,6 +123,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         selection_share=selection_share,
         fit=fit,
         shape=None if like is None else Shape.of(like),
+        charge_as=charge_as,
     )
     designs = [design for design in DESIGNS if not design.misfit(request)]
     if not designs:

@@ -240,6 +240,7 @@ def _design(query: Query, epsilon: float, delta: float) -> _Design:
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
     else:
         options: dict[str, Any] = {"sensitivity": query.sensitivity, "domain": query.domain, "counts": "gaussian"}
+        options["charge_as"] = "bounded_range"  # as the service plans its questions
         base = plan_topk(query.k, Budget(epsilon, delta), **options).mechanisms
     design = _Design(query, base, 1.0)
     return replace(design, price=_price(design.charge(1.0), delta))

@@ -142,6 +142,8 @@ class TopK(Question):
             if self.epsilon is None
             else {"budget": Budget(self.epsilon, self.delta)}
         )
+        # Selections one by one: a filter has no price for clocks, and a registration for other questions no tokens.
+        options["charge_as"] = "bounded_range"
         return plan_topk(self.k, sensitivity=spec.sensitivity, domain=spec.domain, **total, **options)
 
 

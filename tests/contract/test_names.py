@@ -34,7 +34,7 @@ from dptopk.accounting import bounds
 from dptopk.datasets import events_histogram
 
 MECHANISMS = {
-    "KnownGumbel": ("k", "epsilon"),
+    "KnownGumbel": ("k", "epsilon", "charge_as"),
     "KnownLaplace": ("epsilon",),
     "KnownGaussian": ("sigma",),
     "JointTopK": ("k", "epsilon"),
@@ -43,7 +43,7 @@ MECHANISMS = {
     "StabilityTopK": ("k", "epsilon", "delta"),
     "RoutedTopK": ("k", "epsilon", "delta", "ordered"),
     "Exponential": ("epsilon", "utility_range"),
-    "UnknownGumbel": ("k", "d_bar", "epsilon", "delta"),
+    "UnknownGumbel": ("k", "d_bar", "epsilon", "delta", "charge_as"),
     "UnknownLaplace": ("d_bar", "epsilon", "delta"),
     "UnknownGaussian": ("d_bar", "sigma", "delta"),
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),

@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dptopk import Exponential, Histogram, KnownGumbel, Sensitivity, UnknownGumbel
-from dptopk.costs import BoundedRange, Charge
+from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.mechanisms import selection
 
 from .charges import delta_of
@@ -54,7 +55,10 @@ def selection_law(monkeypatch):
             indices = [index for index in sequence if index is not None]
             answers[:] = [selection.Selection(np.array(indices, dtype=np.int64), None in sequence)]
             release = mechanism.release(histogram)
-            assert release.charge.count == len(sequence)
+            if release.charge.of(ExponentialClockDP):  # what clocks cost does not depend on the answer
+                assert release.charge == mechanism.charge(histogram.sensitivity)
+            else:
+                assert release.charge.count == len(sequence)
             codes.append(_code(release.labels, None in sequence))
             mass.append(probability)
         order = np.argsort(codes)
@@ -80,9 +84,11 @@ def epsilons_of(mechanism):
 
 
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES, ids=str)
-@pytest.mark.parametrize("k", [1, 2])
-def test_known(selection_law, k, sensitivity):
-    mechanism = KnownGumbel(k=k, epsilon=0.8)
+@pytest.mark.parametrize(("k", "charge_as"), [(1, "bounded_range"), (2, "bounded_range"), (3, "clocks")])
+def test_known(selection_law, k, charge_as, sensitivity):
+    if charge_as == "clocks" and sensitivity.l0 is None:
+        sensitivity = replace(sensitivity, l0=3)
+    mechanism = KnownGumbel(k=k, epsilon=0.8, charge_as=charge_as)
     world = World(3, (0, 1, 2, 3), sensitivity, "public")
     matrix = laws(world, lambda histogram: selection_law(mechanism, histogram))
     epsilons = epsilons_of(mechanism)
@@ -105,7 +111,7 @@ def test_exponential(selection_law, sensitivity):
 
 UNKNOWN = [
     UnknownGumbel(k=k, d_bar=d, epsilon=0.8, delta=delta) for k, d, delta in [(1, 1, 0.05), (1, 2, 0.2), (2, 2, 0.1)]
-]
+] + [UnknownGumbel(k=d, d_bar=d, epsilon=0.8, delta=delta, charge_as="clocks") for d, delta in [(1, 0.05), (2, 0.2)]]
 
 
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES, ids=str)

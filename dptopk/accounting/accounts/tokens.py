@@ -4,6 +4,7 @@
 |-------------------|---------------------------------------------------------|----------------------------------------|
 | PureDP(ε)         | is ε'-DP with ε' <= ε                                   | ε-BR implies ε-DP (DDR Section 2)      |
 | BoundedRange(ε)   | is ε'-BR with ε' <= ε                                   | ε-DP implies 2ε-BR (DDR Section 2)     |
+| ExponentialClock  | has the cost for ε' <= ε, or is ε-BR                    | docs/clocks.md                         |
 | ApproxDP(ε, δ)    | is (ε, δ)-DP by one of its statements                   | both are monotone                      |
 | MultiDP           | is (ε_i, δ_i)-DP for every constraint                   | the token is their conjunction         |
 | GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off curve lies lower, below  |
@@ -51,7 +52,9 @@ def size(cost: Cost) -> tuple[float, float]:
     if kind_of(cost).statements is not None:
         epsilon, delta = max(statements(cost))
         return epsilon**2 / 2, delta
-    zcdp = implied(cost).zcdp
+    zcdp, pair = implied(cost).zcdp, kind_of(cost).sources
+    if zcdp is None and pair is not None:  # half the variance of its loss
+        return sum(part.spread() for part in pair({cost: 1})) / 2, 0.0
     return (sum(zcdp(cost)) if zcdp else 0.0), 0.0
 
 

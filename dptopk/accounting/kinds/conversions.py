@@ -7,6 +7,7 @@
 | MultiDP, largest δ=0 | ε_1  | 2ε_1 | as PureDP(ε_1)      | as PureDP(ε_1) | as PureDP(ε_1)   |                       |
 | GaussianDP(μ)        |      |      | 0, μ²/2             | the same       | μ²/2, μ          | BS16 Prop. 1.6        |
 | DiscreteGaussianDP   |      |      | 0, (shift/scale)²/2 | the same       | as μ=shift/scale | CKS20                 |
+| ExponentialClockDP   |      |      |                     |                |                  | docs/clocks.md        |
 | ZCDP(ρ, ξ)           |      |      | itself              | itself         |                  |                       |
 | CDP(μ, τ)            |      |      | (μ - τ²/2)_+, τ²/2  | the same       | itself           | CR Lemma 2.2          |
 

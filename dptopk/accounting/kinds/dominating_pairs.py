@@ -123,7 +123,8 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
     step_above = max(math.sqrt((2 if above < MANY else 1.2) * tolerance / typical * spread / above), coarsest)
     if query.epsilon and query.epsilon > step_above:  # a grid point at ε: there the chord touches the curve it bounds
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
-    step_below = max(tolerance / (2 * below), coarsest)
+    # Pairs that are off to second order from below too need no finer grid there.
+    step_below = max(tolerance / (2 * below) if below else step_above, coarsest)
     width = math.sqrt(4 * tolerance / typical * spread / charge.count)
     return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
 
 _MODULES = (
-    "pure_dp", "bounded_range", "approx_dp", "multi_dp", "discrete_laplace", "gaussian", "discrete_gaussian",
-    "zcdp", "cdp",
+    "pure_dp", "bounded_range", "exponential_clock", "approx_dp", "multi_dp", "discrete_laplace", "gaussian",
+    "discrete_gaussian", "zcdp", "cdp",
 )  # fmt: skip
 # Kinds whose own laws stand in another family.
 _ELSEWHERE = ("gaussian.sparse_kind",)

@@ -483,5 +483,11 @@ def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilo
             return log_scale - tilt * epsilon
         return (log_scale - math.log(delta or 1e-300)) / tilt
 
-    found = minimize_scalar(objective, bounds=(-14, 9), method="bounded", options={"xatol": 0.02})
+    low, high, infinite = -14.0, 9.0, 9.0
+    if not math.isfinite(objective(high)):  # a loss with exponential tails: only tilts below some θ have a moment
+        high = low
+        while infinite - high > 1e-3:
+            middle = (high + infinite) / 2
+            high, infinite = (middle, infinite) if math.isfinite(objective(middle)) else (high, middle)
+    found = minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": min(0.02, high - low)})
     return math.exp(float(found.x))

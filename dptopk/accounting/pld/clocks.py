@@ -1,0 +1,150 @@
+"""The pair of an exponential clock whose rate one user changes by a factor in [1, e^ε], made symmetric.
+
+Write κ = 1/(e^ε - 1). Exp(1) against Exp(e^ε) has the profile δ(x) = A e^{-κx} for x >= -ε, and
+
+    A = e^{-κ ln(1 + 1/κ)} / (κ + 1),    B = (2κ + 1) A < 1;
+
+in the other order it is smaller for x > 0. The pair with A e^{-κx}, x >= 0, in both orders has the loss 0 with
+probability 1 - B, and under P the density κ(κ+1) A e^{-κl} for l > 0, κ(κ+1) A e^{-(κ+1)|l|} for l < 0; so
+
+    E e^{λL} = 1 + B s/(1-s),   s = λ(1+λ) / (κ(κ+1)),   λ < κ,   and inf from λ = κ on.
+
+It falls in κ at every x, so that a κ that is rounded down is an upper bound. Statements and proofs: docs/clocks.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dptopk.accounting.curves import EPS, Floats
+from dptopk.accounting.pld.lattice import MOST_PLACES, Pairs, pair_of
+from dptopk.accounting.pld.sources import Grid, Source
+
+__all__ = ["ExponentialClock", "clock_log_mgf", "decay"]
+
+# κ lies between these: beyond them κ(κ+1), or its inverse, is no float.
+SMALLEST, LARGEST = 1e-290, 1e290
+# Tilted mass that is cut off at either end is at most e^{-CUT}.
+CUT = 30.0
+
+
+def decay(epsilon: float, side: int = 1) -> float:
+    """κ = 1/(e^ε - 1): rounded down (side = 1, an upper bound on δ) or up (side = -1); 0 where it is below 1e-290.
+
+    >>> round(decay(1.0), 6)
+    0.581977
+    """
+    if epsilon > 650.0:
+        return 0.0 if side > 0 else SMALLEST
+    inverse = math.exp(-epsilon) / -math.expm1(-epsilon) if epsilon > 1 / LARGEST else LARGEST
+    return min(inverse * (1 - side * (8 + epsilon) * EPS), LARGEST)
+
+
+def _log_share(kappa: float) -> float:
+    """Ln((κ+1) A) = -κ ln(1 + 1/κ), in [-1, 0)."""
+    return -kappa * math.log1p(1 / kappa)
+
+
+def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
+    """Upper bound on ln E e^{λL} for λ > 0, exact to rounding; inf from κ on.
+
+    With κ as it is computed, 1 - s = (κ-λ)(κ+1+λ)/(κ(κ+1)) has no cancellation but that of two exact numbers.
+    """
+    kappa = decay(epsilon)
+    if kappa == 0.0:
+        return np.full_like(lam, math.inf)
+    total = (1 + kappa / (kappa + 1)) * math.exp(_log_share(kappa))
+    inside = np.minimum(lam, kappa * (1 - EPS))  # where λ >= κ the value is not used
+    s = inside / kappa * ((1 + inside) / (kappa + 1))
+    left = (kappa - inside) / kappa * ((kappa + 1 + inside) / (kappa + 1))
+    values: Floats = np.where(lam < kappa, np.log1p(total * (s / left)) * (1 + 16 * EPS), math.inf)
+    return values
+
+
+@dataclass(frozen=True)
+class ExponentialClock(Source):
+    """n copies of the pair; from above and from below its law on a grid is a two-sided geometric one.
+
+    From above: the pair whose profile is joined by chords in u between the points of the grid. From below: outcomes
+    are seen only up to cells, one around loss 0 and then cells of a width w, placed so that their losses are
+    multiples of w: post-processing. Both are off to second order in the step.
+    """
+
+    epsilon: float
+    count: int
+
+    def log_mgf(self, tilt: float) -> float:
+        """Of all copies; inf from κ on."""
+        return self.count * float(clock_log_mgf(self.epsilon, np.array([tilt]))[0])
+
+    @property
+    def exact(self) -> bool:
+        """No: the law is a density, and is brought onto the grid as a whole."""
+        return False
+
+    def spread(self) -> float:
+        """E L² of all copies: 2A κ(κ+1) (1/κ³ + 1/(κ+1)³) each."""
+        kappa = decay(self.epsilon)
+        if kappa == 0.0:
+            return math.inf
+        share = math.exp(_log_share(kappa))
+        return self.count * 2 * share * (1 / kappa / kappa + (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1))
+
+    def roundings(self) -> tuple[int, int]:
+        """Each copy from above; none is rounded down from below."""
+        return self.count, 0
+
+    def pairs(self, grid: Grid) -> list[Pairs]:
+        """The pair on the grid, as far as its tilted mass matters.
+
+        Raises:
+            OverflowError: when the tilt is not below κ, or the grid is too fine to reach far enough.
+        """
+        kappa = decay(self.epsilon, grid.side)
+        if not grid.tilt < kappa:
+            raise OverflowError("a tilt at which the clock has no moment")
+        width = grid.step if grid.side > 0 else grid.step * _cells(grid.step * kappa)
+        reach = CUT / ((kappa - grid.tilt) * width) + 2
+        if not reach < MOST_PLACES / 4:
+            raise OverflowError(f"a clock of more than {MOST_PLACES} places")
+        j = np.arange(1.0, math.ceil(reach) + 1)
+        start = _start_above(kappa, width) if grid.side > 0 else _start_below(kappa, width)
+        log_up = start - kappa * width * j
+        log_down = log_up - width * j
+        rest = 1.0 - float(np.exp(log_up).sum() + np.exp(log_down).sum())
+        far = math.exp(start - kappa * width * j[-1]) / -math.expm1(-kappa * width)  # what is beyond belongs elsewhere
+        rest = max(rest - far * (1 + math.exp(-width * j[-1])), 0.0)
+        losses = np.concatenate([-width * j[::-1], [0.0], width * j])
+        with np.errstate(divide="ignore"):
+            log_masses = np.concatenate([log_down[::-1], [np.log(rest)], log_up])
+        farthest = float(j[-1])
+        # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also c, times κ.
+        size = abs(start) + (kappa + 1) * width * farthest + self.epsilon + (8 * kappa if grid.side < 0 else 0.0)
+        pair = pair_of(losses, log_masses, self.count, log_error=EPS * (8 * size + 64))
+        missing = 3 * math.exp(-CUT) + 64 * EPS * j.size
+        return [replace(pair, error=missing, loss_error=4 * EPS * width * farthest)]
+
+
+def _cells(step: float) -> int:
+    """How many steps (in units of 1/κ) a cell from below takes: as steps are halved, cells shrink by sqrt(2)."""
+    return max(1, math.floor(math.sqrt(0.05 / step)))
+
+
+def _start_above(kappa: float, h: float) -> float:
+    """Ln G, the masses at jh being G e^{-κjh} and G e^{-(κ+1)jh}: G = A (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1)."""
+    log_a = _log_share(kappa) - math.log1p(kappa)
+    return (
+        log_a + math.log(-math.expm1(-kappa * h)) + kappa * h + math.log(math.expm1(-(kappa + 1) * h) / math.expm1(-h))
+    )
+
+
+def _start_below(kappa: float, w: float) -> float:
+    """The same for cells [a + (j-1)w, a + jw], a = w - c, whose loss is jw.
+
+    e^c = (1-e^{-κw})/κ · (κ+1)/(1-e^{-(κ+1)w}); the mass of cell j is (κ+1) A e^{-κ(a + (j-1)w)} (1 - e^{-κw}).
+    """
+    c = math.log(math.expm1(-kappa * w) / math.expm1(-(kappa + 1) * w)) + math.log1p(1 / kappa)
+    return _log_share(kappa) + kappa * c + math.log(-math.expm1(-kappa * w))

@@ -1,0 +1,66 @@
+"""How the selections of a plan are charged: as k bounded ranges, or as the clocks that one user can change."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+from dptopk._choices import ChargeAs
+from dptopk.accounting.bounds import compose
+from dptopk.costs import BoundedRange, Charge, Cost, ExponentialClockDP
+from dptopk.mechanisms.thresholds import special_slots
+from dptopk.planning.request import Request, Split
+
+__all__ = ["Charged", "charge_of_selections"]
+
+# Clocks are taken where they afford this much more: the comparison is to about a per cent.
+WORTH = 1.01
+
+
+class Charged(NamedTuple):
+    """``gain``: how much larger ε may be than for selections of the same composed cost."""
+
+    charge_as: ChargeAs
+    gain: float
+
+
+def charge_of_selections(request: Request, split: Split) -> Charged:
+    """What is less at the (ε, δ) of the request, or what was asked for.
+
+    ε-BR implies the cost of a clock of ε (docs/clocks.md), so that no fewer clocks than selections never pay.
+    """
+    clocks = _clocks(request)
+    delta = request.delta * (1 - split.threshold)
+    if request.charge_as == "bounded_range" or clocks is None or not delta > 0:
+        return Charged("bounded_range", 1.0)
+    if request.charge_as == "auto" and clocks >= request.k:
+        return Charged("bounded_range", 1.0)
+    gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
+    if request.charge_as == "auto" and gain < WORTH:
+        return Charged("bounded_range", 1.0)
+    return Charged("clocks", gain)
+
+
+def _clocks(request: Request) -> int | None:
+    if request.domain == "private":
+        return special_slots(request.sensitivity, request.d_bar)
+    return request.sensitivity.l0
+
+
+@lru_cache(maxsize=256)
+def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
+    """ε of clocks over ε of k selections, both composing to about (epsilon, delta)."""
+    return _each(ExponentialClockDP, clocks, epsilon, delta) / _each(BoundedRange, k, epsilon, delta)
+
+
+def _each(kind: type[Cost], times: int, epsilon: float, delta: float) -> float:
+    """ε of each of so many equal costs, to about a per cent; composed ε's grow about as that of each."""
+    each = epsilon / math.sqrt(times) / 10
+    for _ in range(8):
+        charge = Charge({kind(epsilon=each): times})  # type: ignore[call-arg]
+        found = compose(charge, delta=delta, rtol=0.01, max_seconds=0.5).epsilon
+        if abs(found / epsilon - 1) < 0.004:
+            break
+        each *= min(max(epsilon / found, 0.05), 20.0) if found > 0 else 20.0
+    return each
