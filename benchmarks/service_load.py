@@ -29,7 +29,7 @@ ASKED = {"k": 10, "epsilon": 0.001, "delta": 1e-9, "counts": "laplace", "method"
 
 
 def hammer(url: str, token: str, seconds: float, clients: int, send) -> tuple[float, list[int]]:
-    """Requests a second, and the statuses that were not 200."""
+    """Requests a second by several clients at once, and the statuses that were not 200."""
     end, done, wrong = time.monotonic() + seconds, [0] * clients, []
 
     def work(number: int) -> None:
@@ -47,6 +47,14 @@ def hammer(url: str, token: str, seconds: float, clients: int, send) -> tuple[fl
     for thread in threads:
         thread.join()
     return sum(done) / (time.monotonic() - start), wrong
+
+
+def busy(process: int) -> float:
+    """Processor seconds of a process and of its children (Linux)."""
+    tasks = Path(f"/proc/{process}/task")
+    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + sum(map(busy, children))
 
 
 def main() -> None:
@@ -78,6 +86,7 @@ def main() -> None:
             kinds = {
                 "data sets": lambda client, *_: client.get("/v1/datasets"),
                 "a plan that was made before": lambda client, *_: client.post("/v1/datasets/macbeth/plan", json=ASKED),
+                "the budget": lambda client, *_: client.get("/v1/datasets/macbeth/budget"),
                 "an answer that spends": lambda client, number, n: client.post(
                     "/v1/datasets/macbeth/topk", json=ASKED, headers={"Idempotency-Key": f"load-{number}-{n}"}
                 ),
@@ -90,8 +99,13 @@ def main() -> None:
                 f"load {os.getloadavg()[0]:.1f}"
             )
             for name, send in kinds.items():
+                with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as first:
+                    send(first, "first", 0)  # what is made once is not measured
+                before = busy(server.pid)
                 rate, wrong = hammer(*run, send)
-                print(f"{name}: {rate:.0f} a second, {len(wrong)} refused {sorted(set(wrong))}")
+                each = 1000 * (busy(server.pid) - before) / (rate * options.seconds)
+                print(f"{name}: {rate:.0f} a second, {each:.2f} ms of the server's processor time each; ", end="")
+                print(f"{len(wrong)} refused {sorted(set(wrong))}")
         finally:
             server.terminate()
             server.wait()

@@ -46,7 +46,7 @@ def rotate(catalog: Catalog, analyst: Name) -> None:
 
 @app.command()
 def revoke(catalog: Catalog, analyst: Name) -> None:
-    """End all tokens of an analyst, at once and in every worker."""
+    """End all tokens of an analyst, in every worker: at once for what spends, within a second for the rest."""
     ended = _access(catalog).revoke(analyst)
     if not ended:
         raise InvalidParameter(f"analyst: {analyst!r} has no token")

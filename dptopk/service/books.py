@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -21,11 +20,12 @@ from dptopk.accounting.ledger.terms import account_of
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.service.catalog import Catalog, DatasetSpec
+from dptopk.service.kept import Kept
 
 __all__ = ["Books", "opened"]
 
 SECONDS = 1.0  # that a reading of what was spent may take
-MOST_READINGS = 256
+KEPT = 512  # pages of the books
 MOST_POINTS = 1000  # of the line of spending over time
 
 
@@ -83,7 +83,8 @@ class Books:
         self.ledger = ledger
         self._lines: dict[int, _Line] = {}
         self._read = 0
-        self._readings: OrderedDict[str, float] = OrderedDict()
+        self._readings: Kept[float] = Kept(KEPT)
+        self._pages: Kept[Any] = Kept(KEPT)
         self._lock = threading.Lock()
 
     def spends(self, dataset: str, analyst: str | None = None) -> list[Spend]:
@@ -114,6 +115,10 @@ class Books:
                 )
             self._read = entry.seq
 
+    def _now(self, make: Callable[[], Any], *key: Hashable) -> Any:
+        """A page of the books as of the ledger's last entry: made once for each entry."""
+        return self._pages.get((self.ledger.head()["hash"], *key), make)
+
     def balance(self, dataset: str, analyst: str, *charges: Charge) -> dict[str, Any]:
         """The budgets that an analyst's question must fit, each before and after further charges.
 
@@ -126,8 +131,15 @@ class Books:
             "total": of the data set. "mine": the share or the limit that was allotted to the analyst; ``owner`` says
             whose it is: an analyst without a share draws on the reserve.
         """
+        name = canonical(analyst)
+        page: dict[str, Any] = self._now(
+            lambda: self._balance(dataset, name, charges), "balance", dataset, name, *map(str, charges)
+        )
+        return page
+
+    def _balance(self, dataset: str, name: str, charges: tuple[Charge, ...]) -> dict[str, Any]:
         state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
-        name, parts = canonical(analyst), state.terms.get("shares")
+        parts = state.terms.get("shares")
         if parts is None:
             balance = {"total": self._page(state.account, state.terms, charges)}
             limits = {owner_of(who): terms for who, (terms, _) in state.limits.items()}
@@ -148,6 +160,12 @@ class Books:
             analyst: for whom.
             everyone: whether questions of others are named too.
         """
+        page: dict[str, Any] = self._now(
+            lambda: self._budget(dataset, analyst, everyone), "budget", dataset, analyst, everyone
+        )
+        return page
+
+    def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
         kinds: dict[str, Spend] = {}
         for spend in self.spends(dataset, None if everyone else analyst):
             kinds[str(spend.mechanism.get("text", ""))] = spend
@@ -184,15 +202,10 @@ class Books:
         """What was spent as an ε, a reading: computed once for each sum of charges."""
         spent = account.spent()
         key = json.dumps([terms, str(spent)])
-        with self._lock:
-            known = self._readings.get(key)
-        if known is None:
-            delta = _delta_of(terms)
-            known = compose(spent, delta=delta, max_seconds=SECONDS).epsilon if spent.costs else 0.0
-            with self._lock:
-                self._readings[key] = known
-                while len(self._readings) > MOST_READINGS:
-                    self._readings.popitem(last=False)
+        delta = _delta_of(terms)
+        known = self._readings.get(
+            key, lambda: compose(spent, delta=delta, max_seconds=SECONDS).epsilon if spent.costs else 0.0
+        )
         return min(known, account.epsilon())
 
     def spending(self, dataset: str) -> dict[str, Any]:
@@ -229,7 +242,7 @@ class Books:
 
     def version(self, dataset: str) -> str:
         """The data version that the ledger says."""
-        return self.ledger.state(dataset).version
+        return str(self._now(lambda: self.ledger.state(dataset).version, "version", dataset))
 
 
 def _no_share(analyst: str) -> dict[str, Any]:

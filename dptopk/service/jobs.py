@@ -62,18 +62,20 @@ class Jobs:
         self._tables = tables
         self._visible = visible
         self._shown: dict[str, float] = {}
+        self._swept = 0.0
 
     def start(self, ident: str, analyst: str, dataset: str) -> None:
         """A job begins, or begins again after a failure."""
-        table = Tables.jobs
-        fresh = {"stage": "reading", "done": 0, "total": 0, "code": "", "message": "", "updated": time.time()}
-        self._tables.change(sa.delete(table).where(table.c.updated < time.time() - KEPT))
-        if not self._tables.change(sa.update(table).where(table.c.id == ident).values(**fresh)):
-            row = {"id": ident, "analyst": analyst, "dataset": dataset, **fresh}
-            try:
-                self._tables.change(sa.insert(table).values(**row))
-            except sa.exc.IntegrityError:  # another worker has just done the same
-                self._tables.change(sa.update(table).where(table.c.id == ident).values(**fresh))
+        table, now = Tables.jobs, time.time()
+        fresh = {"stage": "reading", "done": 0, "total": 0, "code": "", "message": "", "updated": now}
+        again = sa.update(table).where(table.c.id == ident).values(**fresh)
+        if now - self._swept > KEPT / 24:
+            self._tables.change(sa.delete(table).where(table.c.updated < now - KEPT))
+            self._swept = now
+        try:
+            self._tables.change(sa.insert(table).values(id=ident, analyst=analyst, dataset=dataset, **fresh))
+        except sa.exc.IntegrityError:  # it was begun before, by this worker or another
+            self._tables.change(again)
 
     def progress(self, ident: str, done: int, total: int) -> None:
         """Note progress, not too often.

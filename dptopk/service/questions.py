@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
@@ -24,6 +23,7 @@ from dptopk.mechanisms.named import mechanism_of, named
 from dptopk.planning import Plan, plan_topk
 from dptopk.release import Release
 from dptopk.service.catalog import DatasetSpec
+from dptopk.service.kept import Kept
 
 __all__ = ["Plans", "Prepared", "Question", "Run", "Single", "TopK", "charge_of", "question_of", "recorded", "revived"]
 
@@ -235,9 +235,7 @@ class Plans:
     """
 
     def __init__(self, at_most: int = 256) -> None:
-        self._kept: OrderedDict[str, Prepared] = OrderedDict()
-        self._at_most = at_most
-        self._lock = threading.Lock()
+        self._kept: Kept[Prepared] = Kept(at_most)
         self._planning = threading.Semaphore(1)  # planning is arithmetic: more at a time only get in each other's way
 
     def get(self, spec: DatasetSpec, question: Question) -> Prepared:
@@ -246,18 +244,12 @@ class Plans:
         Raises:
             InvalidParameter: when nothing fits.
         """
-        key = question.fingerprint(spec)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        with self._planning:
-            made = question.prepared(spec)
-        with self._lock:
-            kept = self._kept.setdefault(key, made)
-            while len(self._kept) > self._at_most:
-                self._kept.popitem(last=False)
-        return kept
+
+        def make() -> Prepared:
+            with self._planning:
+                return question.prepared(spec)
+
+        return self._kept.get(question.fingerprint(spec), make)
 
 
 def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Charge:

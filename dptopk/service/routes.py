@@ -41,7 +41,10 @@ _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger 
 _GUESSES_PER_SECOND = 2.0
 
 
-def service_of(request: Request) -> Service:
+# What waits for nothing is `async`: FastAPI runs it where it is, in place of handing it to a thread.
+
+
+async def service_of(request: Request) -> Service:
     """The worker's state."""
     service: Service = request.app.state.service
     return service
@@ -50,12 +53,15 @@ def service_of(request: Request) -> Service:
 Worker = Annotated[Service, Depends(service_of)]
 
 
-def person_of(
+async def person_of(
     request: Request, service: Worker, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Person:
     """Who asks; refuses who is unknown or too fast."""
     spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run"))
-    person = None if given is None else service.access.person(given.credentials)
+    token = "" if given is None else given.credentials
+    person = None if spends else service.access.recent(token)
+    if person is None:
+        person = await asyncio.to_thread(service.access.person, token)
     if person is None:
         host = request.client.host if request.client else ""
         _slow_down(service.rates.wait(f"guess {host}", _GUESSES_PER_SECOND))
@@ -73,7 +79,7 @@ def _slow_down(seconds: float) -> None:
 Asking = Annotated[Person, Depends(person_of)]
 
 
-def admin_of(person: Asking) -> Person:
+async def admin_of(person: Asking) -> Person:
     """Who asks, if an administrator."""
     if person.role != "admin":
         raise HTTPException(403, "For administrators")
@@ -83,7 +89,7 @@ def admin_of(person: Asking) -> Person:
 Admin = Annotated[Person, Depends(admin_of)]
 
 
-def dataset_of(service: Worker, person: Asking, dataset: Annotated[str, Path(max_length=64)]) -> DatasetSpec:
+async def dataset_of(service: Worker, person: Asking, dataset: Annotated[str, Path(max_length=64)]) -> DatasetSpec:
     """The data set of an address; one that the analyst may not see is not there."""
     spec = service.catalog.datasets.get(dataset)
     if spec is None or not (person.role == "admin" or spec.may_ask(person.analyst)):
@@ -105,25 +111,22 @@ Key = Annotated[
 
 
 @router.get("/me")
-def me(person: Asking) -> dict[str, str]:
+async def me(person: Asking) -> Response:
     """Who the token belongs to."""
-    return {"analyst": person.analyst, "role": person.role}
+    return _reply({"analyst": person.analyst, "role": person.role})
 
 
 @router.get("/datasets")
-def datasets(service: Worker, person: Asking) -> list[dict[str, Any]]:
+def datasets(service: Worker, person: Asking) -> Response:
     """The data sets you may ask about."""
-    return [
-        _schema(service, spec)
-        for spec in service.catalog.datasets.values()
-        if person.role == "admin" or spec.may_ask(person.analyst)
-    ]
+    mine = (s for s in service.catalog.datasets.values() if person.role == "admin" or s.may_ask(person.analyst))
+    return _reply([_schema(service, spec) for spec in mine])
 
 
 @router.get("/datasets/{dataset}")
-def schema(service: Worker, spec: Dataset) -> dict[str, Any]:
+def schema(service: Worker, spec: Dataset) -> Response:
     """What is known of a data set without looking into it."""
-    return _schema(service, spec)
+    return _reply(_schema(service, spec))
 
 
 def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
@@ -142,21 +145,24 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
 
 
 @router.get("/datasets/{dataset}/budget")
-def budget(service: Worker, person: Asking, spec: Dataset) -> dict[str, Any]:
+def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
     """The data set's budget, your part of it, and how often the questions asked before still fit."""
-    return _json(service.books.budget(spec.name, person.analyst, everyone=person.role == "admin"))
+    return _reply(service.books.budget(spec.name, person.analyst, everyone=person.role == "admin"))
 
 
 @router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
-def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> dict[str, Any]:
+def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> Response:
     """What a question would cost and deliver, the top k or one mechanism; free, no data takes part."""
     question = asked.question()
     question.check(spec)
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     balance = service.books.balance(spec.name, person.analyst, charge)
-    promised = promise(prepared, charge, spec.sensitivity, float(balance["total"]["delta"]))
-    return _json(promised | {"balance": balance})
+    delta = float(balance["total"]["delta"])
+    promised = service.pages.get(
+        ("plan", question.fingerprint(spec), delta), lambda: promise(prepared, charge, spec.sensitivity, delta)
+    )
+    return _reply(promised | {"balance": balance})
 
 
 Wait = Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")]
@@ -180,7 +186,7 @@ def _asked(service: Service, person: Person, spec: DatasetSpec, key: str, questi
     known = service.asker.known(spec, person.analyst, key, question)
     if known is not None and known.answer is not None and not service.running(person.analyst, spec.name, key):
         service.metrics.question(spec.name, "again")
-        return JSONResponse(_shown(service, spec, known))
+        return _reply(_shown(service, spec, known))
     future = service.submit(spec, person, key, question)
     try:
         done = future.result(timeout=wait)
@@ -189,14 +195,20 @@ def _asked(service: Service, person: Person, spec: DatasetSpec, key: str, questi
             raise
         job = job_of(person.analyst, spec.name, key)
         return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers={"Location": f"/v1/jobs/{job}"})
-    return JSONResponse(_shown(service, spec, done))
+    return _reply(_shown(service, spec, done))
 
 
 def _shown(service: Service, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
-    answer = service.books.ledger.answer(spend)
-    if answer is None:
-        raise HTTPException(404, "No such answer")
-    return _json(shown(spend, answer, spec.name))
+    """An answer as it leaves: what is stored never changes, and is read once."""
+
+    def read() -> dict[str, Any]:
+        answer = service.books.ledger.answer(spend)
+        if answer is None:
+            raise HTTPException(404, "No such answer")
+        return shown(spend, answer, spec.name)
+
+    page: dict[str, Any] = service.pages.get(("answer", spend.seq, spend.answer), read)
+    return page
 
 
 @router.get("/datasets/{dataset}/releases")
@@ -205,20 +217,18 @@ def releases(
     person: Asking,
     spec: Dataset,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-) -> list[dict[str, Any]]:
+) -> Response:
     """Your answers, newest first, again and free."""
     mine = [spend for spend in service.books.spends(spec.name, person.analyst) if spend.answer is not None]
-    return [_shown(service, spec, spend) for spend in reversed(mine[-limit:])]
+    return _reply([_shown(service, spec, spend) for spend in reversed(mine[-limit:])])
 
 
 @router.get("/datasets/{dataset}/releases/{entry}")
-def release(
-    service: Worker, person: Asking, spec: Dataset, entry: Annotated[int, Path(ge=1, le=2**53)]
-) -> dict[str, Any]:
+def release(service: Worker, person: Asking, spec: Dataset, entry: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """One of your answers, by the number of its charge in the ledger."""
     for spend in service.books.spends(spec.name, person.analyst):
         if spend.seq == entry and spend.answer is not None:
-            return _shown(service, spec, spend)
+            return _reply(_shown(service, spec, spend))
     raise HTTPException(404, "No such answer")
 
 
@@ -232,9 +242,9 @@ def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> 
 
 
 @router.get("/datasets/{dataset}/spending", responses=_ADMIN)
-def spending(service: Worker, _: Admin, spec: Dataset) -> dict[str, Any]:
+def spending(service: Worker, _: Admin, spec: Dataset) -> Response:
     """Spending over time and by analyst, for who owns the data."""
-    return _json(service.books.spending(spec.name))
+    return _reply(service.books.spending(spec.name))
 
 
 @router.get("/jobs/{job}")
@@ -286,11 +296,11 @@ def _job(found: Job) -> dict[str, Any]:
 
 
 @router.post("/divide")
-def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> dict[str, Any]:
+def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> Response:
     """The budget tool: one (epsilon, delta) divided over wanted queries by what they are worth; free."""
     _slow_down(service.rates.wait(f"divide {person.token}", min(1.0, service.catalog.free_per_second)))
     made = divide(queries_of([query.model_dump() for query in wanted.queries]), wanted.epsilon, wanted.delta)
-    return _json(made.plain())
+    return _reply(made.plain())
 
 
 @router.get("/audit", responses=_ADMIN)
@@ -311,16 +321,20 @@ def metrics(service: Worker, _: Admin) -> str:
     return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))
 
 
-def _json(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as JSON can hold it: numbers that are not finite become null."""
-    return {key: _finite(value) for key, value in table.items()}
+def _reply(value: Any) -> Response:
+    """JSON; numbers that are not finite become null."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
+    return Response(text.encode("utf-8", "replace"), media_type="application/json")
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return _json(value)
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value

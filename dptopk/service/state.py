@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from dptopk.accounting.ledger.ledger import Spend
 from dptopk.errors import BudgetExceeded, DptopkError
@@ -17,6 +18,7 @@ from dptopk.service.books import Books, opened
 from dptopk.service.catalog import Catalog, DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Cancelled, Jobs
+from dptopk.service.kept import Kept
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
 from dptopk.service.questions import Plans, Question, Run
@@ -25,6 +27,7 @@ from dptopk.service.tables import Tables
 __all__ = ["Service", "place"]
 
 LOG = logging.getLogger("dptopk.service")
+PAGES = 256  # previews and answers, as they leave
 AT_ONCE = 16  # questions that one worker answers at the same time
 
 
@@ -50,6 +53,7 @@ class Service:
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
         self.books = Books(opened(self.catalog))
         self.plans = Plans()
+        self.pages: Kept[Any] = Kept(PAGES)
         self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="question")
         self._running: dict[str, Future[Spend]] = {}

@@ -77,13 +77,23 @@ def test_who_may_do_what(server):
         assert eve.post("/v1/datasets/words/versions", json={"version": "../x"}).status_code == 422
 
 
-def test_tokens_end_at_once(server):
+def test_tokens_end(server, monkeypatch):
+    """At once for what spends, and for the rest when the last look at the table is too old."""
+    from dptopk.service import access
+
     with server.client("ann") as ann:
         assert ann.get("/v1/me").json() == {"analyst": "ann", "role": "analyst"}
         fresh = server.access.rotate("ann")
+        assert ask(ann).status_code == 401
         assert ann.get("/v1/me").status_code == 401
         ann.headers["Authorization"] = f"Bearer {fresh}"
         assert ann.get("/v1/me").status_code == 200
+        monkeypatch.setattr(access, "RECENT", 3600.0)
+        assert ann.get("/v1/me").status_code == 200
+        ann.headers["Authorization"] = f"Bearer {fresh[:-1]}{'A' if fresh[-1] != 'A' else 'B'}"
+        assert ann.get("/v1/me").status_code == 401  # the id alone does not do
+        ann.headers["Authorization"] = f"Bearer {fresh}"
+        monkeypatch.setattr(access, "RECENT", 0.0)
         server.access.revoke("ann")
         assert ann.get("/v1/me").status_code == 401
     held = server.catalog.access
