@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.costs import Charge, Cost, DiscreteGaussianDP, PureDP, sum_up
+from dptopk.costs import Charge, Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import Measurement
 from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, ordered_release, rows_to_count
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.laplace import KnownLaplace, laplace_cost, rate
 from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.release import Release
 
@@ -252,6 +252,4 @@ def _pair(noise: KnownGaussian | KnownLaplace, sensitivity: Sensitivity, shift: 
     """The cost of one noise whose integer is moved by at most ``shift``."""
     if isinstance(noise, KnownGaussian):
         return DiscreteGaussianDP(noise.scale(sensitivity), shift)
-    rate(noise.epsilon, sensitivity)
-    steps = Fraction(shift, sensitivity.linf)  # epsilon is the cost of a move by linf, and linf divides every shift
-    return PureDP(sum_up({noise.epsilon: int(steps)}))
+    return laplace_cost(noise.epsilon, sensitivity, shift)

@@ -133,21 +133,22 @@ def rate(epsilon: float, sensitivity: Sensitivity) -> float:
     return quotient
 
 
-def laplace_cost(epsilon: float, sensitivity: Sensitivity) -> Cost:
-    """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by linf.
+def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
+    """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by ``shift`` (linf).
 
-    The same for several that move by linf in sum: docs/discrete-laplace.md, "A split move". The scale linf/epsilon is
-    rounded down, which is the safe side.
+    The same for several that move by as much in sum: docs/discrete-laplace.md, "A split move". The scale linf/epsilon
+    is rounded down, which is the safe side.
 
     Raises:
         InvalidParameter: when noise could leave the 64-bit integers.
     """
-    if sensitivity.linf == 1:
+    shift = sensitivity.linf if shift is None else shift
+    if shift == sensitivity.linf == 1:
         return PureDP(epsilon)
     rate(epsilon, sensitivity)
     exact = sensitivity.linf / Fraction(epsilon)
     scale = float(exact)
-    return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), sensitivity.linf)
+    return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), shift)
 
 
 def _noise(epsilon: float, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:

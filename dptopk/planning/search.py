@@ -306,7 +306,9 @@ def _in_words(request: Request, best: _Candidate) -> str:
     parts = []
     if len(best.phases) > 1:
         parts.append(f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for the counts")
-    if request.domain == "private":
+    if best.design.joint:
+        parts.append("the threshold and the noise share one δ")
+    elif request.domain == "private":
         rest = "the rest for the composition" if best.split.threshold < 1 else "none is left for the composition"
         parts.append(f"δ = {best.split.threshold * request.delta:g} for the threshold, {rest}")
     return "; ".join(parts) or "everything for one phase"

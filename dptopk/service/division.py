@@ -23,7 +23,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import DOMAINS, Domain
-from dptopk.accounting.bounds import compose
+from dptopk.accounting.bounds import compose, split_failure
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.datasets import segments_charge
@@ -247,8 +247,8 @@ def _design(query: Query, epsilon: float, delta: float) -> _Design:
 
 
 def _price(charge: Charge, delta: float) -> float:
-    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε."""
-    bare = Charge(charge.costs, delta=0.0, adaptive=charge.adaptive, neighbours=charge.neighbours)
+    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures apart."""
+    bare, _ = split_failure(charge)
     epsilon = compose(bare, delta=delta / 2, max_seconds=1.0).epsilon
     log = math.log(2 / delta)
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2

@@ -72,6 +72,21 @@ def test_a_registration_is_shown_with_what_is_left(tmp_path):
     assert "lifetime" in run("ledger", "show", path).output
 
 
+@pytest.mark.parametrize(("labels", "cost"), [(1, "DP("), (5, "SGauss(")])
+def test_a_registered_question_may_be_asked_as_often_as_it_was_registered(labels, cost, tmp_path):
+    """Truncated Laplace and thresholded Gaussian counts: what `--query` registers pays for that very plan."""
+    path, counts = tmp_path / "planned.db", tmp_path / "counts.csv"
+    macbeth_counts().to_csv(counts, index=False)
+    cap = ["--labels-per-user", labels]
+    query = ("--query", "k=5 epsilon=0.5 delta=1e-7", "--times", 2)
+    made = run("ledger", "init", path, "--dataset", "words", *query, "--delta", 1e-6, *cap)
+    assert made.exit_code == 0, made.output
+    assert cost in made.output
+    ask = ("topk", counts, "--label-col", "word", "--k", 5, "--epsilon", 0.5, "--delta", 1e-7, *cap)
+    codes = [run(*ask, "--ledger", path, "--dataset", "words", "--analyst", "ann").exit_code for _ in range(3)]
+    assert codes == [0, 0, 3]
+
+
 def test_reuse_gives_the_stored_answer(ledger, ask):
     first = json.loads(ask("--format", "json").output)
     again = json.loads(ask("--format", "json", "--reuse", analyst="bob").output)

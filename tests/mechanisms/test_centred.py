@@ -45,6 +45,16 @@ def test_laplace_noise_is_halved_without_a_delta():
     assert mechanism.noise_std(ANY, labels=k) < 0.55 * KnownLaplace(epsilon=epsilon / k).noise_std(ANY)
 
 
+def test_laplace_noise_is_charged_by_its_own_law():
+    """Moves of up to 100: the law of the noise is cheaper than the ε-DP that it implies; moves of 1 are that ε-DP."""
+    mechanism = Centred(noise=KnownLaplace(epsilon=0.3), common=KnownLaplace(epsilon=0.6))
+    charge = mechanism.charge(Sensitivity(linf=100), labels=30)
+    assert str(charge) == "DLap(166.66666666666666, 100) + 30*DLap(333.3333333333333, 100)"  # 100/0.3 rounded down
+    pure = mechanism.charge(Sensitivity(), labels=30)
+    assert str(pure) == "30*DP(0.3) + DP(0.6)"
+    assert compose(charge, delta=1e-6).epsilon < 0.96 * compose(pure, delta=1e-6).epsilon
+
+
 @pytest.mark.parametrize(
     ("noise", "common", "law"),
     [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dptopk import Centred, Charge, Histogram, KnownGaussian, KnownLaplace, Sensitivity
-from dptopk.costs import DiscreteGaussianDP, PureDP
+from dptopk.costs import DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 from dptopk.mechanisms.noise import gaussian_law, laplace_law
 
 EPSILONS = (0.0, 0.3, 1.0, 2.0, 3.0)
@@ -71,6 +71,10 @@ def promised(charge, epsilons=EPSILONS):
         if isinstance(cost, PureDP):
             p = 1 / (1 + math.exp(-cost.epsilon))
             loss, law = np.array([cost.epsilon, -cost.epsilon]), np.array([p, 1 - p])
+        elif isinstance(cost, DiscreteLaplaceDP):
+            n = np.arange(-math.ceil(30 * cost.scale), math.ceil(30 * cost.scale) + 1)
+            loss, law = (np.abs(n - cost.shift) - np.abs(n)) / cost.scale, np.exp(-np.abs(n) / cost.scale)
+            law /= law.sum()
         else:
             assert isinstance(cost, DiscreteGaussianDP)
             n = np.arange(-math.ceil(6 * cost.scale), math.ceil(6 * cost.scale) + 1)
@@ -167,6 +171,11 @@ def test_whole_noise_of_half_the_scale_is_caught(k):
     [
         (MUTANT, Sensitivity(), DiscreteGaussianDP(0.9, 1)),
         (MUTANT, Sensitivity(), DiscreteGaussianDP(1.1, 1)),
+        (
+            Centred(noise=KnownLaplace(epsilon=1.0), common=KnownLaplace(epsilon=2.0)),
+            Sensitivity(linf=2),
+            DiscreteLaplaceDP(1.0, 2),
+        ),
         (Centred(noise=KnownGaussian(sigma=2.0), centre=HALF), Sensitivity(l0=1), DiscreteGaussianDP(2.0, 1)),
         (
             Centred(noise=KnownGaussian(sigma=2.0), common=KnownGaussian(sigma=1.5), centre=Fraction(1, 3)),

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dptopk import Accountant, Charge, compose
+from dptopk import Accountant, Centred, Charge, CountMLE, KnownGaussian, Sensitivity, SparseGaussian, compose
 from dptopk.cli import app
 from dptopk.errors import InvalidParameter
-from dptopk.service.division import Query, _program, divide, queries_of
+from dptopk.service.division import Query, _program, _scaled, divide, queries_of
 
 COUNTS = {"kind": "counts", "labels_per_user": 1}
 PLAN = (
@@ -86,6 +86,17 @@ def test_refusals(row, told):
         queries_of([row])
     with pytest.raises(InvalidParameter, match="twice"):
         queries_of([{"name": "a"}, {"name": "a"}])
+
+
+def test_thresholds_that_are_part_of_a_charge_leave_room_for_the_others():
+    """SparseGaussian has its threshold's δ inside its charge, centred counts have two laws to scale."""
+    few = divide((Query(name="few", k=4, labels_per_user=5, times=2),), 1.0, 1e-6)
+    (mechanism,) = few.parts[0].mechanisms
+    assert isinstance(mechanism, SparseGaussian)
+    assert 0.98 <= compose(few.charge, delta=1e-6).epsilon <= 1.0
+    assert few.charge == mechanism.charge(few.parts[0].query.sensitivity).times(2) == Charge.parse(str(few.charge))
+    halved = _scaled(CountMLE(noise=Centred(noise=KnownGaussian(sigma=20.0), common=KnownGaussian(sigma=10.0))), 2.0)
+    assert str(halved.charge(Sensitivity(), labels=9)) == "DGauss(5.0, 1) + 9*DGauss(10.0, 1)"
 
 
 def test_on_the_command_line(tmp_path):
