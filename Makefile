@@ -70,9 +70,9 @@ census: $(VENV)/.test-ready
 bench-all: bench
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
 
-# Coverage of error bars: writes the table of docs/intervals.md.
-coverage: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/coverage.py
+# Coverage of error bars: writes the tables of docs/intervals.md; some minutes. BASKETS=groceries.csv adds real baskets.
+coverage: $(VENV)/.bench-ready
+	$(BIN)/python benchmarks/coverage.py $(if $(BASKETS),--baskets $(BASKETS))
 
 docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict
