@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser lint types check figures bench utility setwise-table census audits bench-all whole-answers docs paper paper-numbers package-check clean
+.PHONY: run coverage test browser lint types check figures bench utility setwise-table census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -76,6 +76,11 @@ coverage: $(VENV)/.bench-ready
 
 docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict
+
+# Every page of the site in Chromium: each formula is set, none is left as text, no other host is asked.
+docs-check: docs $(VENV)/.test-ready
+	command -v chromium >/dev/null || (apt-get update -q && apt-get install -y -q chromium)
+	$(BIN)/python scripts/docs_in_browser.py site
 
 # build/paper/paper.pdf. Needs TeX, on Debian: apt-get install --no-install-recommends texlive-latex-recommended
 # texlive-fonts-recommended texlive-pictures lmodern

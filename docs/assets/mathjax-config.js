@@ -2,5 +2,5 @@
 window.MathJax = {
   tex: { inlineMath: [["\\(", "\\)"]], displayMath: [["\\[", "\\]"]] },
   options: { ignoreHtmlClass: ".*", processHtmlClass: "arithmatex", enableMenu: false },
-  svg: { fontCache: "local" },
+  svg: { fontCache: "local", scale: 0.92 },
 };
