@@ -27,7 +27,7 @@ MANY = 12
 # Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
 MOST_COPIES = 10**9
 # Longest grid that is tried.
-MOST_POINTS = 2**19
+MOST_POINTS = 2**20
 # Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
 MOST_ATOMS = 8_000_000
 SECONDS_PER_ATOM = 4e-7

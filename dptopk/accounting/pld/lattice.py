@@ -62,6 +62,8 @@ FFT_WORTH = 2
 MOST_PLACES = 2**23
 # A modulus at which a frequency is given up.
 FAINT = 1e-20
+# Covers what underflows in an error bound.
+TINIEST = 1e-200
 # An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
 FFT_ERROR = 8.0
 
@@ -318,9 +320,13 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
     spectrum = _Spectrum(length)
     for item in placed:
         spectrum.multiply(item)
-    masses = np.roll(np.fft.irfft(spectrum.values(), length), -(low % length))
-    # Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over sqrt(n).
-    numerical = math.sqrt(length) * (spectrum.error + FFT_ERROR * math.log2(length + 1) * EPS)
+    values = spectrum.values()
+    masses = np.roll(np.fft.irfft(values, length), -(low % length))
+    # Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over sqrt(n);
+    # all frequencies but two stand for themselves and their conjugates.
+    numerical = spectrum.error() + math.sqrt(2) * FFT_ERROR * math.log2(length + 1) * EPS * float(
+        np.linalg.norm(values)
+    )
     log_scale = math.fsum(item.count * item.log_scale for item in placed)
     shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * max(abs(low), abs(high))
     return LossDistribution(
@@ -420,7 +426,12 @@ class _Spectrum:
         self._roots = np.exp(-2j * np.pi / length * np.arange(length))
         self._active = np.arange(length // 2 + 1)
         self._values = np.ones(self._active.size, dtype=complex)
-        self.error = FAINT  # bound on the absolute error at any frequency
+        self._errors = np.full(self._active.size, TINIEST)  # bounds on the absolute errors
+        self._dropped = 0.0  # the sum of the squares of those of the others
+
+    def error(self) -> float:
+        """A bound on the 2-norm of the error at all frequencies, negative ones included."""
+        return math.sqrt(2 * (float(self._errors @ self._errors) + self._dropped)) * (1 + 1e-9)
 
     def values(self) -> NDArray[np.complex128]:
         """The product at all frequencies."""
@@ -450,12 +461,21 @@ class _Spectrum:
         self._factor(np.fft.rfft(dense)[self._active], count, error)
 
     def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
-        # With |factor| <= 1 a power of it errs by at most count · (its own absolute error + 4 EPS).
-        self._values = self._values * by_squaring(np.multiply, factor, count)
-        self.error += count * (error + 4 * EPS)
+        """Multiply by a power of a factor that is known to an absolute ``error``, itself at most 1 in modulus.
+
+        With m the larger of the moduli of the factor and of what is computed, m^n changes by at most n m^(n-1) error,
+        and n - 1 complex products change it by n m^n 4 EPS. Where the power is faint, so is its error.
+        """
+        power = by_squaring(np.multiply, factor, count)
+        own = count * (error + 4 * EPS) * (np.abs(factor) + error) ** (count - 1)
+        before, times = np.abs(self._values), np.abs(power)
+        errors = before * own + (times + own) * self._errors + 4 * EPS * before * times + TINIEST
+        self._errors = errors * (1 + 1e-9)
+        self._values = self._values * power
         alive = np.abs(self._values) > FAINT
         if 2 * np.count_nonzero(alive) < alive.size:
-            self._active, self._values = self._active[alive], self._values[alive]
+            self._dropped += float(np.sum((self._errors[~alive] + FAINT) ** 2))
+            self._active, self._values, self._errors = self._active[alive], self._values[alive], self._errors[alive]
 
 
 def _blocks(cells: Indices) -> list[Indices]:
