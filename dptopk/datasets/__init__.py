@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.datasets.backends.admission import admit as admit, check_backend as check_backend
+    from dptopk.datasets.backends.base import Backend as Backend
     from dptopk.datasets.backends.duckdb import DuckDB as DuckDB
     from dptopk.datasets.backends.spark import Spark as Spark
     from dptopk.datasets.bounding import Bounds as Bounds

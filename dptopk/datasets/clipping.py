@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.datasets.backends.base import without_data
+from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, amounts
 from dptopk.datasets.columns import needed_columns, select_events
@@ -62,12 +62,13 @@ def users_by_labels(
     >>> dict(zip(histogram.labels.tolist(), histogram.counts.tolist()))["2"]
     1
     """
+    ibis = imported("ibis", extra="data")
     bounds = Bounds(labels_per_user=None)
     needed = needed_columns(where, user=user, item=item, weight=weight)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         pairs = amounts(select_events(source, where, user=user, item=item, weight=weight), bounds)
         users = pairs.group_by("user").agg(labels=pairs.count())
-        place = sum((users.labels > end).cast("int64") for end in ENDS)
+        place = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
         placed = users.mutate(place=place)
         counted = placed.group_by("place").agg(users=placed.count())
         rows = without_data("table", "the engine could not run the query", partial(source.run, counted))

@@ -35,7 +35,7 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
     for role, name in named.items():
         _typed(kept, role, name)  # a missing column is told before a bad filter
     if where is not None:
-        kept = kept.filter(_row_wise(kept, where))
+        kept = kept.filter(_row_wise(source, where))
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
     events = kept.select(
         **{role: column if role == "weight" else source.exact(column) for role, column in typed.items()}
@@ -127,7 +127,7 @@ def needed_columns(where: Any, **columns: str | None) -> list[str] | None:
     return list(dict.fromkeys(names))
 
 
-def _row_wise(table: Any, where: Any) -> Any:
+def _row_wise(source: OpenTable, where: Any) -> Any:
     """The condition as an Ibis expression, refused unless each row's answer depends on that row alone.
 
     A comparison with, say, the table's mean would let one user decide which of the others' events count.
@@ -135,8 +135,8 @@ def _row_wise(table: Any, where: Any) -> Any:
     import ibis.expr.operations as ops
 
     if isinstance(where, Mapping):
-        return _equalities(table, where)
-    condition = without_data("where", "it is no condition on this table", partial(_bound, table, where))
+        return _equalities(source, where)
+    condition = without_data("where", "it is no condition on this table", partial(_bound, source.table, where))
     across = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure, ops.RowID)
     if condition.op().find(across, filter=ops.Value):
         raise InvalidParameter("where must look at one row at a time: no aggregates, windows, subqueries, row numbers")
@@ -231,10 +231,10 @@ _FITTING: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 )
 
 
-def _equalities(table: Any, where: Mapping[str, Any]) -> Any:
+def _equalities(source: OpenTable, where: Mapping[str, Any]) -> Any:
     import ibis
 
-    condition = ibis.literal(True)
+    table, condition = source.table, ibis.literal(True)
     for name, value in where.items():
         if name not in table.columns:
             raise InvalidParameter(f"where: the table has no column {name!r}")
@@ -242,6 +242,7 @@ def _equalities(table: Any, where: Mapping[str, Any]) -> Any:
         column, kind = table[name], table[name].type()
         fitted = [fitting(each, kind, f"where: a value for {name!r}") for each in listed]
         column = column.cast("string") if kind.is_uuid() else column
-        chosen = without_data("where", f"the values for {name!r} do not fit the column", partial(column.isin, fitted))
+        among = partial(source.among, column, fitted)
+        chosen = without_data("where", f"the values for {name!r} do not fit the column", among)
         condition = condition & chosen
     return condition

@@ -130,7 +130,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
         if len(set(fitted)) < len(fitted):
             raise InvalidParameter("segments: two of them are the same value of the column")
-        kept = without_data("segments", "they do not fit the column", lambda: named.isin(fitted))
+        kept = without_data("segments", "they do not fit the column", lambda: source.among(named, fitted))
         contribute = partial(_contributions, bounds=bounds, s=None if s >= len(listed) else s)
         events = events.filter(kept)
         counted = label_counts(source, events, contribute, bounds, top=top, within=("segment",), progress=progress)

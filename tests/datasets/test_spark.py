@@ -19,6 +19,8 @@ pytest.importorskip("pyspark", reason="Spark tests need the extra spark")
 ibis = pytest.importorskip("ibis")
 
 from dptopk.datasets import DuckDB, Spark, events_histogram, segment_histograms  # noqa: E402
+from dptopk.datasets.backends.contract import CHECKS, Tried  # noqa: E402
+from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +168,8 @@ def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_pa
         found = events_histogram(tmp_path, user="u", item="i", labels_per_user=1, engine=Spark(session=session))
         assert {"1", "01"} <= set(found.labels.tolist())
     assert session.conf.get(setting) == before
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_keeps_the_contract(session, check):
+    check(Tried(ibis.pyspark.connect(session), SPARK))

@@ -6,7 +6,7 @@ what all of them must have in common is the contract (contract.py), which a back
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -88,6 +88,14 @@ class OpenTable:
         """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
         encode = self.backend.encode if self.collated and column.type().is_string() else None
         return column if encode is None else encode(column)
+
+    def among(self, column: Any, values: Sequence[Any]) -> Any:
+        """Whether a column holds one of some values of its type; texts are compared by their bytes."""
+        import ibis
+
+        if self.exact(column) is column:
+            return column.isin(values)
+        return self.exact(column).isin([self.exact(ibis.literal(value)) for value in values])
 
     def text(self, column: Any) -> Any:
         """A column from ``exact`` as text."""

@@ -41,6 +41,8 @@ def open_table(
         InvalidParameter: when the table cannot be read, naming the argument and no value of the data.
         ImportError: when an extra is missing, saying what to install.
     """
+    if isinstance(table, OpenTable):
+        return table
     if library(table) == "ibis":
         return _open_ibis(table, engine)
     if engine is None:

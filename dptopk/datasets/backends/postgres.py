@@ -18,14 +18,16 @@ def _decode(data: Any) -> Any:
 
 
 def _mix(*columns: Any) -> Any:
-    """The hashes chained by their seeds: PostgreSQL has one function a type, and none of several values or of bytes."""
+    """The hashes of the texts, chained by their seeds.
+
+    PostgreSQL has no hash of several values or of bytes, and its hash of 64-bit integers folds them to 32 bits first.
+    """
     import ibis
 
     mixed = ibis.literal(0, "int64")
     for column in columns:
-        plain = _decode(column) if column.type().is_binary() else column
-        name, kind = ("hashtextextended", "string") if plain.type().is_string() else ("hashint8extended", "int64")
-        mixed = builtin(name, (kind, "int64"), "int64")(plain.cast(kind), mixed)
+        text = _decode(column) if column.type().is_binary() else column.cast("string")
+        mixed = builtin("hashtextextended", ("string", "int64"), "int64")(text, mixed)
     return mixed
 
 

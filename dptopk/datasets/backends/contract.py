@@ -1,0 +1,387 @@
+"""The contract of a backend: what an engine must get right for the bounds to hold and the answers to be the same.
+
+Each check is a function of a Tried engine; its docstring is the clause of the contract, and it raises Broken with what
+was found. All data are made up here, so what is found may be shown. All of them pass before a backend is let in.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dptopk.datasets.backends.base import Backend, OpenTable
+from dptopk.datasets.bounding import Bounds, digest, lots
+from dptopk.datasets.clipping import users_by_labels
+from dptopk.datasets.events import events_histogram
+from dptopk.datasets.segments import segment_histograms
+
+__all__ = ["CHECKS", "Broken", "Tried"]
+
+# Texts that some collation, folding, trimming, quoting or 16-bit order takes for one another, or for something else.
+TEXTS = (
+    *("A", "a", "á", "a\u0301", "a ", " a", "", "ß", "ss", "İ", "i", "ı", "\u212b", "Å", "\uffff", "😀", "ﬁ", "fi"),
+    *(
+        "0",
+        "00",
+        "-0",
+        "a\u200b",
+        "Z",
+        "_",
+        "%",
+        "\\",
+        "\\n",
+        "\n",
+        "\r\n",
+        "\t",
+        "'",
+        '"',
+        "`",
+        ";--",
+        "{}",
+        "$1",
+        "?",
+    ),
+    *("NULL", "null", "nan", ":a", "日本", "%s", "\\'", "''"),
+)
+EDGES = (-(2**63), -(2**53) - 1, -(2**31) - 1, -1, 0, 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1)
+
+
+class Broken(Exception):
+    """What an engine did in place of what the contract says."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An engine on trial: its Ibis connection, and what it is said to do in its own way."""
+
+    connection: Any
+    backend: Backend
+
+    def table(self, **columns: Any) -> OpenTable:
+        """A table of these columns, in the engine."""
+        import ibis
+        import pyarrow as pa
+
+        return OpenTable(ibis.memtable(pa.table(columns)), self.connection.to_pyarrow, self.backend)
+
+    def counts(self, table: OpenTable, **options: Any) -> dict[Any, int]:
+        """The bounded histogram of a table with the columns u and i."""
+        found = events_histogram(table, **({"user": "u", "item": "i", "labels_per_user": None} | options))
+        return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+
+    def drawn(self, pairs: Sequence[tuple[Any, Any]], bounds: Bounds) -> dict[tuple[Any, Any], tuple[Any, ...]]:
+        """By what the engine orders the items of each user: the lot of each (user, item), each asked once."""
+        table = self.table(u=[user for user, _ in pairs], i=[item for _, item in pairs])
+        user, item = table.exact(table.table.u), table.exact(table.table.i)
+        keys = {f"k{place}": key for place, key in enumerate(lots(table, user, item, bounds))}
+        found = table.run(table.table.select("u", "i", **keys)).to_pylist()
+        return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in found}
+
+
+def agree(found: Any, expected: Any, what: str) -> None:
+    """Raise Broken where they differ."""
+    if found != expected:
+        raise Broken(f"{what}: {str(found)[:200]} in place of {str(expected)[:200]}")
+
+
+def texts_are_their_bytes(tried: Tried) -> None:
+    """Texts are equal when their bytes in UTF-8 are, and in the order of those; they come back as they were."""
+    table = tried.table(k=list(TEXTS) * 2)
+    exact = table.table.select(k=table.exact(table.table.k))
+    grouped = exact.group_by("k").agg(n=exact.count()).order_by("k")
+    found = table.run(grouped.select(text=table.text(grouped.k), n=grouped.n)).to_pylist()
+    agree([row["text"] for row in found], sorted(TEXTS, key=lambda text: text.encode()), "the order of texts")
+    agree({row["n"] for row in found}, {2}, "the size of groups of equal texts")
+
+
+def missing_values_are_dropped(tried: Tried) -> None:
+    """NULL is no user and no label, the empty text is one like any other, and NULL weights add nothing."""
+    plain = tried.table(u=["a", "-", "b", "", "c"], i=["x", "x", "-", "", "x"], w=[2, 1, 1, -1, -1])
+    user, item, weight = plain.table.u.nullif("-"), plain.table.i.nullif("-"), plain.table.w.nullif(-1)
+    table = replace(plain, table=plain.table.select(u=user, i=item, w=weight))
+    agree(tried.counts(table), {"x": 2, "": 1}, "the labels of users")
+    agree(tried.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
+    agree(tried.counts(table, labels_per_user=1), {"x": 2, "": 1}, "the labels kept")
+
+
+def integers_are_64_bits_wide(tried: Tried) -> None:
+    """Integers keep all their 64 bits, are ordered with their sign, and sums are exact beyond 2^31 and 2^53."""
+    table = tried.table(u=list(EDGES), i=list(EDGES))
+    for cap in (None, 1):
+        found = events_histogram(table, user="u", item="i", labels_per_user=cap, top=len(EDGES))
+        agree(found.labels.tolist(), sorted(EDGES), "integers in their order")
+    cap = 2**31 - 1
+    many = tried.table(u=list(range(9)), i=["x"] * 9, w=[2**62] * 9)
+    agree(tried.counts(many, weight="w", per_label_cap=cap), {"x": 9 * cap}, "the sum of large amounts")
+    table = tried.table(n=[2**53, 1, 1, 1])
+    agree(table.run(table.table.agg(n=table.table.n.sum())).to_pylist(), [{"n": 2**53 + 3}], "a sum beyond 2^53")
+
+
+def remainders_have_a_sign(tried: Tried) -> None:
+    """(n % p + p) % p is in 0..p-1 for negative n too, and dividing integers does not go through fractions."""
+    numbers = [number for number in EDGES if abs(number) < 2**63 - 1]
+    table = tried.table(n=numbers)
+    found = table.run(table.table.select("n", r=(table.table.n % 7 + 7) % 7)).to_pylist()
+    agree({row["n"]: row["r"] for row in found}, {number: number % 7 for number in numbers}, "remainders by 7")
+
+
+def weights_become_whole_numbers(tried: Tried) -> None:
+    """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that spells no number are 0; nothing fails."""
+    numbers = [-1e300, -1.0, -0.5, 0.0, 0.5, 1.0, 2.7, 3.0, 1e300, np.inf, -np.inf, np.nan, None]
+    whole = [0, 0, 0, 0, 0, 1, 2, 3, 3, 3, 0, 0, 0]
+    texts = [
+        "2",
+        " 2.9 ",
+        "1e0",
+        "-1",
+        "+3",
+        "1_0",
+        "1d",
+        "",
+        " ",
+        "nan",
+        "inf",
+        "0x3",
+        "٣",
+        "1e999",
+        "9" * 400,
+        "2.",
+        "x",
+    ]
+    amounts = [2, 2, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]
+    for weights, expected in ((numbers, whole), (texts, amounts)):
+        places = list(range(len(weights)))
+        table = tried.table(u=places, i=places, w=weights)
+        found = tried.counts(table, weight="w", per_label_cap=3)
+        counted = {place: amount for place, amount in zip(places, expected, strict=True) if amount}
+        agree(found, counted, f"weights {weights}")
+
+
+def the_hash_is_a_function(tried: Tried) -> None:
+    """A lot depends on key, user and item, on nothing else, and is the same when it is asked for again."""
+    users, items = [*TEXTS[:12], "u"], [*TEXTS[:6], "ab"]
+    pairs = [(user, item) for user in users for item in items]
+    bounds = [Bounds(labels_per_user=1, key=key) for key in ("", "k")]
+    first, again, other = (
+        tried.drawn(some, bound)
+        for some, bound in zip((pairs, pairs[::-1], pairs), (*bounds[:1] * 2, bounds[1]), strict=True)
+    )
+    agree(again, first, "lots asked for again")
+    for name, found in (("keys", (first, other)), ("pairs", (first,))):
+        lot = [keys[0] for each in found for keys in each.values()]
+        agree(len(set(lot)), len(lot), f"the number of different lots of different {name}")
+    wide = [(user, item) for user in EDGES for item in EDGES]
+    agree(len({keys[0] for keys in tried.drawn(wide, bounds[0]).values()}), len(wide), "lots of integers")
+
+
+def the_hash_spreads(tried: Tried) -> None:
+    """All orders of a user's items are about equally frequent: none is preferred, and no two decide about a third."""
+    users, items = range(3000), ("x", "y", "z")
+    for named in (str, int):
+        pairs = [(named(user), item if named is str else ord(item)) for user in users for item in items]
+        drawn = tried.drawn(pairs, Bounds(labels_per_user=1))
+        orders = Counter(
+            tuple(sorted(items, key=lambda item, user=user: drawn[named(user), item if named is str else ord(item)]))  # type: ignore[misc]
+            for user in users
+        )
+        expected = len(users) / 6
+        chi2 = sum((orders[order] - expected) ** 2 / expected for order in itertools.permutations(items))
+        if chi2 > 40:  # 5 degrees of freedom: a uniform hash is beyond it with a probability of 1.5e-7
+            raise Broken(f"the orders of three items are {dict(orders)}: a chi-squared of {chi2:.0f}")
+
+
+def sha256_is_sha256(tried: Tried) -> None:
+    """The portable lot is the start of the SHA-256 of key | user | item in UTF-8, as everywhere."""
+    table = tried.table(u=list(TEXTS), i=list(reversed(TEXTS)))
+    user, item = table.exact(table.table.u), table.exact(table.table.i)
+    found = table.run(table.table.select("u", "i", d=digest(table, user, item, "k"))).to_pylist()
+    agree(
+        {(row["u"], row["i"]): row["d"] for row in found},
+        {pair: _digest(*pair, "k") for pair in zip(TEXTS, reversed(TEXTS), strict=True)},
+        "digests",
+    )
+
+
+def _digest(user: Any, item: Any, key: str) -> str:
+    prefix = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{prefix}|{user}|{item}".encode()).hexdigest()[:12]
+
+
+def windows_rank_as_said(tried: Tried) -> None:
+    """row_number breaks ties by the next key, dense_rank gives equal rows equal places, lag is NULL at the start."""
+    import ibis
+
+    rows = [("a", 2, 1), ("a", 2, 1), ("a", 1, 5), ("a", 1, 4), ("b", 9, 0), ("a", 3, 0)]
+    table = tried.table(**dict(zip("gkt", map(list, zip(*rows, strict=True)), strict=True)))
+    each = table.table
+    window = ibis.window(group_by="g", order_by=[each.k, each.t])
+    ranked = each.mutate(
+        dense=ibis.dense_rank().over(window), before=each.t.lag().over(window), rank=ibis.rank().over(window)
+    )
+    ranked = ranked.mutate(new=~ranked.t.identical_to(ranked.before))
+    found = [tuple(row.values()) for row in table.run(ranked.select("g", "k", "t", "dense", "rank", "new")).to_pylist()]
+    expected = [
+        ("a", 1, 4, 0, 0, True),
+        ("a", 1, 5, 1, 1, True),
+        ("a", 2, 1, 2, 2, True),
+        ("a", 2, 1, 2, 2, False),
+        ("a", 3, 0, 3, 4, True),
+        ("b", 9, 0, 0, 0, True),
+    ]
+    agree(sorted(found), sorted(expected), "places in windows")
+
+
+def the_cut_is_by_count_then_label(tried: Tried) -> None:
+    """The largest counts come back in falling order, ties in the order of the labels' bytes."""
+    items = ("b", "B", "\uffff", "😀", "ä", "a", "Z")
+    times = (3, 2, 2, 2, 2, 2, 1)
+    events = [(user, item) for item, n in zip(items, times, strict=True) for user in range(n)]
+    table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
+    for delta in (None, 9):
+        found = events_histogram(table, user="u", item="i", labels_per_user=delta, top=5)
+        agree(found.labels.tolist(), ["b", "B", "a", "ä", "\uffff"], "the top 5")
+        agree(found.counts.tolist(), [3, 2, 2, 2, 2], "their counts")
+
+
+def names_and_values_are_quoted(tried: Tried) -> None:
+    """Columns may be called anything, and conditions may hold any text."""
+    names = ('a "quoted" name', "it's", "select", "per cent %s", "Größe", "semi;colon", "dot.ted\\")
+    plain = tried.table(**{f"c{place}": ["x", "y", "y"] for place in range(len(names))})
+    table = replace(plain, table=plain.table.rename({name: f"c{place}" for place, name in enumerate(names)}))
+    for place in range(0, len(names), 3):
+        user, item, kept = (names[(place + step) % len(names)] for step in range(3))
+        agree(tried.counts(table, user=user, item=item, where={kept: "y"}), {"y": 1}, f"the columns {user}, {item}")
+    table = tried.table(u=list(range(len(TEXTS))), i=list(TEXTS))
+    for half in (TEXTS[::2], TEXTS[1::2]):
+        agree(tried.counts(table, where={"i": half}), dict.fromkeys(half, 1), "rows with one of many texts")
+
+
+def long_texts_are_whole(tried: Tried) -> None:
+    """A text of a million letters is as good as a short one, up to its last letter."""
+    long = ["x" * 1_000_000 + end for end in "ab"]
+    table = tried.table(u=[0, 1, 1], i=[long[0], long[0], long[1]])
+    for portable in (False, True):
+        found = tried.counts(table, labels_per_user=2, portable=portable)
+        if found != {long[0]: 2, long[1]: 1}:
+            raise Broken("long texts are not told apart")
+
+
+def types_are_written_alike(tried: Tried) -> None:
+    """Dates are labels as 2024-01-31 and truth values as true and false; numbers that are not whole are missing."""
+    days = [dt.date(1969, 12, 31), dt.date(2024, 1, 31), dt.date(9999, 12, 31)]
+    table = tried.table(u=[0, 1, 2], d=days, f=[True, False, None], r=[7.0, 7.5, np.nan])
+    agree(tried.counts(table, item="d"), {str(day): 1 for day in days}, "dates")
+    agree(tried.counts(table, item="f"), {"true": 1, "false": 1}, "truth values")
+    agree(tried.counts(table, item="r"), {7: 1}, "floating-point numbers as integers")
+
+
+def conditions_compare_values(tried: Tried) -> None:
+    """A condition holds for equal values of its column's type, to the last microsecond and bit, and for no others."""
+    time = dt.datetime(2024, 1, 31, 12, 0, 0, 1)  # noqa: DTZ001 - a column without a zone
+    same: dict[str, Any] = {"d": dt.date(1969, 12, 31), "f": True, "r": 0.1, "t": time, "n": -(2**63)}
+    other: dict[str, Any] = {"d": dt.date(1970, 1, 1), "f": False, "r": 0.1 + 2**-56, "n": 1 - 2**63}
+    other["t"] = time - dt.timedelta(microseconds=1)
+    # The first row meets all conditions, each other row all but one.
+    rows = [same, *({**same, name: other[name]} for name in same)]
+    columns = {name: [row[name] for row in rows] for name in same}
+    table = tried.table(u=list(range(len(rows))), i=list(range(len(rows))), **columns)
+    agree(tried.counts(table, where=same), {0: 1}, "the rows that meet all conditions")
+
+
+def the_answer_is_the_definition(tried: Tried) -> None:
+    """Histograms are those of the definition: a user's Δ labels of least lot, or the most frequent, and τ on each."""
+    rng = np.random.default_rng(1)
+    users, items = (
+        ("a", "A", "", "a|b", "😀", *map(str, range(8))),
+        ("x", "X", "b|x", "", "日本", "%", *map(str, range(6))),
+    )
+    events = [
+        (users[u], items[i])
+        for u, i in zip(rng.integers(0, len(users), 300), rng.zipf(1.3, 300) % len(items), strict=True)
+    ]
+    table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
+    pairs = sorted(set(events))
+    labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
+    bins = users_by_labels(table, user="u", item="i")
+    found = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
+    agree(
+        {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}, dict(labels), "users by labels"
+    )
+    for portable, choose, delta, cap in (
+        (False, "hash", 2, 1),
+        (False, "top", 3, 2),
+        (True, "hash", 2, 2),
+        (True, "top", 1, 1),
+    ):
+        bounds = Bounds(labels_per_user=delta, per_label_cap=cap, choose=choose, key="k", portable=portable)
+        drawn = (
+            {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
+            if portable
+            else tried.drawn(pairs, bounds)
+        )
+        expected = defined(Counter(events), drawn, bounds)
+        options = {"labels_per_user": delta, "per_label_cap": cap, "choose": choose, "key": "k", "portable": portable}
+        agree(tried.counts(table, **options), expected, f"the histogram with {options}")
+
+
+def defined(events: Counter[tuple[Any, Any]], drawn: dict[tuple[Any, Any], Any], bounds: Bounds) -> dict[Any, int]:
+    """The bounded histogram, from the definition: events -> how often, lots."""
+    counts: Counter[Any] = Counter()
+    for user in {user for user, _ in events}:
+        mine = [item for other, item in events if other == user]
+        mine.sort(key=lambda item: (-events[user, item] if bounds.choose == "top" else 0, drawn[user, item]))
+        for item in mine[: bounds.labels_per_user]:
+            counts[item] += min(events[user, item], bounds.per_label_cap)
+    return dict(counts)
+
+
+def one_user_moves_what_was_said(tried: Tried) -> None:
+    """Without any one user, at most Δ counts are lower, by at most τ, and no count is higher; in segments as well."""
+    rng = np.random.default_rng(2)
+    events = [(f"u{u}", f"i{i}", "ns"[s]) for u, i, s in rng.integers((0, 0, 0), (5, 7, 2), (60, 3))]
+    options: dict[str, Any] = {"labels_per_user": 2, "per_label_cap": 2, "key": "k"}
+
+    def asked(kept: list[tuple[str, str, str]]) -> list[Counter[Any]]:
+        user, item, segment = (list(column) for column in zip(*kept, strict=True))
+        table = tried.table(u=user, i=item, s=segment)
+        each = segment_histograms(
+            table, user="u", item="i", segment="s", segments=["n", "s"], segments_per_user=1, **options
+        )
+        return [Counter(dict(zip(h.labels.tolist(), h.counts.tolist(), strict=True))) for h in each.values()]
+
+    whole = asked(events)
+    for gone in ("u0", "u1", "u2"):
+        moved = 0
+        for before, after in zip(whole, asked([event for event in events if event[0] != gone]), strict=True):
+            change = {item: before[item] - after[item] for item in before | after if before[item] != after[item]}
+            if len(change) > 2 or not all(0 < move <= 2 for move in change.values()):
+                raise Broken(f"one user moved {change}")
+            moved += bool(change)
+        agree(moved, 1, "the number of segments in which one user counted")
+
+
+CHECKS: tuple[Callable[[Tried], None], ...] = (
+    texts_are_their_bytes,
+    missing_values_are_dropped,
+    integers_are_64_bits_wide,
+    remainders_have_a_sign,
+    weights_become_whole_numbers,
+    the_hash_is_a_function,
+    the_hash_spreads,
+    sha256_is_sha256,
+    windows_rank_as_said,
+    the_cut_is_by_count_then_label,
+    names_and_values_are_quoted,
+    long_texts_are_whole,
+    types_are_written_alike,
+    conditions_compare_values,
+    the_answer_is_the_definition,
+    one_user_moves_what_was_said,
+)

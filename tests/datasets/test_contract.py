@@ -1,0 +1,155 @@
+"""Every backend keeps the contract, and one that breaks a clause of it is not let in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+
+from dptopk import InvalidParameter
+
+ibis = pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+pytest.importorskip("psycopg")
+
+from dptopk.datasets import Backend, admit, check_backend, events_histogram  # noqa: E402
+from dptopk.datasets.backends.contract import CHECKS, Tried  # noqa: E402
+from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
+from dptopk.datasets.backends.opening import ADMITTED  # noqa: E402
+from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def connections(url):  # noqa: F811 - the fixture
+    opened = {"duckdb": ibis.duckdb.connect(), "postgres": ibis.connect(url.replace("+psycopg", ""))}
+    yield opened
+    for connection in opened.values():
+        connection.disconnect()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("backend", [DUCKDB, POSTGRES], ids=lambda backend: backend.name)
+def test_a_backend_keeps_the_contract(connections, backend, check):
+    check(Tried(connections[backend.name], backend))
+
+
+@pytest.mark.parametrize("backend", [DUCKDB, POSTGRES], ids=lambda backend: backend.name)
+def test_without_a_hash_of_its_own_a_backend_has_sha256(connections, backend):
+    plain = replace(backend, mix=None, narrow=False)
+    tried = check_backend(connections[backend.name], plain)
+    assert tried["passed"].all(), tried["found"].tolist()
+
+
+def blind_to_the_user(*columns):
+    return DUCKDB.mix(*columns[-1:])
+
+
+def blind_to_the_key(*columns):
+    return DUCKDB.mix(*columns[-2:])
+
+
+def of_the_moment(*columns):
+    return (DUCKDB.mix(*columns).cast("float64") * ibis.random()).cast("int64")
+
+
+def of_few_bits(*columns):
+    return DUCKDB.mix(*columns) % 2**10
+
+
+MUTANTS = {
+    "joined by XOR": (replace(DUCKDB, mix=_hash), "the_hash_spreads"),
+    "blind to the user": (replace(DUCKDB, mix=blind_to_the_user), "the_hash_is_a_function"),
+    "blind to the key": (replace(DUCKDB, mix=blind_to_the_key), "the_hash_is_a_function"),
+    "of the moment": (replace(DUCKDB, mix=of_the_moment), "the_hash_is_a_function"),
+    "too short": (replace(DUCKDB, mix=of_few_bits), "the_hash_is_a_function"),
+    "text cut short": (replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.left(9))), "long_texts_are_whole"),
+    "text folded": (replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.lower())), "texts_are_their_bytes"),
+    "text trimmed": (replace(DUCKDB, encode=lambda text: DUCKDB.encode(text.strip())), "texts_are_their_bytes"),
+    "another digest": (replace(DUCKDB, digest=lambda text: text.hexdigest("md5")), "sha256_is_sha256"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(connections, name):
+    mutant, clause = MUTANTS[name]
+    check = next(check for check in CHECKS if check.__name__ == clause)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - Broken, or what the engine raises
+        check(Tried(connections["duckdb"], mutant))
+
+
+class Other:
+    """A connection whose engine does one thing wrong: what it gives back is changed."""
+
+    name = "duckdb"
+
+    def __init__(self, connection, change):
+        self.connection, self.change = connection, change
+
+    def to_pyarrow(self, expression):
+        return self.change(self.connection.to_pyarrow(expression))
+
+
+def rounded(table):
+    """Sums as 64-bit floating-point numbers."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if field.name in {"count", "n"} and pa.types.is_integer(field.type):
+            column = table.column(place).cast(pa.float64(), safe=False).cast(pa.int64(), safe=False)
+            table = table.set_column(place, field.name, column)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("change", "clause"),
+    [
+        (rounded, "integers_are_64_bits_wide"),
+        (lambda table: table.take(list(range(len(table)))[::-1]), "the_cut_is_by_count_then_label"),
+        (lambda table: table.slice(0, max(len(table) - 1, 0)), "windows_rank_as_said"),
+    ],
+)
+def test_an_engine_that_gives_back_something_else_is_caught(connections, change, clause):
+    tried = check_backend(Other(connections["duckdb"], change), DUCKDB).set_index("check")
+    assert not tried.loc[clause, "passed"]
+
+
+def test_a_collation_is_caught():
+    """Where text may be equal that is not the same, a backend that does not compare bytes is not let in."""
+    connection = ibis.duckdb.connect()
+    connection.con.execute("SET default_collation = 'nocase'").fetchall()
+    for check in CHECKS:
+        if check.__name__ in {"texts_are_their_bytes", "names_and_values_are_quoted", "the_answer_is_the_definition"}:
+            check(Tried(connection, DUCKDB))
+    with pytest.raises(InvalidParameter, match="texts_are_their_bytes"):
+        admit(connection, Backend(name="duckdb"))
+    assert ADMITTED["duckdb"] is DUCKDB
+
+
+def test_an_engine_that_is_not_up_to_it_is_not_let_in():
+    """SQLite takes remainders of integers through fractions and writes truth values as numbers, to name two."""
+    connection = ibis.sqlite.connect()
+    connection.raw_sql("CREATE TABLE events (u text, i text)")
+    with pytest.raises(InvalidParameter, match="remainders_have_a_sign") as caught:
+        admit(connection, Backend(name="sqlite"))
+    assert "types_are_written_alike" in str(caught.value)
+    with pytest.raises(InvalidParameter, match="let in"):
+        events_histogram(connection.table("events"), user="u", item="i", labels_per_user=1)
+
+
+def test_what_keeps_the_contract_is_let_in(connections, monkeypatch):
+    monkeypatch.delitem(ADMITTED, "postgres")
+    table = connections["postgres"].create_table("clicks", {"u": ["a", "b"], "i": ["x", "x"]}, temp=True)
+    options = {"user": "u", "item": "i", "labels_per_user": 1}
+    with pytest.raises(InvalidParameter, match="let in"):
+        events_histogram(table, **options)
+    with pytest.raises(InvalidParameter, match="connection"):
+        admit(connections["duckdb"], POSTGRES)
+    admit(connections["postgres"], POSTGRES)
+    assert events_histogram(table, **options).counts.tolist() == [2]
+
+
+@pytest.mark.parametrize("change", [{"encode": DUCKDB.encode}, {"decode": DUCKDB.decode}, {"narrow": True}], ids=str)
+def test_parameters_that_do_not_fit_together(change):
+    with pytest.raises(InvalidParameter, match=next(iter(change))):
+        Backend(name="duckdb", **change)

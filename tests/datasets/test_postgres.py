@@ -1,0 +1,128 @@
+"""PostgreSQL, for real: with a portable hash it gives the histograms that DuckDB gives, under any collation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+
+from dptopk import InvalidParameter
+
+ibis = pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+pytest.importorskip("psycopg")
+
+from dptopk.datasets import DuckDB, events_histogram, segment_histograms, users_by_labels  # noqa: E402
+
+OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k", "portable": True}
+COLUMNS = """member text, article text COLLATE nocase, number bigint, day date, flag boolean,
+    region text COLLATE nocase, weight double precision, price numeric, spelt text, id uuid"""
+
+
+@pytest.fixture(scope="module")
+def connection(url):  # noqa: F811 - the fixture
+    opened = ibis.connect(url.replace("+psycopg", ""))
+    yield opened
+    opened.disconnect()
+
+
+@pytest.fixture(scope="module")
+def events():
+    rng = np.random.default_rng(11)
+    n = 1500
+    labels = np.array(["x", "X", "ü", "日本", "01", "1", "a b", 'say "it", twice', "é", "e\u0301", "z" * 300, "-0"])
+    frame = pd.DataFrame(
+        {
+            "member": [f"m{u}" for u in rng.integers(0, 150, n)],
+            "article": labels[rng.zipf(1.5, n) % len(labels)],
+            "number": rng.integers(-5, 30, n),
+            "day": (pd.Timestamp(2024, 1, 1) + pd.to_timedelta(rng.integers(0, 9, n), unit="D")).date,
+            "flag": rng.random(n) < 0.5,
+            "region": rng.choice(["north", "North", "west"], n),
+            "weight": rng.choice([-2.0, 0.4, 1.0, 2.5, 1e300, np.inf, np.nan], n),
+            "price": rng.choice([-2.0, 0.4, 1.0, 2.5], n),
+            "spelt": rng.choice(["1", "2.5", "1_000", "1d", "", "nan", " 3 "], n),
+            "id": [f"00000000-0000-0000-0000-{u:012d}" for u in rng.integers(0, 9, n)],
+        }
+    )
+    frame.loc[::50, "member"] = None
+    frame.loc[7::50, "article"] = None
+    return frame
+
+
+@pytest.fixture(scope="module")
+def table(connection, events):
+    with connection.con.cursor() as cursor:
+        cursor.execute("CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        cursor.execute(f"CREATE TABLE clicks ({COLUMNS})")
+        with cursor.copy("COPY clicks FROM STDIN") as copy:
+            for member, article, *others in events.itertuples(index=False):
+                named = [None if pd.isna(value) else value for value in (member, article)]
+                copy.write_row([*named, *others])
+    connection.con.commit()
+    return connection.table("clicks")
+
+
+def rows(histogram):
+    return list(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"per_label_cap": 3, "choose": "top"},
+        {"per_label_cap": 2, "weight": "weight"},
+        {"per_label_cap": 2, "weight": "price"},
+        {"per_label_cap": 3, "weight": "spelt"},
+        {"item": "number", "top": None},
+        {"item": "day", "where": {"region": ["north", "west"], "flag": True}},
+        {"item": "id", "where": lambda t: t.number > 0},
+        {"user": "flag", "labels_per_user": None},
+    ],
+    ids=str,
+)
+def test_the_answers_are_those_of_duckdb(table, events, change):
+    found, same = (events_histogram(each, **(OPTIONS | change)) for each in (table, events))
+    assert sorted(rows(found)) == sorted(rows(same))
+    if found.limit is not None:
+        assert rows(found) == rows(same)
+    assert len(found) > 1
+
+
+def test_segments_and_users_by_labels(table, events):
+    options = OPTIONS | {"segment": "region", "segments": ["west", "north"], "segments_per_user": 1, "top": 3}
+    for name, histogram in segment_histograms(table, **options).items():
+        assert rows(histogram) == rows(segment_histograms(events, **options)[name])
+    options = {"user": "member", "item": "article"}
+    assert rows(users_by_labels(table, **options)) == rows(users_by_labels(events, **options))
+
+
+def test_the_hash_of_the_engine_itself(table):
+    """Another choice than DuckDB's, of as many pairs, and the same when asked again."""
+    options = OPTIONS | {"top": None}
+    native = [rows(events_histogram(table, **(options | {"portable": False}))) for _ in range(2)]
+    assert native[0] == native[1]
+    assert sum(count for _, count in native[0]) == sum(count for _, count in rows(events_histogram(table, **options)))
+
+
+def test_numbers_that_are_none_and_settings_that_write_dates(connection):
+    with connection.con.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE odd (u int, i date, w numeric)")
+        cursor.execute("INSERT INTO odd VALUES (1, '2024-01-31', 'NaN'), (2, '2024-01-31', 3), (3, '2024-02-01', 1e30)")
+        cursor.execute("SET datestyle = 'German'")
+    odd = connection.table("odd")
+    found = events_histogram(odd, user="u", item="i", weight="w", labels_per_user=1, per_label_cap=2)
+    assert dict(rows(found)) == {"2024-01-31": 2, "2024-02-01": 2}
+
+
+def test_refusals_show_no_value(connection, table):
+    with pytest.raises(InvalidParameter, match="engine"):
+        events_histogram(table, **OPTIONS, engine=DuckDB(memory_limit="1GB"))
+    with pytest.raises(InvalidParameter, match="table") as caught:
+        events_histogram(table, **OPTIONS, where=lambda t: t.article.cast("int64") > 0)
+    assert "日本" not in str(caught.value)
+    assert caught.value.__context__ is None
+    connection.con.rollback()
+    assert len(events_histogram(table, **OPTIONS)) == 8
