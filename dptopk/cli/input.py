@@ -171,7 +171,7 @@ class Source:
             "where": self.conditions or None,
         }
         if self.memory_limit is not None or self.passes is not None:
-            options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes or 1)
+            options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes)
         first = plan.phases[0].mechanism
         if isinstance(first, Thresholded) and first.d_bar is not None:
             options["top"] = first.d_bar + 1

@@ -85,7 +85,9 @@ def topk(
     passes: Annotated[
         int | None,
         typer.Option(
-            "--passes", help="Split the users into so many parts, for less memory and disk.", rich_help_panel=EVENTS
+            "--passes",
+            help="Split the users into so many parts (default: one, more if need be).",
+            rich_help_panel=EVENTS,
         ),
     ] = None,
     segment_by: Annotated[

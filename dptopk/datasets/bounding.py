@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from dptopk import _validate as validate
-from dptopk.datasets.backends.base import OpenTable, without_data
+from dptopk.datasets.backends.base import MemoryFull, OpenTable, without_data
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 
@@ -29,6 +29,8 @@ CHOICES = ("hash", "random", "top")
 LARGEST_CAP = 2**31 - 1
 # Hexadecimal digits kept of a digest: 48 bits, which the engines hold inline; equal ones are decided by the item.
 DIGITS = 12
+# Where the engine's memory is full, the users are split into at most so many parts.
+MOST_PARTS = 64
 
 Progress = Callable[[int, int], None]
 
@@ -152,27 +154,52 @@ def label_counts(
 
     names = None if bounds.portable else _names(source, events)
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
+    parts = source.passes or 1
+    while True:
+        try:
+            total = _in_parts(source, events, contribute, parts, top, within, names is not None, progress)
+            break
+        except MemoryFull:
+            if source.passes is not None or parts >= MOST_PARTS:
+                raise
+            parts *= 2
+    if names is not None:
+        total = total.join(names, "item", join_type="inner").drop("item").rename_columns({"name": "item"})
+        total = total.select([*within, "item", "count"])
+    if top is not None and (parts > 1 or names is not None):
+        total = _run(source, _cut(ibis.memtable(total), top, within))
+    text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in total.schema]
+    return total.cast(pa.schema(text))
+
+
+def _in_parts(
+    source: OpenTable,
+    events: Any,
+    contribute: Contribute,
+    parts: int,
+    top: int | None,
+    within: Sequence[str],
+    coded: bool,
+    progress: Progress | None,
+) -> Any:
+    """The counts of all users, one part of them after the other; in one part cut to the top, with ties where coded."""
+    import pyarrow as pa
+
     total: Any = None
-    for part in range(source.passes):
-        chosen = events if source.passes == 1 else events.filter(_part_of(source, events.user) == part)
+    for part in range(parts):
+        chosen = events if parts == 1 else events.filter(_part_of(source, events.user, parts) == part)
         kept = contribute(source, chosen)
         counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())
-        if source.passes == 1:
-            counted = _cut(counted, top, within, ties=names is not None)
+        if parts == 1:
+            counted = _cut(counted, top, within, ties=coded)
         rows = _run(source, counted)
         if total is not None:
             both = pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([("count", "sum")])
             rows = both.rename_columns({"count_sum": "count"})
         total = rows
         if progress is not None:
-            progress(part + 1, source.passes)
-    if names is not None:
-        total = total.join(names, "item", join_type="inner").drop("item").rename_columns({"name": "item"})
-        total = total.select([*within, "item", "count"])
-    if top is not None and (source.passes > 1 or names is not None):
-        total = _run(source, _cut(ibis.memtable(total), top, within))
-    text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in total.schema]
-    return total.cast(pa.schema(text))
+            progress(part + 1, parts)
+    return total
 
 
 def _names(source: OpenTable, events: Any) -> Any:
@@ -191,7 +218,8 @@ def _names(source: OpenTable, events: Any) -> Any:
 
 
 def _run(source: OpenTable, expression: Any) -> Any:
-    return without_data("table", "the engine could not run the query", partial(source.run, expression))
+    action = partial(source.run, expression)
+    return without_data("table", "the engine could not run the query", action, full=source.backend.full)
 
 
 def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = False) -> Any:
@@ -247,9 +275,8 @@ def _key(key: str) -> Any:
     return ibis.literal(sha256(key.encode()).hexdigest()[:32])
 
 
-def _part_of(source: OpenTable, user: Any) -> Any:
-    """In which of the parts a user falls, by any hash of the engine's; the answer does not depend on it."""
-    parts = source.passes
+def _part_of(source: OpenTable, user: Any, parts: int) -> Any:
+    """In which of so many parts a user falls, by any hash of the engine's; the answer does not depend on it."""
     return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 

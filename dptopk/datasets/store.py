@@ -25,7 +25,7 @@ from typing import Any
 from dptopk import _validate as validate
 from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
-from dptopk.datasets.bounding import Bounds, amounts
+from dptopk.datasets.bounding import DIGITS, Bounds, amounts
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
@@ -33,9 +33,15 @@ from dptopk.histogram import Histogram
 
 __all__ = ["EventsStore"]
 
-FORMAT = 1
-# The order of bounding.lots, where codes stand for texts.
+FORMAT = 2
+# The order of bounding.lots: by DuckDB's own hash, where codes stand for texts, or by SHA-256.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item"}
+_LOT = {
+    False: "hash(hash($prefix, user, code)), code, item",
+    True: f"substr(sha256($prefix || '|' || user || '|' || item), 1, {DIGITS}), item",
+}
+# What says that DuckDB's hash is another one than that by which the labels of a store were chosen.
+_FINGERPRINT = "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
 _TYPES = {"string": "VARCHAR", "integer": "BIGINT"}
 
 _KEEP = """
@@ -46,7 +52,7 @@ CREATE OR REPLACE TEMP TABLE merged AS
 DELETE FROM kept WHERE user IN (SELECT user FROM day);
 INSERT INTO kept SELECT user, item, amount FROM (
     SELECT user, item, amount,
-           row_number() OVER (PARTITION BY user ORDER BY hash(hash($prefix, user, code)), code, item) AS place
+           row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place
     FROM (SELECT *, {code} AS code FROM merged)
 ) WHERE place <= $most;
 """
@@ -63,6 +69,8 @@ class EventsStore:
         per_label_cap: τ.
         weight: column of what an event adds, or None.
         key: varies which labels of a user count; with the same key the histogram is that of events_histogram.
+        portable: choose by SHA-256, as with events_histogram. Otherwise a store serves as long as DuckDB's own hash is
+            the same, and is refused by a version of DuckDB with another.
 
     The columns and bounds are fixed when the store is made; opening it again needs its path alone, and refuses others.
 
@@ -90,6 +98,7 @@ class EventsStore:
         per_label_cap: int = 1,
         weight: str | None = None,
         key: str = "",
+        portable: bool = False,
     ) -> None:
         duckdb = imported("duckdb", extra="data")
         self.path = Path(path)
@@ -100,7 +109,7 @@ class EventsStore:
         if user is not None or item is not None:
             Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)  # refuses what is wrong
             wanted = {"user": user, "item": item, "weight": weight, "labels_per_user": labels_per_user}
-            wanted |= {"per_label_cap": per_label_cap, "key": key}
+            wanted |= {"per_label_cap": per_label_cap, "key": key, "portable": portable}
         if new:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
             self.path.unlink()  # DuckDB wants to make the file itself: that the folder can be written is known now
@@ -110,13 +119,21 @@ class EventsStore:
         finally:
             os.umask(old)
         try:
-            self._settings = self._make(wanted) if new else self._open(wanted)
+            unmade = wanted is not None and self._is_empty()  # new, or making it was cut short
+            self._settings = self._make(wanted) if unmade else self._open(wanted)
         except BaseException:
             self._file.close()
+            if new:
+                self.path.unlink(missing_ok=True)
             raise
 
+    def _is_empty(self) -> bool:
+        """Whether the database has no tables."""
+        counted = self._file.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
+        return counted is not None and counted[0] == 0
+
     def _make(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
-        settings = {"format": FORMAT, **(wanted or {})}
+        settings = {"format": FORMAT, "hash": self._fingerprint(), **(wanted or {})}
         with self._transaction():
             self._file.execute("CREATE TABLE settings (content VARCHAR)")
             self._file.execute("INSERT INTO settings VALUES (?)", [json.dumps(settings)])
@@ -129,10 +146,20 @@ class EventsStore:
         settings: dict[str, Any] = json.loads(content)
         if settings["format"] != FORMAT:
             raise InvalidParameter(f"path: the store has format {settings['format']}, this version reads {FORMAT}")
+        if not settings["portable"] and settings["hash"] != self._fingerprint():
+            raise InvalidParameter(
+                "path: the store was made by a version of DuckDB whose hash is another, so a new day would not fit the "
+                "earlier ones; use that version, or make the store again, with portable=True"
+            )
         for name, value in (wanted or {}).items():
             if settings[name] != value:
                 raise InvalidParameter(f"{name}: the store was made with {settings[name]!r}, got {value!r}")
         return settings
+
+    def _fingerprint(self) -> str:
+        """A number that tells DuckDB's own hash from others."""
+        ((value,),) = self._file.execute(_FINGERPRINT).fetchall()
+        return str(value)
 
     def __enter__(self) -> EventsStore:
         return self
@@ -147,7 +174,7 @@ class EventsStore:
     @property
     def bounds(self) -> Bounds:
         """What of each user's events counts."""
-        chosen = {name: self._settings[name] for name in ("labels_per_user", "per_label_cap", "key")}
+        chosen = {name: self._settings[name] for name in ("labels_per_user", "per_label_cap", "key", "portable")}
         return Bounds(**chosen)
 
     @property
@@ -186,7 +213,7 @@ class EventsStore:
             most = self.bounds.labels_per_user
             prefix = sha256(self.bounds.key.encode()).hexdigest()[:32]
             values = {"cap": self.bounds.per_label_cap, "prefix": prefix, "most": 2**62 if most is None else most}
-            for statement in _KEEP.format(code=_CODE[kinds[1]]).split(";\n"):
+            for statement in _KEEP.format(code=_CODE[kinds[1]], lot=_LOT[self.bounds.portable]).split(";\n"):
                 used = {name: value for name, value in values.items() if f"${name}" in statement}
                 if statement.strip():
                     self._file.execute(statement, used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def make_events(
     independent of each other, hence in no order.
 
     Args:
-        path: the file to write, in a directory that exists; replaced when complete.
+        path: the file to write, in a directory that exists; replaced when complete, left as it was after Ctrl-C.
         events: rows, at least 0.
         users: members, at least 1.
         items: articles, at least 1.
@@ -89,9 +90,8 @@ def make_events(
     schema = pa.schema(
         [("member", pa.int64()), *((name, pa.dictionary(pa.int32(), pa.string())) for name in _dictionaries(truth))]
     )
-    unfinished = path.with_name(path.name + ".partial")
-    done = 0
-    with parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+    with _whole_or_nothing(path) as unfinished, parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+        done = 0
         for columns in _chunks(truth, streams, chunk):
             arrays = [pa.array(columns["member"])]
             for name, values in _dictionaries(truth).items():
@@ -100,8 +100,18 @@ def make_events(
             done += len(columns["member"])
             if progress is not None:
                 progress(done, events)
-    unfinished.replace(path)
     return truth
+
+
+@contextmanager
+def _whole_or_nothing(path: Path) -> Iterator[Path]:
+    """A file beside the path to write to, which takes its place when all is written, and is gone after any failure."""
+    unfinished = path.with_name(path.name + ".partial")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:  # also when the user has had enough
+        unfinished.unlink(missing_ok=True)
 
 
 def _law(

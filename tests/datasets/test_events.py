@@ -218,6 +218,41 @@ def test_passes_do_not_change_the_answer(passes):
     )
 
 
+@pytest.mark.parametrize(("fits", "passes"), [(1, None), (4, None), (65, None), (4, 2), (4, 5)])
+def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
+    """In a memory that holds one of ``fits`` parts of the users; passes that are asked for by hand are kept."""
+    from dptopk.datasets import bounding
+    from dptopk.datasets.backends.base import MemoryFull
+
+    rows = frame(random_events(np.random.default_rng(2), 300, users=60, items=30))
+    options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2, "top": 7}
+    whole, run_in_parts, tried, seen = as_dict(events_histogram(rows, **options)), bounding._in_parts, [], []
+
+    def tight(source, events, contribute, parts, *rest):
+        tried.append(parts)
+        if parts < fits:
+            raise MemoryFull("table")
+        return run_in_parts(source, events, contribute, parts, *rest)
+
+    monkeypatch.setattr(bounding, "_in_parts", tight)
+    options |= {"engine": DuckDB(passes=passes), "progress": lambda *done: seen.append(done)}
+    if (passes or 64) < fits:
+        with pytest.raises(MemoryFull):
+            events_histogram(rows, **options)
+        assert tried == ([2] if passes else [1, 2, 4, 8, 16, 32, 64])
+        return
+    assert as_dict(events_histogram(rows, **options)) == whole
+    assert seen == [(part + 1, passes or fits) for part in range(passes or fits)]
+
+
+def test_duckdb_says_when_its_memory_is_full():
+    from dptopk.datasets.backends.base import MemoryFull
+
+    rows = pd.DataFrame({"user": np.arange(50_000) % 900, "item": np.arange(50_000) % 7919})
+    with pytest.raises(MemoryFull, match="table"):
+        events_histogram(rows, user="user", item="item", labels_per_user=2, engine=DuckDB(memory_limit="1MB", passes=1))
+
+
 def test_missing_users_and_items_are_dropped():
     rows = frame([("a", "x"), (None, "x"), ("b", None), ("", "x")])
     histogram = events_histogram(rows, user="user", item="item", labels_per_user=1)

@@ -36,9 +36,9 @@ DAYS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwx
 
 
 @settings(max_examples=25, deadline=None)
-@given(DAYS, st.sampled_from([1, 2, None]), st.integers(1, 3), st.sampled_from(["", "k"]))
-def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key):
-    options = COLUMNS | {"labels_per_user": delta, "per_label_cap": cap, "key": key}
+@given(DAYS, st.sampled_from([1, 2, None]), st.integers(1, 3), st.sampled_from(["", "k"]), st.booleans())
+def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, portable):
+    options = COLUMNS | {"labels_per_user": delta, "per_label_cap": cap, "key": key, "portable": portable}
     path = tmp_path_factory.mktemp("store") / "events.store"
     so_far = []
     with EventsStore(path, **options) as store:
@@ -86,6 +86,35 @@ def test_integers_and_weights(tmp_path):
         store.append(events[:2], version="1")
         store.append(events[2:], version="2")
         assert as_dict(store.histogram()) == as_dict(events_histogram(events, **options)) == {7: 6}
+
+
+def test_making_that_was_cut_short_is_done_again(tmp_path, monkeypatch):
+    path = tmp_path / "events.store"
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EventsStore, "_make", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            EventsStore(path, **COLUMNS)
+    assert list(tmp_path.iterdir()) == []  # Ctrl-C leaves nothing
+    import duckdb
+
+    duckdb.connect(str(path)).close()  # a crash may leave an empty database
+    with pytest.raises(InvalidParameter, match="no store"):
+        EventsStore(path)
+    with EventsStore(path, **COLUMNS) as store:
+        assert store.versions == ()
+
+
+def test_a_store_is_refused_by_a_duckdb_of_another_hash(tmp_path, monkeypatch):
+    for portable in (False, True):
+        EventsStore(tmp_path / f"{portable}.store", **COLUMNS, portable=portable).close()
+    monkeypatch.setattr(EventsStore, "_fingerprint", lambda _: "another")
+    EventsStore(tmp_path / "True.store").close()
+    with pytest.raises(InvalidParameter, match="version of DuckDB"):
+        EventsStore(tmp_path / "False.store")
 
 
 def append_and_die(path, delay):

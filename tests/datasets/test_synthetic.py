@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -86,3 +90,28 @@ def test_refusals_name_the_argument(tmp_path, change):
         make_events(tmp_path / "events.parquet", **({"events": 1, "users": 1, "items": 1} | change))
     with pytest.raises(InvalidParameter, match="path"):
         make_events(tmp_path / "nowhere" / "events.parquet", events=1, users=1, items=1)
+
+
+WRITING = """
+import sys
+from dptopk.datasets import make_events
+def told(done, of):
+    print(done, flush=True)
+make_events(sys.argv[1], events=10**9, users=10, items=10, chunk=1000, progress=told)
+"""
+
+
+@pytest.mark.parametrize("before", [None, b"as it was"])
+def test_ctrl_c_leaves_nothing_half_written(tmp_path, before):
+    path = tmp_path / "events.parquet"
+    if before is not None:
+        path.write_bytes(before)
+    command = [sys.executable, "-c", WRITING, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "1000\n"
+        assert (tmp_path / "events.parquet.partial").exists()
+        process.send_signal(signal.SIGINT)
+        _, trouble = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in trouble
+    assert process.returncode != 0
+    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == ({path.name: before} if before else {})

@@ -15,7 +15,7 @@ from typing import Any
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["Backend", "OpenTable", "builtin", "digits_of_ibis", "imported", "without_data"]
+__all__ = ["Backend", "MemoryFull", "OpenTable", "builtin", "digits_of_ibis", "imported", "without_data"]
 
 
 def digits_of_ibis(text: Any) -> Any:
@@ -36,6 +36,7 @@ class Backend:
             the SHA-256 is used in its place, as with ``portable=True``.
         digest: text to the hexadecimal digits of its SHA-256.
         narrow: whether grouping by 64-bit codes of texts, and joining the texts later, is faster than by the texts.
+        full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
 
     >>> Backend(name="duckdb").narrow
     False
@@ -47,6 +48,7 @@ class Backend:
     mix: Callable[..., Any] | None = None
     digest: Callable[[Any], Any] = digits_of_ibis
     narrow: bool = False
+    full: Callable[[Exception], bool] = lambda _: False
 
     def __post_init__(self) -> None:
         if (self.encode is None) != (self.decode is None):
@@ -63,7 +65,8 @@ class OpenTable:
         table: the events, one row an event.
         run: takes an Ibis expression, returns a pyarrow.Table.
         backend: what its engine does in its own way.
-        passes: into how many parts the users are split, one query each, so that a query fits in memory.
+        passes: into how many parts the users are split, one query each, so that a query fits in memory; None = one,
+            and more where the engine says that its memory is full.
         close: gives back what was opened for this table; called on leaving a ``with`` block.
         collated: whether its text may have a collation, in which different texts are equal.
         together: takes an expression with a column ``user``, returns it with each user's rows in one place, where that
@@ -73,7 +76,7 @@ class OpenTable:
     table: Any
     run: Callable[[Any], Any]
     backend: Backend
-    passes: int = 1
+    passes: int | None = None
     close: Callable[[], Any] = lambda: None
     collated: bool = True
     together: Callable[[Any], Any] = lambda events: events
@@ -130,7 +133,13 @@ def builtin(name: str, takes: tuple[Any, ...], gives: Any) -> Callable[..., Any]
     return made
 
 
-def without_data(argument: str, what: str, action: Callable[[], Any]) -> Any:
+class MemoryFull(InvalidParameter):
+    """The engine's memory is too small for a query."""
+
+
+def without_data(
+    argument: str, what: str, action: Callable[[], Any], *, full: Callable[[Exception], bool] = lambda _: False
+) -> Any:
     """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote rows in messages.
 
     A function and not a context manager, so that the engine's error is not kept as the context of ours either.
@@ -140,8 +149,8 @@ def without_data(argument: str, what: str, action: Callable[[], Any]) -> Any:
     except (InvalidParameter, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
-        failure = type(error).__name__
-    raise InvalidParameter(f"{argument}: {what} ({failure})")
+        failure, kind = type(error).__name__, MemoryFull if full(error) else InvalidParameter
+    raise kind(f"{argument}: {what} ({failure})")
 
 
 def imported(module: str, *, extra: str) -> Any:

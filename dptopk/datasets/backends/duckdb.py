@@ -34,7 +34,11 @@ def _mix(*columns: Any) -> Any:
     return _hash(_hash(*columns))
 
 
-DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, narrow=True)
+def _full(error: Exception) -> bool:
+    return type(error).__name__ == "OutOfMemoryException"
+
+
+DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, narrow=True, full=_full)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,8 @@ class DuckDB:
         threads: worker threads; None = one a core.
         temp_directory: where it spills; None = DuckDB's default.
         passes: split the users into this many parts by a hash, and query one part at a time: less memory and disk for
-            more time. The answer does not depend on it.
+            more time. None = one pass, and twice as many whenever DuckDB says that memory and disk are full. The answer
+            does not depend on it.
 
     >>> DuckDB(memory_limit="4GB", passes=4).passes
     4
@@ -55,11 +60,12 @@ class DuckDB:
     memory_limit: str | None = None
     threads: int | None = None
     temp_directory: str | Path | None = None
-    passes: int = 1
+    passes: int | None = None
 
     def __post_init__(self) -> None:
         threads = None if self.threads is None else validate.count(threads=self.threads)
-        validate.assign(self, passes=validate.count(passes=self.passes), threads=threads)
+        passes = None if self.passes is None else validate.count(passes=self.passes)
+        validate.assign(self, passes=passes, threads=threads)
 
     def connect(self) -> Any:
         """A new in-memory connection with these settings."""

@@ -64,7 +64,7 @@ def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
         raise InvalidParameter(
             f"table: the Ibis backend {connection.name!r} is not let in; it may be by dptopk.datasets.admit"
         )
-    passes = engine.passes if isinstance(engine, DuckDB) and backend is DUCKDB else 1
+    passes = engine.passes if isinstance(engine, DuckDB) and backend is DUCKDB else None
     if engine not in (None, DuckDB(passes=passes)):
         raise InvalidParameter("engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB")
     return OpenTable(table, connection.to_pyarrow, backend, passes)
