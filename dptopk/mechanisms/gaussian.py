@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.costs import ZCDP, Charge, DiscreteGaussianDP
+from dptopk.costs import Charge, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import CountNoise, Measurement
@@ -93,9 +91,8 @@ class KnownGaussian(CountingMechanism):
 class UnknownGaussian(NoisyFloorMechanism):
     """The d_bar largest counts + discrete Gaussian noise, released if above h_(d_bar+1) + linf + c + the same noise.
 
-    Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): for linf = 1 n × DiscreteGaussianDP(sigma, 1) + δ; for
-    linf > 1 ZCDP(n/(2 sigma²)) + δ, because a shift may then split over more than n quantities. Neighbours: add or
-    remove one user.
+    Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): n × DiscreteGaussianDP(linf·sigma, linf) + δ. Neighbours:
+    add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.
@@ -122,12 +119,9 @@ class UnknownGaussian(NoisyFloorMechanism):
         )
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
-        """Either n discrete Gaussian pairs (linf = 1) or n/(2σ²)-zCDP, + δ, whatever ``labels``."""
+        """One discrete Gaussian pair for each of the n quantities that can move, + δ, whatever ``labels``."""
         self.threshold_offset(sensitivity)
-        n, scale = moving_slots(sensitivity, self.d_bar), gaussian_scale(self.sigma, sensitivity)
-        if sensitivity.linf == 1:
-            return Charge({DiscreteGaussianDP(scale, 1): n}, delta=self.delta)
-        return Charge({concentrated(n, sensitivity, scale): 1}, delta=self.delta)
+        return _pairs(moving_slots(sensitivity, self.d_bar), self.sigma, sensitivity, self.delta)
 
     @property
     def counting(self) -> KnownGaussian:
@@ -147,10 +141,10 @@ class UnknownGaussian(NoisyFloorMechanism):
 class TruncatedGaussian(ThresholdedMechanism):
     """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold new labels rarely pass.
 
-    Whole-histogram form (d_bar=None): every present count is noised and released if above T; charge
-    ZCDP(l0/(2 sigma²)) + δ, l0 finite. Form cut at d_bar: the d_bar largest counts *and the floor* h_(d_bar+1) are
-    noised, the offset is linf + 2T; charge ZCDP(n/(2 sigma²)) + δ, n = min(l0, d_bar + 1). Neighbours: add or remove
-    one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the data.
+    Whole-histogram form (d_bar=None): every present count is noised and released if above T; charge n ×
+    DiscreteGaussianDP(linf·sigma, linf) + δ with n = l0, finite. Form cut at d_bar: the d_bar largest counts *and the
+    floor* h_(d_bar+1) are noised, the offset is linf + 2T; the same charge, n = min(l0, d_bar + 1). Neighbours: add or
+    remove one user. Whether the histogram is whole is a fact about how it was made, not one to be read off the data.
 
     Args:
         sigma: scale of the noise before it is cut, in units of linf.
@@ -162,7 +156,7 @@ class TruncatedGaussian(ThresholdedMechanism):
     mass of the linf outermost points of the discrete law. The δ charged is the one asked for.
 
     >>> print(TruncatedGaussian(sigma=5.0, delta=1e-6).charge(Sensitivity(l0=2)))
-    ZCDP(0.04) + delta(1e-06)
+    2*DGauss(5.0, 1) + delta(1e-06)
     """
 
     sigma: float
@@ -191,10 +185,9 @@ class TruncatedGaussian(ThresholdedMechanism):
         return sensitivity.l0
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
-        """n/(2σ²)-zCDP + δ, whatever ``labels``."""
+        """One discrete Gaussian pair, not cut, for each of the n quantities that can move, + δ, whatever ``labels``."""
         self.bound(sensitivity)
-        scale = gaussian_scale(self.sigma, sensitivity)
-        return Charge({concentrated(self.moving(sensitivity), sensitivity, scale): 1}, delta=self.delta)
+        return _pairs(self.moving(sensitivity), self.sigma, sensitivity, self.delta)
 
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
@@ -263,18 +256,9 @@ class TruncatedGaussian(ThresholdedMechanism):
         return drawn
 
 
-def concentrated(n: int, sensitivity: Sensitivity, scale: float) -> ZCDP:
-    """ZCDP(n·linf²/(2·scale²)), rounded up from the exact fraction.
-
-    Raises:
-        InvalidParameter: when sigma is so small that rho is not a finite number.
-    """
-    rho = Fraction(n * sensitivity.linf**2) / (2 * Fraction(scale) ** 2)
-    try:
-        rounded = float(rho)
-    except OverflowError:
-        raise InvalidParameter("sigma is too small: the charge is not finite") from None
-    return ZCDP(rounded if Fraction(rounded) >= rho else math.nextafter(rounded, math.inf))
+def _pairs(n: int, sigma: float, sensitivity: Sensitivity, delta: float) -> Charge:
+    """A discrete Gaussian pair at shift linf for each of n groups of quantities that move by at most linf together."""
+    return Charge({DiscreteGaussianDP(gaussian_scale(sigma, sensitivity), sensitivity.linf): n}, delta=delta)
 
 
 def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:

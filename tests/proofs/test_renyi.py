@@ -1,11 +1,10 @@
-"""Rényi divergences of the Gaussian laws, whole and cut to [-T, T], against the zCDP that is charged."""
+"""The Gaussian laws, whole and cut to [-T, T]: Rényi divergences against zCDP, and moves that are split."""
 
 import math
 
 import numpy as np
 import pytest
 
-from dptopk import Sensitivity, TruncatedGaussian, UnknownGaussian
 from dptopk.mechanisms.noise import gaussian_law
 
 ORDERS = (1.0001, 1.5, 2.0, 4.0, 9.0, 40.0)
@@ -59,16 +58,39 @@ def test_the_edge_mass_is_convex_in_the_shift():
             assert (np.diff(logs, 2) >= 0).all()
 
 
-def test_the_charge_covers_every_split_of_a_shift():
-    """Shifts a_i <= linf with Σ a_i <= l0·linf over slots and floor: Σ a_i² stays within the charged ρ."""
-    sensitivity = Sensitivity(linf=3, l0=2)
-    for mechanism in (
-        UnknownGaussian(d_bar=2, sigma=1.3, delta=0.01),
-        TruncatedGaussian(d_bar=2, sigma=1.3, delta=0.01),
-    ):
-        (cost,) = mechanism.charge(sensitivity).costs
-        scale = 3 * 1.3
-        splits = [np.array(a) for a in np.ndindex(4, 4, 4) if sum(a) <= 6]
-        rho = [(split**2).sum() / (2 * scale**2) for split in splits]
-        assert max(rho) == pytest.approx(cost.rho)
-        assert max(rho) <= cost.rho * (1 + 1e-12)
+def moved(weights, shift, room):
+    """The law of noise that is moved by ``shift``, on a table with ``room`` more places."""
+    return np.concatenate([np.zeros(shift), weights, np.zeros(room - shift)])
+
+
+def profile(p, q, epsilons):
+    return np.array([np.maximum(p - math.exp(x) * q, 0).sum() for x in epsilons])
+
+
+@pytest.mark.parametrize("scale", [0.35, 0.8, 2.0])
+@pytest.mark.parametrize("total", [2, 3])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_split_shift_costs_no_more_than_the_whole_one(scale, total, cut):
+    """Two noises moved by b and total - b, in one direction: below one noise moved by total, above total - 1.
+
+    Cut noise: below the same pair given that the outcome is in the common support, and the mass outside. The whole
+    pair, not cut, is above that.
+    """
+    reach = total + (1 if cut else math.ceil(9 * scale))
+    weights = np.exp(log_weights(scale, -reach, reach, 0))
+    epsilons = np.linspace(-3, 12, 31)
+    one = {a: (moved(weights, 0, total), moved(weights, a, total)) for a in (total - 1, total)}
+    bound = profile(*one[total], epsilons)
+    for b in range(total + 1):
+        for sign in (1, -1):
+            pair = [np.multiply.outer(moved(weights, 0, total), moved(weights, 0, total)),
+                    np.multiply.outer(moved(weights, b, total), moved(weights, total - b, total))][::sign]  # fmt: skip
+            found = profile(*pair, epsilons)
+            assert (found <= bound + 1e-13).all()
+            assert (found > profile(*one[total - 1], epsilons) + 1e-6).any()
+    edge = weights[:total].sum()
+    wide = np.exp(log_weights(scale, -60, 60, 0))
+    uncut = profile(moved(wide, 0, total), moved(wide, total, total), epsilons)
+    assert (bound <= edge + (1 - edge) * uncut + 1e-13).all()
+    if cut and scale > 0.5:  # the mass outside is needed
+        assert (bound > uncut + 1e-4).any()
