@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -54,12 +54,12 @@ def applicable(charge: Charge, interaction: str = "batch") -> list[str]:
 
 @cache
 def ask(charge: Charge, name: str, *, interaction: str = "batch", **question: float) -> Bound:
-    return compose(charge, bound=name, interaction=interaction, rtol=RTOL, max_seconds=5, **question)
+    return compose(charge, bound=name, interaction=interaction, rtol=RTOL, max_seconds=60, **question)
 
 
 def fresh(charge: Charge, name: str) -> Bound:
     """An answer that is not remembered from an equal charge."""
-    return compose(charge, bound=name, interaction="batch", rtol=RTOL, max_seconds=5, delta=DELTA)
+    return compose(charge, bound=name, interaction="batch", rtol=RTOL, max_seconds=60, delta=DELTA)
 
 
 def takes(charge: Charge, name: str) -> bool:
@@ -260,17 +260,18 @@ def test_table_lists_every_bound_with_its_reason() -> None:
     assert "valid only in batch" in batch_only["why not"]
 
 
-def test_out_of_time_stays_sound_and_says_so() -> None:
+def test_out_of_time_stays_sound_and_says_so(ticking: Callable[[], int]) -> None:
     epsilons = np.random.default_rng(3).uniform(0.01, 1.0, 300)
     charge = Charge({PureDP(float(epsilon)): 1 for epsilon in epsilons})
     hurried = compose(charge, delta=1e-6, bound="optimal_dp_approx", rtol=1e-9, max_seconds=1e-3)
+    assert ticking() < 20
     patient = compose(charge, delta=1e-6, bound="optimal_dp_approx", rtol=1e-3)
     assert hurried.note
     assert patient.lower is not None
     assert hurried.epsilon >= patient.lower
-    start = time.monotonic()
+    before = ticking()
     compose(charge, delta=1e-6, rtol=1e-9, max_seconds=0.5)
-    assert time.monotonic() - start < 10
+    assert ticking() - before < 60  # 5 until the deadline, and at most a few for each bound after it
 
 
 @settings(max_examples=50, deadline=None)
