@@ -420,7 +420,7 @@ def _from_objects(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if pd.isna(array).any():
         raise InvalidParameter("counts must be finite: a count is NaN, missing or infinite")
     if any(isinstance(value, bool | str | bytes) for value in array):
-        raise InvalidParameter("counts must be whole numbers, got text or truth values")
+        raise InvalidParameter("counts must be whole numbers, got text ('1,000' and 'NaN' are text) or truth values")
     if any(isinstance(value, int) and value >= LARGEST_COUNT for value in array):
         raise InvalidParameter("counts must be below 2^62")
     try:

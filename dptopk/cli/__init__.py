@@ -1,5 +1,8 @@
 """The command line: ``dptopk topk | plan | compose | demo | reproduce | ledger | datasets``."""
 
-from dptopk.cli.app import app, main
+try:
+    from dptopk.cli.app import app, main
+except KeyboardInterrupt:  # while it is still being loaded: as quiet as later
+    raise SystemExit(130) from None
 
 __all__ = ["app", "main"]

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dptopk.errors import InvalidParameter
+
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Data to try things on.")
@@ -27,6 +29,8 @@ def make(
 
     from dptopk.datasets import make_events
 
+    if out.suffix.lower() not in {".parquet", ".pq"}:
+        raise InvalidParameter(f"out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
     columns = (TextColumn("making events"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("events", total=events)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +26,22 @@ from dptopk.mechanisms.base import Thresholded
 if TYPE_CHECKING:
     from dptopk.planning import Plan
 
-__all__ = ["Source"]
+__all__ = ["Source", "spooled"]
+
+
+def spooled(path: Path) -> Path:
+    """The file to read: for "-" what standard input holds, as CSV, kept for the life of this process alone.
+
+    The copy lies in a folder that only its owner can read; segments and public labels need more than one look at it.
+    """
+    if str(path) != "-":
+        return path
+    folder = tempfile.TemporaryDirectory(prefix="dptopk-")
+    atexit.register(folder.cleanup)
+    copy = Path(folder.name) / "stdin.csv"
+    with copy.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return copy
 
 
 @dataclass(frozen=True, kw_only=True)

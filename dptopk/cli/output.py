@@ -30,6 +30,10 @@ CONFIDENCE = 0.95
 
 def check_answer(output_format: str, out: Path | None, plot: Path | None, inputs: list[Path | str | None]) -> None:
     """Refuse what cannot be written, before any budget is spent."""
+    ending = "" if out is None else out.suffix.lower()
+    meant = {".csv": "csv", ".json": "json", ".html": "html", ".htm": "html", ".parquet": "parquet"}
+    if meant.get(ending, output_format) != output_format:
+        raise InvalidParameter(f"out: a file {ending} would hold {output_format}; give it --format {meant[ending]}")
     if output_format == "parquet":
         if out is None:
             raise InvalidParameter("format: parquet is binary; name a file with --out")

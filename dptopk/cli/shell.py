@@ -29,6 +29,7 @@ OPTIONS = (
     (r"\bmemory_limit\b", "--memory-limit"),
     (r"\bmax_seconds\b", "--max-seconds"),
     (r"^(label|count): '", r"--\1-col: '"),
+    (r"^counts must (?=be (?:whole|finite|at least 0|below))", "--count-col: counts must "),
     (r"^(user|item): '", r"--\1-col: '"),
     (r"^(k|epsilon|delta|seed|passes|accuracy) must", r"--\1 must"),
     (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method|encoding|where|fit)(:| must)", r"--\1\2"),

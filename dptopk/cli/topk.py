@@ -50,7 +50,10 @@ BY_SEGMENT = ("table", "csv", "json")
 
 def topk(
     source: Annotated[
-        Path, typer.Argument(help="CSV, TSV, Parquet or JSON lines: a row a label, or with --user-col a row an event.")
+        Path,
+        typer.Argument(
+            help="CSV, TSV, Parquet, JSON lines or - (CSV): a row a label, or with --user-col a row an event."
+        ),
     ],
     k: K,
     epsilon: Epsilon = None,
@@ -142,7 +145,7 @@ def topk(
     import numpy as np
 
     from dptopk.cli import output
-    from dptopk.cli.input import Source
+    from dptopk.cli.input import Source, spooled
     from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
     from dptopk.session import Session, selections_charged_as
@@ -152,8 +155,10 @@ def topk(
     output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
     if plot is not None and counts == "none":
         raise InvalidParameter("plot: there are no counts to draw with --counts none")
+    if str(source) == "-" and reuse:
+        raise InvalidParameter("reuse: standard input is another source each time; name a file")
     given = Source(
-        path=source,
+        path=spooled(source),
         label=label_col,
         count=count_col,
         separator=sep,

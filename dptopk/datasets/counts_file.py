@@ -46,12 +46,14 @@ def _csv(file: _File) -> pd.DataFrame:
 
     # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is missing. A row with more
     # cells than the header has must not shift its columns (index_col), nor lose cells with a mere warning.
+    separator = file.separator or ("\t" if file.kind == ".tsv" else ",")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
+            _one_of_each(file, separator)
             return pd.read_csv(
                 file.path,
-                sep=file.separator or ("\t" if file.kind == ".tsv" else ","),
+                sep=separator,
                 encoding=file.encoding,
                 dtype=dict.fromkeys([file.label, *file.where], str),
                 index_col=False,
@@ -60,6 +62,21 @@ def _csv(file: _File) -> pd.DataFrame:
             )
         except pd.errors.ParserWarning:
             raise ValueError("rows longer than the header") from None
+
+
+def _one_of_each(file: _File, separator: str) -> None:
+    """Refuse a header that names a column twice: pandas would take the first and rename the other.
+
+    Raises:
+        InvalidParameter: naming the column.
+    """
+    import pandas as pd
+
+    first = pd.read_csv(file.path, sep=separator, encoding=file.encoding, dtype=str, header=None, nrows=1)
+    header = first.iloc[0].tolist()
+    for column in file.columns:
+        if header.count(column) > 1:
+            raise InvalidParameter(f"source: {file.path.name!r} has two columns {column!r}")
 
 
 def _parquet(file: _File) -> pd.DataFrame:
