@@ -1,14 +1,13 @@
-"""A private choice between drawing the whole answer at once and peeling it, by the side of a transition the data is on.
+"""A private choice between drawing the whole answer at once and peeling it, by the side of a transition data are on.
 
-Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow: the number of answers
-with a little more slack then grows faster than their probability falls. Peeling degrades slowly. The statistic that
-tells the sides apart is the logarithm of the odds that a whole answer is no worse than a peeled one would be; it moves
-by a known amount between neighbours, so that one noisy comparison decides.
+The statistic that tells the sides apart is measured in users: how many must change for the other mechanism to be the
+better one. It moves by at most one between neighbours, so that one noisy comparison decides.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -18,9 +17,10 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
 from dptopk.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
 from dptopk.mechanisms.base import Mechanism, add_remove
-from dptopk.mechanisms.canonical import CanonicalTopK, Subsets
-from dptopk.mechanisms.exact import bernoulli_exp
+from dptopk.mechanisms.canonical import CanonicalTopK
+from dptopk.mechanisms.exact import Cells, exp_units
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.one_shot import OneShotTopK
@@ -32,9 +32,10 @@ from dptopk.release import Release
 __all__ = ["RoutedTopK"]
 
 _SHARE = 1 / 16  # of ε, for the choice
-_REACH = 2  # a whole answer must be within so many scales of the noise of peeling
-_ERROR = 50  # the statistic is computed to within a 50th of what it moves by between neighbours
-_WRONG = 0.01  # with delta peeling is seldom bad: drawing at once must be surely better
+_DOUBT = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
+_MOST = 64  # the statistic is cut at so many scales of its noise
+_SURE = 1 / 2  # a sequence is drawn at once if its statistic, never below 0, is above so many scales
+_WRONG = 1 / 50  # with delta peeling is seldom bad: the chance of drawing at once where neither is better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +44,8 @@ class RoutedTopK:
 
     delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with the composed cost. The
     choice takes 1/16 of epsilon. ``ordered``: `JointTopK` in place of `CanonicalTopK`, so
-    that ranks mean something. Charge, known before: PureDP(share) + PureDP(rest) or ApproxDP(rest, delta). Neighbours:
-    add or remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
+    that ranks mean something. Charge, known before: PureDP(share) + PureDP(rest) or ApproxDP(epsilon, delta).
+    Neighbours: add or remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
 
     Args:
         k: how many labels, at least 1.
@@ -74,12 +75,12 @@ class RoutedTopK:
 
     @property
     def share(self) -> float:
-        """The ε of the choice."""
+        """The ε of the choice: PureDP; with delta BoundedRange."""
         return self.epsilon * _SHARE
 
     @property
     def rest(self) -> float:
-        """The ε of the answer; with ``share`` no more than epsilon."""
+        """The ε of an answer without delta; with ``share`` no more than epsilon."""
         rest = self.epsilon - self.share
         return rest if Fraction(rest) + Fraction(self.share) <= Fraction(self.epsilon) else math.nextafter(rest, 0.0)
 
@@ -93,13 +94,14 @@ class RoutedTopK:
         """The mechanism for data with narrow gaps."""
         if not self.delta:
             return OneShotTopK(k=self.k, epsilon=self.rest)
-        return KnownGumbel(k=self.k, epsilon=_each(self.k, self.rest, self.delta))
+        return KnownGumbel(k=self.k, epsilon=_each(self.k, self.epsilon, self.share, self.delta))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
         """The choice, and the answer by either mechanism; ``labels`` makes no difference."""
         add_remove(sensitivity)
-        answer: Cost = ApproxDP(self.rest, self.delta) if self.delta else PureDP(self.rest)
-        return Charge({answer: 1, PureDP(self.share): 1}, adaptive=True)
+        if self.delta:
+            return Charge({ApproxDP(self.epsilon, self.delta): 1})
+        return Charge({PureDP(self.rest): 1, PureDP(self.share): 1}, adaptive=True)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
@@ -121,48 +123,77 @@ class RoutedTopK:
         drawn_by: Mechanism = self.whole if self._at_once(histogram, random_bits(rng)) else self.peeling
         answer = drawn_by.release(histogram, rng)
         note = f"drawn by {type(drawn_by).__name__}" + (f": {answer.note}" if answer.note else "")
-        phases = {"choose": Charge({PureDP(self.share): 1}), "answer": answer.charge}
+        choice: Cost = BoundedRange(self.share) if self.delta else PureDP(self.share)
+        phases = {"choose": Charge({choice: 1}), "answer": answer.charge}
         return replace(answer, charge=charge, mechanism=self, phases=phases, note=note)
 
     def _at_once(self, histogram: Histogram, bits: Bits) -> bool:
-        """Whether the statistic with Laplace noise exceeds its threshold."""
+        """Compare the statistic with its threshold: with Laplace noise, or by a choice between two of bounded range."""
         if self.k == histogram.domain_size and not self.ordered:
             return True  # there is one set
-        above = self.margin(histogram) - self.threshold
-        x = Fraction(self.share) * abs(Fraction(above)) / Fraction(self.statistic_range)
-        tail = int(bits.low_bits(1, 1)[0]) == 1 and bool(bernoulli_exp(np.array([float(x)]), lambda _: x, bits)[0])
-        return (above > 0) != tail  # P[Laplace noise of scale range/share beyond |above|] = e^{-x}/2
+        above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
+        cells = Cells(self._sides(abs(above) * Fraction(self.share) / Fraction(self.statistic_range)))
+        return (above > 0) == (int(cells.draw(1, bits)[0]) == 0)
+
+    def _sides(self, x: Fraction) -> Callable[[int], list[int]]:
+        """Weights of the side where the margin is, x scales from the threshold, and of the other side.
+
+        Laplace noise is beyond with probability e^{-x}/2. With delta the weights are those of an exponential mechanism
+        with two outcomes: the odds move by a factor of at most e^{share}.
+        """
+
+        def weights(bits: int) -> list[int]:
+            (far,) = exp_units([x.numerator], x.denominator, bits)
+            return [1 << bits if self.delta else (2 << bits) - far, far]
+
+        return weights
 
     def margin(self, histogram: Histogram) -> float:
-        """The log-odds that a whole answer has a small gap, to within a 50th of their range. Private: not released."""
-        linf = histogram.sensitivity.linf
-        ranked = Ranked(histogram.counts, histogram.absent)
-        answers = Sequences(ranked, self.k) if self.ordered else Subsets(ranked, self.k)
-        reach = math.ceil(_REACH * linf / self._each)
-        return log_odds(answers, self.rest / (2 * linf), reach, self.rest / _ERROR)
+        """How many users must change for peeling to be the better mechanism, times ``rest``. Private: not released."""
+        linf, ranked = histogram.sensitivity.linf, Ranked(histogram.counts, histogram.absent)
+        if self.ordered:
+            # The largest noise of size/k labels is about so many scales: peeling puts a label so far from its place.
+            reach = math.ceil(self._scale * (math.log(ranked.size / self.k) + 1) * linf)
+            return log_odds(Sequences(ranked, self.k), self.rest / (2 * linf), reach, self.rest * _DOUBT)
+        return self.rest * advantage(
+            ranked,
+            self.k,
+            linf=linf,
+            epsilon=self.rest,
+            scale=self._scale,
+            inclusion=gumbel_inclusion if self.delta else one_shot_inclusion,
+            most=min(_MOST * self.statistic_range / self.share / self.rest, 1e15),
+        )
 
     @property
     def statistic_range(self) -> float:
-        """How far ``margin`` can move between neighbours: 2·linf·rate = rest, and twice its error."""
-        return math.nextafter(self.rest * (1 + 2 / _ERROR) + 1e-5, math.inf)
+        """How far ``margin`` can move between neighbours: by rest, and its errors."""
+        return math.nextafter(self.rest * (1 + 2 * _DOUBT) + rounding(self.k), math.inf)
 
     @property
     def threshold(self) -> float:
-        """Half of what the margin is on the good side; with delta, what noise alone reaches once in a hundred."""
+        """What the noisy margin must exceed for the answer to be drawn at once."""
         noise = self.statistic_range / self.share
-        return noise * math.log(1 / (2 * _WRONG)) if self.delta else self.rest / self._each / 2
+        if self.delta:
+            return noise * math.log(1 / _WRONG - 1)
+        return noise * _SURE if self.ordered else 0.0
 
     @property
-    def _each(self) -> float:
-        """ε per selection of the noise of peeling."""
-        return _each(self.k, self.rest, self.delta) if self.delta else self.rest / self.k
+    def _scale(self) -> float:
+        """Of the noise of peeling, in units of linf."""
+        peeling = self.peeling
+        return (1 if isinstance(peeling, KnownGumbel) else self.k) / peeling.epsilon
 
 
 @lru_cache(maxsize=256)
-def _each(k: int, epsilon: float, delta: float) -> float:
-    """The ε of each of k peeled selections that together cost at most (epsilon, delta)."""
+def _each(k: int, epsilon: float, share: float, delta: float) -> float:
+    """The ε of each of k peeled selections that, with a choice of range ``share``, cost at most (epsilon, delta)."""
     from dptopk.accounting.budget import Budget
     from dptopk.accounting.calibration import calibrate
 
-    budget = Budget(epsilon, delta)
-    return calibrate(lambda each: Charge({BoundedRange(each): k}, adaptive=k > 1), budget, max_seconds=1.0)
+    def charge(each: float) -> Charge:
+        costs: dict[Cost, int] = {BoundedRange(share): 1}
+        costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + k
+        return Charge(costs, adaptive=True)
+
+    return calibrate(charge, Budget(epsilon, delta), max_seconds=2.0)

@@ -53,9 +53,16 @@ class Ranked:
         """The count of a rank."""
         return int(self._rising[-1 - rank]) if rank < self._rising.size else 0
 
+    def at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The counts of ranks, of the shape of ``ranks``."""
+        listed = self._rising.size
+        if not listed:
+            return np.zeros(ranks.shape, dtype=np.int64)
+        return np.where(ranks < listed, self._rising[np.maximum(listed - 1 - ranks, 0)], 0)
+
     def top(self, size: int) -> npt.NDArray[np.int64]:
         """The counts of the first ranks, shape (size,)."""
-        return np.array([self.count(rank) for rank in range(size)], dtype=np.int64)
+        return self.at(np.arange(size))
 
     def at_least(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """How many labels have at least each of these counts, int64, of the shape of ``values``."""
@@ -242,10 +249,12 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     """Return ln(Σ e^{-rate·gap} / Σ e^{-rate·max(gap, cut)}) over all answers, to within ``doubt``.
 
     An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is the weight of the
-    slacks from ``cut`` on. Both are bracketed to a ratio of e^{doubt}, and their middles taken.
+    slacks from ``cut`` on; where the cut is above all gaps, every answer counts as one of that gap. Both are bracketed
+    to a ratio of e^{doubt}, and their middles taken.
     Floats add less than 1e-6 (no term of a number of answers is larger than that number). Beyond 1e15 it is cut, which
     moves it by no more.
     """
+    beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)
     cuts = _Cuts(answers, rate, [cut])
     middles = []
@@ -253,4 +262,4 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
         cuts.refine(math.exp(doubt), start)
         low, high = cuts.bracket(start)
         middles.append((low + high) / 2)
-    return float(min(middles[0] - middles[1], _LARGEST_ODDS))
+    return float(min(middles[0] - middles[1] + rate * beyond, _LARGEST_ODDS))

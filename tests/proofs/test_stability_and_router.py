@@ -2,18 +2,30 @@
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 
-from dptopk import Histogram, RoutedTopK, Sensitivity, StabilityTopK, compose
-from dptopk.mechanisms import router, selection, stability
+from dptopk import (
+    BoundedRange,
+    CanonicalTopK,
+    Charge,
+    Histogram,
+    JointTopK,
+    OneShotTopK,
+    RoutedTopK,
+    Sensitivity,
+    StabilityTopK,
+    compose,
+)
+from dptopk.mechanisms import advantage, router, selection, stability
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.one_shot import OneShotTopK
+from dptopk.mechanisms.slack import Ranked
 
 from .harness import World, hockey_stick
 from .paths import law_of, paths
-from .test_whole_answers import neighbours
+from .test_whole_answers import neighbours, one_shot_law
 
 COSTLY = {"k": 2, "epsilon": 3.0, "delta": 0.2}
 
@@ -93,86 +105,232 @@ def test_utilities_of_sizes_move_by_at_most_linf():
         assert np.abs(one - other).max() <= 1
 
 
-@pytest.fixture
-def router_law(monkeypatch):
-    """P[drawn at once] from the mechanism's own decision."""
-
-    def law(mechanism, histogram):
-        class Coin:
-            def __init__(self, choose):
-                self.choose = choose
-
-            def low_bits(self, size, width):
-                return [self.choose([0.5, 0.5])]
-
-        def run(choose):
-            def coin(x, exact, bits):
-                assert float(exact(0)) == pytest.approx(x[0])
-                return np.array([choose([-math.expm1(-x[0]), math.exp(-x[0])]) == 1])
-
-            monkeypatch.setattr(router, "bernoulli_exp", coin)
-            return mechanism._at_once(histogram, Coin(choose))
-
-        return law_of(run)
-
+def sequence_law(counts, k, rate):
+    """Of `KnownGumbel`: k selections in order, each by an exponential mechanism."""
+    law = {}
+    weights = np.exp(rate * (np.asarray(counts, dtype=float) - max(counts)))
+    for answer in itertools.permutations(range(len(counts)), k):
+        left, chance = weights.sum(), 1.0
+        for label in answer:
+            chance, left = chance * weights[label] / left, left - weights[label]
+        law[answer] = chance
     return law
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("sensitivity", [Sensitivity(), Sensitivity(linf=2)], ids=str)
-@pytest.mark.parametrize("delta", [0.0, 1e-3])
-def test_the_choice_costs_its_share(router_law, sensitivity, ordered, delta):
-    mechanism = RoutedTopK(k=2, epsilon=4.0, delta=delta, ordered=ordered)
-    world = World(4, (0, 1, 6, 7), sensitivity, "public")
+def whole_law(mechanism, counts, linf):
+    """Of `CanonicalTopK` or `JointTopK`: e^{-ε gap / 2 linf}, the gap by its definition."""
+    law, ranked = {}, sorted(counts, reverse=True)
+    steps = np.subtract(ranked[:-1], ranked[1:])
+    among = itertools.permutations if isinstance(mechanism, JointTopK) else itertools.combinations
+    for answer in among(range(len(counts)), mechanism.k):
+        if isinstance(mechanism, JointTopK):
+            gap = max(ranked[i] - counts[label] for i, label in enumerate(answer))
+            gap = gap if gap > 0 else -min(steps[: mechanism.k])
+        else:
+            outside = [count for label, count in enumerate(counts) if label not in answer]
+            gap = max(outside) - min(counts[label] for label in answer)
+        law[answer] = math.exp(-mechanism.epsilon * gap / (2 * linf))
+    total = sum(law.values())
+    return {answer: weight / total for answer, weight in law.items()}
+
+
+def at_once(mechanism, histogram, pitch):
+    """P[drawn at once] by the router's own decision; ``pitch`` multiplies its margin."""
+    chances = {}
+
+    class Answered:
+        def __init__(self, weights):
+            near, far = weights(120)
+            chances[0], chances[1] = near / (near + far), far / (near + far)
+
+        def draw(self, size, bits):
+            return [self.side]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(router, "Cells", Answered)
+        margin = pitch * mechanism.margin(histogram)
+        patch.setattr(type(mechanism), "margin", lambda *_: margin)
+        sides = []
+        for side in (0, 1):
+            Answered.side = side
+            sides.append(mechanism._at_once(histogram, None))
+    assert sides[0] != sides[1]
+    return chances[0] if sides[0] else chances[1]
+
+
+@cache
+def falling_law(mechanism, counts, sensitivity, pitch):
+    """The law of (which mechanism drew, its answer) for counts in falling order."""
+    chance = at_once(mechanism, Histogram(None, counts, sensitivity=sensitivity), pitch)
+    peeling, linf = mechanism.peeling, sensitivity.linf
+    if isinstance(peeling, OneShotTopK):
+        peeled = one_shot_law(counts, mechanism.k, peeling.epsilon / (mechanism.k * linf))
+    else:
+        peeled = sequence_law(counts, mechanism.k, peeling.epsilon / linf)
+    drawn = whole_law(mechanism.whole, counts, linf)
+    return {("whole", answer): chance * mass for answer, mass in drawn.items()} | {
+        ("peeled", answer): (1 - chance) * mass for answer, mass in peeled.items()
+    }
+
+
+def routed(mechanism, world, pitch=1.0):
+    """Laws of all histograms of a world as rows, and the outcomes."""
+    sets = isinstance(mechanism.whole, CanonicalTopK)
+
+    def law(counts):
+        order = np.argsort(-counts, kind="stable").tolist()
+        falling = tuple(counts[order].tolist())
+        renamed = {}
+        for (by, answer), mass in falling_law(mechanism, falling, world.sensitivity, pitch).items():
+            labels = tuple(order[label] for label in answer)
+            renamed[by, tuple(sorted(labels)) if sets and by == "whole" else labels] = mass
+        return renamed
+
+    each = [law(counts) for counts in world.counts]
+    outcomes = sorted(each[0])
+    return np.array([[one[outcome] for outcome in outcomes] for one in each]), outcomes
+
+
+ROUTED = [
+    (4, 2, (0, 1, 6, 7), Sensitivity()),
+    (4, 2, (0, 2, 3, 5), Sensitivity(linf=2)),
+    (5, 3, (0, 1, 4), Sensitivity()),
+    (6, 2, (0, 1), Sensitivity()),
+    (6, 3, (0, 1), Sensitivity(l0=1)),
+]
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["set", "ordered"])
+@pytest.mark.parametrize(("labels", "k", "levels", "sensitivity"), ROUTED, ids=str)
+def test_the_margin_moves_by_at_most_its_range(labels, k, levels, sensitivity, ordered):
+    world = World(labels, levels, sensitivity, "public")
     pairs = neighbours(world)
-    margins = np.array([mechanism.margin(world.histogram(counts)) for counts in world.counts])
-    moves = np.abs(margins[pairs[:, 1]] - margins[pairs[:, 0]])
-    assert 0.1 * mechanism.rest < moves.max() <= mechanism.statistic_range
-    rows = np.unique(pairs[np.argsort(-moves)[:40]])
-    laws = {row: router_law(mechanism, world.histogram(world.counts[row])) for row in rows}
-    for one, other in pairs[np.argsort(-moves)[:40]]:
-        for outcome in (True, False):
-            p, q = laws[one].get(outcome, 0.0), laws[other].get(outcome, 0.0)
-            assert abs(math.log(p) - math.log(q)) <= mechanism.share * (1 + 1e-9)
+    for delta in (0.0, 1e-3):
+        mechanism = RoutedTopK(k=k, epsilon=4.0, delta=delta, ordered=ordered)
+        falling, place = np.unique(-np.sort(-world.counts, axis=1), axis=0, return_inverse=True)
+        each = [mechanism.margin(Histogram(None, counts, sensitivity=sensitivity)) for counts in falling]
+        margins = np.array(each)[place.ravel()]
+        moves = np.abs(margins[pairs[:, 1]] - margins[pairs[:, 0]])
+        assert 0.2 * mechanism.rest < moves.max() <= mechanism.statistic_range
+
+
+@pytest.mark.parametrize(
+    ("world", "delta", "ordered"),
+    [
+        (1, 0.0, False),
+        (1, 0.0, True),
+        (1, 0.05, True),
+        (2, 0.0, False),
+        (3, 0.05, False),
+        (3, 0.0, True),
+        (4, 0.0, False),
+    ],
+)
+def test_the_router_stays_within_its_charge(world, delta, ordered):
+    """Every answer by either mechanism, every neighbour: (ε, δ) in all, and the choice by itself costs its share."""
+    labels, k, levels, sensitivity = ROUTED[world]
+    mechanism = RoutedTopK(k=k, epsilon=2.0, delta=delta, ordered=ordered)
+    world = World(labels, levels, sensitivity, "public")
+    pairs = neighbours(world)
+    matrix, outcomes = routed(mechanism, world)
+    assert matrix.sum(axis=1) == pytest.approx(1)
+    found = hockey_stick(matrix, pairs, [mechanism.epsilon, 0.3 * mechanism.rest])
+    assert found[0] <= delta + 1e-9
+    assert found[1] > 0
+    whole = np.array([outcome[0] == "whole" for outcome in outcomes])
+    choice = np.log(np.stack([matrix[:, whole].sum(axis=1), matrix[:, ~whole].sum(axis=1)]))
+    moves = choice[:, pairs[:, 1]] - choice[:, pairs[:, 0]]
+    assert np.abs(moves).max() <= mechanism.share
+    if delta:
+        assert np.ptp(moves, axis=0).max() <= mechanism.share  # bounded range, as it is charged within (ε, δ)
+
+
+def test_routers_that_lose_more_are_caught():
+    """A margin 40 times as large for the same noise; a whole answer, a peeled one at twice their rates."""
+    labels, k, levels, sensitivity = ROUTED[1]
+    world = World(labels, levels, sensitivity, "public")
+    pairs = neighbours(world)
+
+    class Doubled(RoutedTopK):
+        @property
+        def whole(self):
+            return CanonicalTopK(k=self.k, epsilon=2 * self.rest)
+
+    class Peeled(RoutedTopK):
+        @property
+        def peeling(self):
+            return OneShotTopK(k=self.k, epsilon=2 * self.rest)
+
+    for cls, pitch in ((RoutedTopK, 1.0), (RoutedTopK, 40.0), (Doubled, 1.0), (Peeled, 1.0)):
+        mechanism = cls(k=k, epsilon=2.0)
+        matrix, _ = routed(mechanism, world, pitch)
+        assert (hockey_stick(matrix, pairs, [2.0])[0] > 1e-6) == (cls is not RoutedTopK or pitch > 1)
 
 
 def test_a_statistic_at_twice_the_rate_would_be_caught():
-    mechanism = RoutedTopK(k=2, epsilon=4.0)
+    """The odds are those of the mechanism's own rate; those of another one move by more."""
     world = World(4, (0, 1, 6, 7), Sensitivity(), "public")
     pairs = neighbours(world)
 
-    def margins(rate):
-        from dptopk.mechanisms.canonical import Subsets
-        from dptopk.mechanisms.slack import Ranked, log_odds
+    def moves(odds_rate):
+        def statistic(counts):
+            ranked = Ranked(counts.astype(np.int64), 0)
+            grid = advantage._grid(4, 2)
+            heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
+            odds = advantage._log_odds(grid, heights, 2, odds_rate)
+            shifts = advantage._shifts(grid, heights(grid.ranks), 2, 0.5, advantage.one_shot_inclusion)
+            return odds[np.isfinite(odds)], shifts[np.isfinite(shifts)]
 
-        return np.array([log_odds(Subsets(Ranked(c.astype(np.int64), 0), 2), rate, 2, 0.01) for c in world.counts])
+        found = [statistic(counts) for counts in world.counts]
+        return [np.abs(part[pairs[:, 1]] - part[pairs[:, 0]]).max() for part in map(np.array, zip(*found, strict=True))]
 
-    for factor, fits in ((1, True), (2, False)):
-        found = margins(factor * mechanism.rest / 2)
-        assert (np.abs(found[pairs[:, 1]] - found[pairs[:, 0]]).max() <= mechanism.statistic_range) == fits
+    assert moves(1.0)[0] <= 2.0 < moves(2.0)[0]
+    assert moves(1.0)[1] == pytest.approx(1.0)  # attained: counts may rise by linf, the others not
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_charge_of_the_router_covers_either_answer(delta):
     mechanism = RoutedTopK(k=20, epsilon=1.0, delta=delta)
     assert compose(mechanism.charge(Sensitivity()), delta=delta).epsilon <= 1.0
-    for answer in (mechanism.whole, mechanism.peeling):
-        assert compose(answer.charge(Sensitivity()), delta=delta).epsilon <= mechanism.rest
     assert mechanism.share + mechanism.rest <= 1.0
-    assert isinstance(mechanism.peeling, OneShotTopK) == (delta == 0)
+    assert compose(mechanism.whole.charge(Sensitivity()), delta=0).epsilon <= mechanism.rest
+    ((cost, times),) = mechanism.peeling.charge(Sensitivity()).costs.items()
+    if delta:
+        both = Charge({BoundedRange(mechanism.share): 1, cost: times}, adaptive=True)
+        assert compose(both, delta=delta).epsilon <= 1.0 + 1e-3
+    else:
+        assert (str(cost), times) == (f"DP({mechanism.rest})", 1)
 
 
 def test_the_router_finds_the_side_where_it_is_plain():
-    """Wide gaps are drawn at once, ties are peeled; the note says which."""
-    wide = Histogram(None, np.arange(300, 0, -1) * 1000)
-    narrow = Histogram(None, np.full(3000, 50))
-    mechanism, rng = RoutedTopK(k=100, epsilon=1.0), np.random.default_rng(2)
-    assert {mechanism.release(wide, rng).note for _ in range(5)} == {
+    """Steps that are wide for a whole answer, but not for peeling, are drawn at once; ties are peeled."""
+    steps = Histogram(None, np.arange(3000, 0, -1) * 12)
+    ties = Histogram(None, np.full(3000, 50))
+    mechanism, rng = RoutedTopK(k=200, epsilon=1.0), np.random.default_rng(2)
+    assert {mechanism.release(steps, rng).note for _ in range(5)} == {
         "drawn by CanonicalTopK: a set, in label order: ranks mean nothing"
     }
-    assert set(mechanism.release(wide, rng).labels) == set(range(100))
-    notes = [mechanism.release(narrow, rng).note for _ in range(30)]
+    assert set(mechanism.release(steps, rng).labels) == set(range(200))
+    notes = [mechanism.release(ties, rng).note for _ in range(30)]
     assert notes.count("drawn by OneShotTopK") > 20
+
+
+def test_the_statistic_is_what_it_estimates():
+    """D against the exact odds of all sets; s against the chances of peeling, by simulation."""
+    counts, k = np.array([40, 31, 22, 20, 19, 9, 8, 8, 3, 1]), 3
+    ranked = Ranked(counts, 0)
+    grid = advantage._grid(10, k)
+    heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
+    law = whole_law(CanonicalTopK(k=k, epsilon=0.3), counts.tolist(), 1)
+    odds = advantage._log_odds(grid, heights, k, 0.15)
+    best = law[0, 1, 2]
+    assert odds[-1] == pytest.approx(math.log(best / (1 - best)))
+    shifts = advantage._shifts(grid, heights(grid.ranks), k, k / 0.3, advantage.one_shot_inclusion)
+    rng = np.random.default_rng(0)
+    for level, shift in list(zip(grid.levels, shifts, strict=True))[:2]:
+        raised = counts + np.where(np.arange(10) < k, shift, 0)
+        drawn = np.argsort(-(raised + rng.exponential(k / 0.3, (20_000, 10))), axis=1)[:, :k]
+        assert (drawn < k).sum(axis=1).mean() == pytest.approx(level, abs=0.2)
 
 
 def test_paths_enumerates_everything():
