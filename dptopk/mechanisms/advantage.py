@@ -3,11 +3,12 @@
 Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow, with little between:
 the number of sets with a little more slack then grows faster than their probability falls. Peeling degrades slowly.
 
-For a level j let D_j be the log-odds that `CanonicalTopK` finds about j of the k, and s_j how far the counts of the top
-k must rise above the rest for peeling to find as many. Between neighbours D_j moves by at most ε and s_j by at most
-linf, so that
+For a level j let D_j be the log-odds that `CanonicalTopK` finds about j of the k, D'_j the smallest of these odds given
+the worst rank that is in the set, D"_j that given the best rank that is missing, and s_j how far the counts of the top
+k must rise above the rest for peeling to find as many. Between neighbours D_j moves by at most ε, D'_j and D"_j by half
+of that, as they depend on one end of the ranking each, and s_j by at most linf, so that
 
-    advantage = the largest, over j, of min(D_j / ε, s_j / linf)
+    advantage = the largest, over j, of min(max(D_j / ε, 2D'_j / ε, 2D"_j / ε), s_j / linf)
 
 moves by at most 1. It is positive where some j is reached by drawing at once and not by peeling. D_j and s_j are those
 of a grid of ranks with fixed weights, close to the truth; the bounds hold for any weights. Proof: docs/mechanisms.md,
@@ -20,7 +21,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,11 +57,12 @@ class _Grid:
     """Kinds of sets, and cells of ranks, for k ranks out of ``size``; nothing here depends on counts.
 
     Attributes:
-        missed, worst: of each kind of set the best rank that is missing and the worst that is in it, from 0 on;
-            kinds are ordered by the number of the top k that they hold.
-        log_sizes: logarithm of the number of sets of each kind.
-        levels: numbers of labels found, less 1/2; the last is for the best set alone.
-        first: of each level the first kind that reaches it.
+        missed: the best rank that is not in a set, from 0 on, shape (m,).
+        worst: the worst rank that is, shape (w,).
+        log_sizes: logarithm of the number of sets of each kind, shape (m, w).
+        levels: numbers of labels found, less 1/2, shape (n,); the last is for the best set alone.
+        heads: for each level and worst rank, from which missing rank on sets reach the level, shape (n, w).
+        tails: for each level and missing rank, up to how many worst ranks they do, shape (n, m).
         ranks, widths: cells of ranks; ``inside`` of them belong to the top k.
     """
 
@@ -69,7 +70,8 @@ class _Grid:
     worst: Ints
     log_sizes: Floats
     levels: Floats
-    first: Ints
+    heads: Ints
+    tails: Ints
     ranks: Ints
     widths: Ints
     inside: int
@@ -105,7 +107,7 @@ def advantage(
     def heights(ranks: Ints) -> Floats:
         return np.clip(ranked.at(ranks) - pivot, -cut, cut) / linf
 
-    odds = _log_odds(grid, heights, k, epsilon / 2) / epsilon
+    odds = _odds(grid, heights, k, epsilon / 2) / epsilon
     shifts = _shifts(grid, heights(grid.ranks), k, scale, inclusion)
     best = float(np.minimum(odds, shifts).max())
     return min(max(best, -most), most)
@@ -120,14 +122,25 @@ def rounding(k: int) -> float:
     return 1e-5 + 1e-11 * k**2
 
 
-def _log_odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -> Floats:
-    """D_j of every level: log-odds of the kinds of sets that reach it, and of the best set, against the others."""
-    weights = grid.log_sizes - rate * (heights(grid.missed) - heights(grid.worst))
+def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -> Floats:
+    """The largest of D_j, 2D'_j and 2D"_j of every level."""
+    weights = grid.log_sizes - rate * (heights(grid.missed)[:, None] - heights(grid.worst)[None, :])
     best = rate * float(-np.diff(heights(np.array([k - 1, k])))[0])
-    below = np.concatenate(([-np.inf], np.logaddexp.accumulate(weights)))
-    above = np.logaddexp(best, np.concatenate((np.logaddexp.accumulate(weights[::-1])[::-1], [-np.inf])))
-    odds: Floats = above[grid.first] - below[grid.first]
+    bad, good = _sums(weights, grid.heads)
+    in_all = np.logaddexp(best, np.logaddexp.reduce(good, axis=1)) - np.logaddexp.reduce(bad, axis=1)
+    by_worst = (good - bad).min(axis=1)
+    good, bad = _sums(weights.T, grid.tails)
+    odds: Floats = np.maximum(in_all, 2 * np.maximum(by_worst, (good - bad).min(axis=1)))
     return odds
+
+
+def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
+    """Of every column the logarithms of the sums of the rows before each split and from it on, shape of ``split``."""
+    none = np.full((1, logs.shape[1]), -np.inf)
+    before = np.concatenate((none, np.logaddexp.accumulate(logs)))
+    after = np.concatenate((np.logaddexp.accumulate(logs[::-1])[::-1], none))
+    column = np.arange(logs.shape[1])
+    return before[split, column], after[split, column]
 
 
 def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Callable[[Floats], Floats]) -> Floats:
@@ -172,23 +185,23 @@ def _grid(size: int, k: int) -> _Grid:
     low, high = tails[:-1], tails[1:]
     i, few, many = head[:, None], low[None, :], high[None, :]
     more, less = (_log_comb(n - i - 1, k - i + 0 * n) for n in (many, few))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sizes = more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
+    with np.errstate(divide="ignore"):
+        sizes: Floats = more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
     # Of the ranks between, so many are in the set, and in proportion of the top k.
     found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
-    order = np.argsort(found, axis=None, kind="stable")
     levels = np.linspace(1, k, min(k, _LEVELS)).astype(np.int64).astype(np.float64) - 0.5
-    reaches = np.searchsorted(found.ravel()[order], levels, side="left")
+    reached = (
+        found[None, :, :] >= levels[:, None, None]
+    )  # it grows with the best rank that is missing, falls with the worst
     levels[-1] = k - _NEARLY
-    ranks = np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2))
-    shape: Any = sizes.shape
     return _Grid(
-        missed=np.broadcast_to(i, shape).ravel()[order],
-        worst=np.broadcast_to((few + many - 1) // 2, shape).ravel()[order],
-        log_sizes=np.where(np.isnan(sizes), -np.inf, sizes).ravel()[order],
+        missed=head,
+        worst=(low + high - 1) // 2,
+        log_sizes=sizes,
         levels=levels,
-        first=reaches,
-        ranks=ranks,
+        heads=head.size - reached.sum(axis=1),
+        tails=reached.sum(axis=2),
+        ranks=np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2)),
         widths=np.concatenate((np.diff(heads), np.diff(tails))),
         inside=heads.size - 1,
     )

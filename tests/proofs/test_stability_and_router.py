@@ -277,7 +277,7 @@ def test_a_statistic_at_twice_the_rate_would_be_caught():
             ranked = Ranked(counts.astype(np.int64), 0)
             grid = advantage._grid(4, 2)
             heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
-            odds = advantage._log_odds(grid, heights, 2, odds_rate)
+            odds = advantage._odds(grid, heights, 2, odds_rate)
             shifts = advantage._shifts(grid, heights(grid.ranks), 2, 0.5, advantage.one_shot_inclusion)
             return odds[np.isfinite(odds)], shifts[np.isfinite(shifts)]
 
@@ -322,7 +322,7 @@ def test_the_statistic_is_what_it_estimates():
     grid = advantage._grid(10, k)
     heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
     law = whole_law(CanonicalTopK(k=k, epsilon=0.3), counts.tolist(), 1)
-    odds = advantage._log_odds(grid, heights, k, 0.15)
+    odds = advantage._odds(grid, heights, k, 0.15)
     best = law[0, 1, 2]
     assert odds[-1] == pytest.approx(math.log(best / (1 - best)))
     shifts = advantage._shifts(grid, heights(grid.ranks), k, k / 0.3, advantage.one_shot_inclusion)
