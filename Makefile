@@ -42,8 +42,8 @@ browser: $(VENV)/.test-ready
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures
 
-# Side by side with other libraries: writes docs/benchmarks.md.
-bench: $(VENV)/.bench-ready
+# Side by side with other libraries: writes docs/benchmarks.md, and docs/whole-answers.md with all its cells.
+bench: $(VENV)/.bench-ready whole-answers
 	$(BIN)/python benchmarks/peers.py
 
 # Every design of the planner on six shapes of data: writes docs/utility-table.md.

@@ -16,6 +16,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
+from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
 from dptopk.mechanisms.base import Mechanism, add_remove
@@ -26,7 +27,7 @@ from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.one_shot import OneShotTopK
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.mechanisms.slack import Ranked, log_odds
-from dptopk.mechanisms.whole import check_public
+from dptopk.mechanisms.whole import check_public, pure_share
 from dptopk.release import Release
 
 __all__ = ["RoutedTopK"]
@@ -196,4 +197,8 @@ def _each(k: int, epsilon: float, share: float, delta: float) -> float:
         costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + k
         return Charge(costs, adaptive=True)
 
-    return calibrate(charge, Budget(epsilon, delta), max_seconds=2.0)
+    plain = pure_share(epsilon - share, k)
+    try:
+        return max(calibrate(charge, Budget(epsilon, delta), max_seconds=2.0), plain)
+    except InvalidParameter:  # a budget too small to search in
+        return plain

@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels
-from dptopk.mechanisms.laplace import KnownLaplace
+from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.mechanisms.selection import gumbel_top_k
 from dptopk.mechanisms.slack import Ranked
-from dptopk.mechanisms.whole import check_public, in_label_order
+from dptopk.mechanisms.whole import check_public, in_label_order, pure_share
 from dptopk.release import Release
 from dptopk.tails import laplace_tail, smallest_offset
 
@@ -72,12 +73,13 @@ class StabilityTopK:
 
     def threshold(self, sensitivity: Sensitivity) -> int:
         """What the noisy gap must exceed: linf + c, c the smallest integer with P[noise > c] <= delta/2."""
-        rate = TEST * self.epsilon / add_remove(sensitivity).linf
-        return sensitivity.linf + smallest_offset(lambda c: laplace_tail(rate, c), DELTA * self.delta, "delta")
+        per_count = TEST * self.epsilon / add_remove(sensitivity).linf
+        return sensitivity.linf + smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
         check_public(histogram, self, self.k)
+        rate(TEST * self.epsilon, histogram.sensitivity)
         self.threshold(histogram.sensitivity)
         self.charge(histogram.sensitivity)
 
@@ -160,7 +162,12 @@ def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
     from dptopk.accounting.budget import Budget
     from dptopk.accounting.calibration import calibrate
 
-    return calibrate(lambda each: _charge(epsilon, delta, k, each), Budget(epsilon, delta), bound="renyi")
+    plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
+    try:
+        each = calibrate(lambda each: _charge(epsilon, delta, k, each), Budget(epsilon, delta), bound="renyi")
+    except InvalidParameter:  # a budget too small to search in
+        return plain
+    return max(each, plain)
 
 
 def _charge(epsilon: float, delta: float, peeled: int, each: float) -> Charge:

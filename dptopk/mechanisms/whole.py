@@ -18,7 +18,7 @@ from dptopk.mechanisms.base import add_remove, drawn_labels, known
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.release import Release
 
-__all__ = ["WholeAnswer", "check_public", "in_label_order"]
+__all__ = ["WholeAnswer", "check_public", "in_label_order", "pure_share"]
 
 LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision
 
@@ -89,6 +89,11 @@ def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
         raise InvalidParameter(f"epsilon={mechanism.epsilon} is too small: epsilon / (k·linf) must be at least 1e-280")
     if k > histogram.domain_size:
         raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
+
+
+def pure_share(epsilon: float, k: int) -> float:
+    """An ε that k selections can have so that their plain sum stays below ``epsilon``, with some ulps to spare."""
+    return epsilon / k * (1 - 2.0**-50)
 
 
 def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:

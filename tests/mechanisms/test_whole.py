@@ -20,6 +20,7 @@ from dptopk import (
     Sensitivity,
     Session,
     StabilityTopK,
+    compose,
 )
 
 PURE = [JointTopK, CanonicalTopK, OneShotTopK, RoutedTopK]
@@ -92,6 +93,17 @@ def test_bad_parameters(cls):
         cls(k=2, epsilon=1e-300).release(Histogram(None, [1, 2, 3]))
     with pytest.raises(InvalidParameter, match="delta"):
         StabilityTopK(k=1, epsilon=1.0, delta=0.0)
+
+
+def test_budgets_too_small_to_search_in_are_divided_plainly():
+    histogram = Histogram(None, np.arange(50, 0, -1))
+    for epsilon, delta in ((1e-12, 1e-300), (1e-9, 1e-200), (1e-13, 1e-6)):
+        for cls in (StabilityTopK, RoutedTopK):
+            mechanism = cls(k=3, epsilon=epsilon, delta=delta)
+            assert len(mechanism.release(histogram)) == 3
+            charge = mechanism.charge(histogram.sensitivity)
+            assert compose(charge, delta=max(delta, charge.delta)).epsilon <= epsilon * (1 + 1e-12)
+    assert 3 * RoutedTopK(k=3, epsilon=1e-12, delta=1e-300).peeling.epsilon <= RoutedTopK(k=3, epsilon=1e-12).rest
 
 
 def test_sessions_charge_before_they_draw():
