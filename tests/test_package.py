@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+import re
 import rlcompleter
 import subprocess
 import sys
@@ -122,6 +123,15 @@ def test_accounting_is_families_with_few_corridors():
         entry: {target for source, target in corridors if source == entry} for entry in entries
     }
     assert len(list(TopologicalSorter(between).static_order())) == len(entries)  # the families form no circle either
+
+
+def test_documents_name_files_that_exist():
+    texts = [PACKAGE.parent / "README.md", PACKAGE.parent / "CONTRIBUTING.md", *(PACKAGE.parent / "docs").glob("*.md")]
+    named = {name for path in texts for name in re.findall(r"`((?:\w+/)+\w+\.py)`", path.read_text(encoding="utf-8"))}
+    assert len(named) > 20
+    for name in named:
+        homes = (PACKAGE.parent / name, PACKAGE / name, PACKAGE / "accounting" / name)
+        assert any(home.is_file() for home in homes), name
 
 
 def test_command_line_is_a_folder_of_small_files():
