@@ -20,8 +20,11 @@ def round_up(exact: Fraction) -> float:
 
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
     """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward +inf."""
-    items = values.items() if isinstance(values, Mapping) else ((value, 1) for value in values)
+    counted = values.items() if isinstance(values, Mapping) else [(value, 1) for value in values]
     try:
-        return round_up(sum((Fraction(value) * times for value, times in items), Fraction(0)))
+        ratios = [(*float(value).as_integer_ratio(), times) for value, times in counted]
     except OverflowError:  # a term is inf
         return math.inf
+    # All denominators are powers of 2: over the largest of them every term is an integer.
+    common = max((below for _, below, _ in ratios), default=1)
+    return round_up(Fraction(sum(above * (common // below) * times for above, below, times in ratios), common))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import INTERACTIONS, Bound, _registry, bound, compose, names, split_failure, table
-from dptopk.accounting.curves import DeltaCurve
+from dptopk.accounting.curves import DeltaCurve, Query
+from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.costs import (
     CDP,
     ZCDP,
@@ -317,3 +318,23 @@ def test_a_bound_that_answers_nan_is_never_believed(monkeypatch: pytest.MonkeyPa
         assert compose(CHARGES["pure"], delta=DELTA).name == "optimal_dp"
     finally:
         bounds._registry.cache_clear()
+
+
+def test_after_the_deadline_the_best_order_is_looked_for_on_few_grids():
+    """Thousands of different costs: no bound takes a grid of hundreds of orders of them, and little is lost."""
+    asked = []
+
+    def log_mgf(lam):
+        asked.append(lam.size)
+        return 0.01 * lam * (1 + lam)
+
+    curve = ChernoffCurve(log_mgf)
+    in_time, late = (curve.answer(Query(delta=1e-6, deadline=end)).value for end in (math.inf, -math.inf))
+    assert in_time <= late <= in_time * (1 + 1e-4)
+    assert sum(asked[-5:]) == 64 + 4 * 8
+    assert sum(asked[:-5]) > 200
+    many = Charge({PureDP(1e-4 * (1 + i / 3000)): 1 for i in range(3000)})
+    hurried, patient = (compose(many, delta=1e-6, max_seconds=limit, bound="renyi").epsilon for limit in (1e-9, 60.0))
+    assert patient <= hurried <= patient * (1 + 1e-4)
+    with pytest.raises(IncompatibleCosts, match="left to optimal_dp_approx"):
+        compose(many, delta=1e-6, bound="multi_dp")

@@ -184,3 +184,11 @@ def test_ranges_may_be_declared_for_free_choice(tmp_path):
     assert run("ledger", "init", path, *arguments, "--ranges", "0.1").exit_code == 0
     with Ledger(path) as opened:
         assert opened.summary("d").fits(Charge({BoundedRange(0.1): 1})) > 70
+
+
+@pytest.mark.parametrize("command", ["verify", "export", "show"])
+def test_a_missing_key_file_is_named_and_not_a_traceback(ledger, tmp_path, command):
+    result = run("ledger", command, ledger, "--key-file", tmp_path / "none.key")
+    assert result.exit_code == 2
+    assert "key-file: cannot read 'none.key'" in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)

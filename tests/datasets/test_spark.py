@@ -173,3 +173,13 @@ def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_pa
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(session, check):
     check(Tried(ibis.pyspark.connect(session), SPARK))
+
+
+def test_files_of_a_folder_that_differ_in_type_are_refused(session, tmp_path):
+    """As on DuckDB: else one file's types would be everybody's."""
+    asked = {"user": "u", "item": "i", "labels_per_user": 2, "engine": Spark(session=session)}
+    pd.DataFrame({"u": [3, 4], "i": [7, 2]}).to_parquet(tmp_path / "a.parquet")
+    assert sorted(rows(events_histogram(tmp_path, **asked))) == [(2, 1), (7, 1)]
+    pd.DataFrame({"u": [5], "i": ["02"]}).to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(InvalidParameter, match="different types"):
+        events_histogram(tmp_path, **asked)

@@ -39,22 +39,27 @@ __all__ = [
     "opt_kl_epsilon",
 ]
 
-Moment = Callable[[float], float]
+Moment = Callable[[Floats], Floats]
 
 # Squares of an ε below 1e-146 lose digits or are 0, and some count may be large enough to make up for it: rounded up.
 SMALLEST_SQUARE = 1e-292
 
 
-def _half_square(epsilon: float) -> float:
-    return float(outward(max(epsilon * epsilon, SMALLEST_SQUARE) / 2, 1e-15))
+def _square(epsilon: Floats, divisor: int = 1) -> Floats:
+    values: Floats = outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, 1e-15)
+    return values
 
 
-def _quarter_square(epsilon: float) -> float:
-    return float(outward(max(epsilon * epsilon, SMALLEST_SQUARE) / 4, 1e-15))
+def _half_square(epsilon: Floats) -> Floats:
+    return _square(epsilon, 2)
 
 
-def _square(epsilon: float) -> float:
-    return float(outward(max(epsilon * epsilon, SMALLEST_SQUARE), 1e-15))
+def _quarter_square(epsilon: Floats) -> Floats:
+    return _square(epsilon, 4)
+
+
+def _max_kl(epsilon: Floats) -> Floats:
+    return np.array([max_kl(each) for each in epsilon.tolist()])
 
 
 def _quadratic(epsilons: dict[float, int], mean: Moment, variance: Moment) -> Curve:
@@ -67,8 +72,7 @@ def _quadratic(epsilons: dict[float, int], mean: Moment, variance: Moment) -> Cu
 
 def _sum(epsilons: dict[float, int], moment: Moment) -> float:
     values: dict[float, int] = {}
-    for epsilon, times in epsilons.items():
-        value = moment(epsilon)
+    for value, times in zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True):
         values[value] = values.get(value, 0) + times
     return sum_up(values)
 
@@ -111,7 +115,7 @@ def _improved_drv10(charge: Charge) -> Curve:
 
 @bound("opt_kl", source="Dong-Durfee-Rogers 2020, Corollary 3.1", takes=(BoundedRange,))
 def _opt_kl(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), max_kl, _quarter_square)
+    return _quadratic(pure_epsilons(charge), _max_kl, _quarter_square)
 
 
 @bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=types_with(pure=True))

@@ -37,6 +37,8 @@ __all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "
 
 # Outcomes listed at most.
 MOST_OUTCOMES = 4_000_000
+# Different costs at most, if their outcomes are to be listed: to see whether they have a common step takes time.
+MOST_KINDS = 2000
 # Above this count even a coarse bracket takes more than a few seconds.
 MOST_COPIES = 10**7
 
@@ -137,6 +139,8 @@ def multi_dp(charge: Charge) -> Curve:
     """
     if charge.count > MOST_COPIES:
         raise NotApplicable(f"more than {MOST_COPIES:.0e} costs: too many for a grid")
+    if len(charge.costs) > MOST_KINDS and not charge.of(MultiDP):
+        raise NotApplicable(f"more than {MOST_KINDS} different pure costs: left to optimal_dp_approx")
     exact = MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
     if exact.listed:
         return exact
@@ -160,7 +164,7 @@ class MixtureCurve(Curve):
     @cached_property
     def listed(self) -> bool:
         """Whether the outcomes can be listed: else nothing but this, ``epsilon_max`` and ``note`` may be asked."""
-        return outcomes(self.parts(NUDGE)) <= MOST_OUTCOMES
+        return len(self.costs) <= MOST_KINDS and outcomes(self.parts(NUDGE)) <= MOST_OUTCOMES
 
     @cached_property
     def upper(self) -> LossLaw:

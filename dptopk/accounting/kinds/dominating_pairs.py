@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -203,4 +204,7 @@ class BracketCurve(Curve):
 
 def _largest_loss(charge: Charge) -> float:
     """The sum of the ε's when every cost implies pure DP, else inf."""
-    return sum_up([sum_up({pure_of(cost): times}) for cost, times in charge])
+    largest: Counter[float] = Counter()
+    for cost, times in charge:
+        largest[pure_of(cost)] += times
+    return sum_up(largest)

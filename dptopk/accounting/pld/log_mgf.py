@@ -13,15 +13,16 @@ Both are sums of non-negative increments of S and C: nothing cancels for small �
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import factorial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Curve, Floats, outward
+from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.pld.constraints import NUDGE, worst_case
 from dptopk.costs import MultiDP, sum_up
 
@@ -41,6 +42,10 @@ LogMGF = Callable[[Floats], Floats]
 
 # Bound on the relative error of the two log-MGFs: about twenty roundings, checked against 50 digits in the tests.
 LOG_MGF_ERROR = 1e-14
+
+# After a deadline a best order is looked for on so many grids in all, the first as fine as ever, the others of so many
+# points: to about 1e-4 of the bound.
+LATE_GRIDS, LATE_POINTS = 5, 8
 
 # Products of very small ε's underflow by less than this, which vanishes beside any normal float.
 _LEAST = 1e-322
@@ -189,15 +194,23 @@ class ChernoffCurve(Curve):
         log_mgf: g(λ), an upper bound on ln E e^{λL} of the whole composition up to a relative ``LOG_MGF_ERROR``;
             elementwise for an array of any shape.
         epsilon_max: an ε from which on δ = 0.
+        deadline: a reading of time.monotonic() after which the search is not refined any more.
     """
 
     log_mgf: Callable[[Floats], Floats]
     epsilon_max: float = np.inf
+    deadline: float = np.inf
+
+    def answer(self, query: Query) -> Answer:
+        """The answer to one query, within its time."""
+        return Curve.answer(replace(self, deadline=query.deadline), query)
 
     def log_delta(self, epsilon: Floats) -> Floats:
         """Upper bound on ln δ (at most 0), for a one-dimensional array."""
         x = epsilon[:, None]
-        found = _smallest(lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x, len(epsilon))
+        found = _smallest(
+            lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x, len(epsilon), self.deadline
+        )
         return np.where(epsilon >= self.epsilon_max, -np.inf, np.minimum(found, 0.0))
 
     def delta(self, epsilon: ArrayLike) -> Floats:
@@ -214,18 +227,26 @@ class ChernoffCurve(Curve):
         d = np.asarray(delta, dtype=float)
         with np.errstate(divide="ignore"):
             log_inverse = -np.log(d.ravel())[:, None]
-        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size)
+        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size, self.deadline)
         found = np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
         bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max).reshape(d.shape)
         return bounded
 
 
-def _smallest(objective: Callable[[Floats], Floats], size: int) -> Floats:
-    """Smallest value found of unimodal functions of λ > 0, one a row, by zooming in on a logarithmic grid."""
+def _smallest(objective: Callable[[Floats], Floats], size: int, deadline: float = np.inf) -> Floats:
+    """Smallest value found of unimodal functions of λ > 0, one a row, by zooming in on a logarithmic grid.
+
+    A charge of very many different costs takes seconds for such grids: after the deadline they are few and coarse.
+    """
     low, high = np.full(size, -30.0), np.full(size, 45.0)  # ln λ
     best = np.full(size, np.inf)
     rows = np.arange(size)
-    for points in (64, *[24] * 7):
+    late = 0
+    for planned in (64, *[24] * 7):
+        late += time.monotonic() > deadline
+        if late > LATE_GRIDS:
+            break
+        points = LATE_POINTS if late and planned < 64 else planned
         grid = np.linspace(low, high, points, axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
             values = objective(np.exp(grid))

@@ -31,8 +31,11 @@ WINDOW, CELLS, SPLITTING = 30.0, 4.0, 5.0
 # What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES standard deviations, so
 # that groups can be used again.
 BEYOND, REACHES = 1e-7, 1.5
-# Orders among which the best one of the Rényi route is looked for: a grid of so many, so many times refined.
-ORDERS, ZOOMS = 60, 5
+# Orders among which the best one of the Rényi route is looked for: a grid of so many, so many times refined; fewer once
+# time has run out.
+ORDERS, ZOOMS, LATE_ORDERS = 60, 5, 12
+# Of more different ranges than this not even groups are made: each has a recursion of its own.
+MOST_RANGES = 3000
 # The curve of concentrated costs: standard deviations beyond what is asked, points at most.
 CONCENTRATED_REACH, CONCENTRATED_POINTS = 8.0, 2**15
 # A strategy's ε is looked for up to this many standard deviations below the upper bound; once it is within SETTLED

@@ -89,6 +89,8 @@ class SetwiseCurve(Curve):
         search = _Search(self, query)
         if search.value <= FLOOR or not (self.ranges or self.rest.costs):
             return search.by_conversion()
+        if len(self.ranges) > guesses.MOST_RANGES or time.monotonic() > query.deadline:
+            return search.answer(TIME_RAN_OUT)
         return search.run()
 
     def chernoff(self, query: Query) -> tuple[float, float]:
@@ -96,7 +98,8 @@ class SetwiseCurve(Curve):
         low, high = (end - math.log(math.sqrt(self.variance(1.0))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(guesses.ZOOMS):
-            grid = np.exp(np.linspace(low, high, guesses.ORDERS))
+            late = time.monotonic() > query.deadline  # any order is sound
+            grid = np.exp(np.linspace(low, high, guesses.LATE_ORDERS if late else guesses.ORDERS))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
             log_mgf_ += 1e-14 * np.abs(peaks)

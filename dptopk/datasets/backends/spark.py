@@ -92,14 +92,28 @@ def _own_session() -> Any:
 
 
 def _parquet(session: Any, path: str) -> Any:
-    """Folder names such as i=01 are text, whatever other folders are called."""
+    """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = session.conf.get(setting)
     session.conf.set(setting, "false")
+    folder = path.removesuffix("/**/*.parquet")
     try:
-        return session.read.parquet(path.removesuffix("/**/*.parquet"))
+        if folder != path and not _agree(session, folder):  # Spark would read all of them by the types of one
+            raise InvalidParameter("table: a column has different types in the files of the folder; write them alike")
+        return session.read.parquet(folder)
     finally:
         session.conf.set(setting, before)
+
+
+def _agree(session: Any, folder: str) -> bool:
+    """Whether the types in all Parquet files of a folder can be one schema."""
+    try:
+        session.read.option("mergeSchema", "true").parquet(folder)
+    except Exception as error:  # Spark's own, and those of Java behind them
+        if "MERGE" in str(error).upper():
+            return False
+        raise
+    return True
 
 
 def _text(session: Any, path: str) -> Any:
