@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser lint types check figures bench utility setwise-table census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean
+.PHONY: run coverage test browser lint types check figures bench utility setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -61,6 +61,10 @@ whole-answers: $(VENV)/.test-ready
 # The widths of the set-wise brackets beside the baselines, into docs/setwise.md; some minutes.
 setwise-table: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/bench_setwise.py --write
+
+# Whether time limits are kept, at 0.05 to 2 s: prints what exceeds; half an hour.
+deadlines: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/deadlines.py
 
 # The 2020 Census redistricting data, composed exactly: writes docs/census.md.
 census: $(VENV)/.test-ready

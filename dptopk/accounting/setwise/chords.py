@@ -38,7 +38,7 @@ from dptopk.accounting.setwise import guesses
 
 __all__ = ["lower_step", "step_slack", "upper_step"]
 
-_CHUNK = 256  # nodes handled at a time where all cells are looked at
+_CHUNK = 1024  # nodes handled at a time where all cells are looked at
 
 
 def tolerance(h: float) -> float:
@@ -75,42 +75,43 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
     """Upper bounds on step(H) at the nodes, from upper bounds on H at the nodes up to N on either side.
 
     Args:
-        values: shape (n + 2N,), upper bounds on a convex decreasing H at consecutive nodes.
+        values: shape (..., n + 2N), upper bounds on a convex decreasing H, or on several, at consecutive nodes.
         steps: N, with ε = N h.
         h: the grid step.
 
     Returns:
-        Shape (n,).
+        Shape (..., n).
     """
-    N, n = steps, len(values) - 2 * steps
+    N, n = steps, values.shape[-1] - 2 * steps
     geometry = _geometry(N, h, 1)
     slopes = np.diff(values)
     slopes *= 1 / math.expm1(h)
-    intercepts = values[:-1] - slopes
-    near, far = values[: n + N - 1], values[N:-1]
-    R = intercepts[: n + N - 1] - intercepts[N:]
-    S = slopes[N:] - geometry.E * slopes[: n + N - 1]
-    out = values[N : N + n] * geometry.slack  # t = 0 and t = ε
+    intercepts = values[..., :-1] - slopes
+    near, far = values[..., : n + N - 1], values[..., N:-1]
+    R = intercepts[..., : n + N - 1] - intercepts[..., N:]
+    S = slopes[..., N:] - geometry.E * slopes[..., : n + N - 1]
+    out = values[..., N : N + n] * geometry.slack  # t = 0 and t = ε
+    chunk = max(_CHUNK * n // out.size, 1)
     for segment in _segments(R, S, far, geometry):
         if segment.smooth:
             _raise_in_window(out, (near, far, R, S), segment, geometry)
             continue
-        for begin in range(segment.begin, segment.end, _CHUNK):
-            end = min(begin + _CHUNK, segment.end)
-            bundle = np.stack([x[begin : end + N - 1] for x in (near, far, R, S)])
-            np.maximum(out[begin:end], _best_of_all(bundle, geometry), out=out[begin:end])
+        for begin in range(segment.begin, segment.end, chunk):
+            end = min(begin + chunk, segment.end)
+            bundle = np.stack([x[..., begin : end + N - 1] for x in (near, far, R, S)])
+            np.maximum(out[..., begin:end], _best_of_all(bundle, geometry), out=out[..., begin:end])
     return out
 
 
 def _raise_in_window(out: Floats, cells: tuple[Floats, ...], segment: _Segment, geometry: _Geometry) -> None:
     """Raise ``out`` to the largest chord whose first end is in a cell of the segment's window."""
     N, length = geometry.N, segment.end - segment.begin
-    near, far, R, S = (x[segment.begin : segment.end + N - 1] for x in cells)
+    near, far, R, S = (x[..., segment.begin : segment.end + N - 1] for x in cells)
     root_R, root_S = np.sqrt(np.maximum(R, 0.0)), np.sqrt(np.maximum(S, 0.0))
-    worth, part = np.empty(length), np.empty(length)
-    highest = out[segment.begin : segment.end]
+    highest = out[..., segment.begin : segment.end]
+    worth, part = np.empty(highest.shape), np.empty(highest.shape)
     for offset in range(segment.low, segment.high + 1):
-        at = slice(N - offset, N - offset + length)
+        at = (..., slice(N - offset, N - offset + length))
         np.multiply(root_R[at], math.sqrt(geometry.omega[offset]), out=worth)
         np.subtract(worth, root_S[at], out=worth)
         np.multiply(worth, worth, out=worth)
@@ -127,7 +128,7 @@ def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
 
     Here r is kept in [1, g]: where the values are not smooth the formula for the middle would be far too large.
     """
-    near, far, R, S = sliding_window_view(cells, geometry.N, axis=1)
+    near, far, R, S = sliding_window_view(cells, geometry.N, axis=-1)
     omega_R = geometry.omega[:0:-1] * R
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         r = np.sqrt(omega_R / S)
@@ -136,7 +137,7 @@ def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
     worth = geometry.scale * np.maximum(gain, 0.0)
     worth += geometry.near[:0:-1] * near
     worth += geometry.far[:0:-1] * far
-    best: Floats = worth.max(axis=1)
+    best: Floats = worth.max(axis=-1)
     return best
 
 
@@ -165,6 +166,8 @@ class _Monotony:
         rough = (S < -allowed) | (R < -allowed)
         self.beyond[rough] = np.inf
         self.before[rough] = -np.inf
+        if R.ndim > 1:  # of several functions, what holds for all
+            self.beyond, self.before = np.fmax.reduce(self.beyond, axis=0), np.fmin.reduce(self.before, axis=0)
 
     def window(self, begin: int, end: int) -> _Segment:
         """The window in which monotony is proven for the nodes begin..end-1."""
@@ -200,7 +203,7 @@ class _Monotony:
 def _segments(R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> list[_Segment]:
     """The nodes in up to four windows in the middle; what fails near the ends looks at all cells."""
     N = geometry.N
-    n, edge = len(R) - N + 1, 3 * N // 2
+    n, edge = R.shape[-1] - N + 1, 3 * N // 2
     if n <= 2 * edge + N:
         return [_Segment(0, n, 1, N, smooth=False)]
     monotony = _Monotony(R, S, far, geometry)
@@ -221,14 +224,17 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
 
     Which chords are tried is a guess from a sample of the nodes: each is a strategy, so any choice is sound.
     """
-    N, n = steps, len(values) - 2 * steps
+    N, n = steps, values.shape[-1] - 2 * steps
     geometry = _geometry(N, h, -1)
-    out, chord, part = np.zeros(n), np.empty(n), np.empty(n)
+    shape = (*values.shape[:-1], n)
+    out, chord, part = np.zeros(shape), np.empty(shape), np.empty(shape)
     for begin, end, first, last in _guesses(values, n, geometry):
-        block = slice(begin, end)
+        block = (..., slice(begin, end))
         for offset in range(first, last + 1):
-            np.multiply(values[begin + N - offset : end + N - offset], geometry.near[offset], out=chord[block])
-            np.multiply(values[begin + 2 * N - offset : end + 2 * N - offset], geometry.far[offset], out=part[block])
+            near = values[..., begin + N - offset : end + N - offset]
+            far = values[..., begin + 2 * N - offset : end + 2 * N - offset]
+            np.multiply(near, geometry.near[offset], out=chord[block])
+            np.multiply(far, geometry.far[offset], out=part[block])
             np.add(chord[block], part[block], out=chord[block])
             np.maximum(out[block], chord[block], out=out[block])
     return out
@@ -242,9 +248,9 @@ def _guesses(values: Floats, n: int, geometry: _Geometry) -> list[tuple[int, int
     blocks, each = min(guesses.BLOCKS, n // (4 * N)), guesses.SAMPLED
     picks = np.linspace(0, n - 1, blocks * each + 1).astype(int)
     nodes = picks[:, None] + N - np.arange(N + 1)
-    best = (geometry.near * values[nodes] + geometry.far * values[nodes + N]).argmax(axis=1)
+    best = (geometry.near * values[..., nodes] + geometry.far * values[..., nodes + N]).argmax(axis=-1)
     cuts = [*picks[:-1:each].tolist(), n]
-    seen = [best[i * each : (i + 1) * each + 1] for i in range(blocks)]
+    seen = [best[..., i * each : (i + 1) * each + 1] for i in range(blocks)]
     return [
         (begin, end, max(int(near.min()) - guesses.SPARE, 0), min(int(near.max()) + guesses.SPARE, N))
         for (begin, end), near in zip(pairwise(cuts), seen, strict=True)

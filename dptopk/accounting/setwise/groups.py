@@ -30,7 +30,7 @@ from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
-__all__ = ["GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
+__all__ = ["Deadline", "GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _of_layer(layer: Layer) -> GroupPair:
 
 
 @lru_cache(maxsize=64)
-def _equal(epsilon: float, count: int, steps: int, reach: float, deadline: _Deadline) -> GroupPair:
+def _equal(epsilon: float, count: int, steps: int, reach: float, deadline: Deadline) -> GroupPair:
     return _of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count, deadline.reading))
 
 
@@ -117,11 +117,11 @@ def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float, d
     Raises:
         OutOfTime: when the deadline, a reading of time.monotonic(), passes.
     """
-    return _equal(epsilon, count, steps, reach, _Deadline(deadline))
+    return _equal(epsilon, count, steps, reach, Deadline(deadline))
 
 
 @lru_cache(maxsize=32)
-def _mixed(ranges: tuple[tuple[float, int], ...], steps: int, reach: float, deadline: _Deadline) -> GroupPair:
+def _mixed(ranges: tuple[tuple[float, int], ...], steps: int, reach: float, deadline: Deadline) -> GroupPair:
     rules = Rules.of(dict(ranges), steps, upper=True, reach=reach)
     return _of_layer(solve(rules, tuple(count for _, count in ranges), deadline.reading))
 
@@ -132,10 +132,10 @@ def mixed_ranges_pair(ranges: tuple[tuple[float, int], ...], steps: int, *, reac
     Raises:
         OutOfTime: when the deadline, a reading of time.monotonic(), passes.
     """
-    return _mixed(ranges, steps, reach, _Deadline(deadline))
+    return _mixed(ranges, steps, reach, Deadline(deadline))
 
 
-class _Deadline:
+class Deadline:
     """A deadline that is no part of a cache's key."""
 
     def __init__(self, reading: float) -> None:
@@ -145,7 +145,7 @@ class _Deadline:
         return 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Deadline)
+        return isinstance(other, Deadline)
 
 
 def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:

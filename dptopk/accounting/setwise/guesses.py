@@ -45,15 +45,24 @@ BACK, SETTLED = 5.0, 4.0
 RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 # ---- partition: groups and their grids -----------------------------------------------------------------------------
-# A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss whatever its size; a
-# step from above with N grid steps to ε adds about CELL ε²/N², one from below loses as much (docs/setwise.md).
-GROUP, CELL = 0.19, 0.2
+# A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss, less by m/(m + FEW)
+# where it has only m costs of each range; to play for prices adds FOR_FREE ε² once. A step from above with N grid steps
+# to ε adds about CELL ε²/N², one from below loses as much (docs/setwise.md).
+GROUP, FEW, FOR_FREE, CELL = 0.19, 1.2, 0.04, 0.2
 # How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
 SENSITIVITY = 0.7
 # Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
 GROUP_SHARE, GRID_SHARE = 0.35, 0.4
 # Seconds of a step from above: for the call, and for each node.
 PER_STEP, PER_NODE = 2.0e-4, 1.0e-7
+# The same of one of several multisets that are stepped together, and N at which a node takes twice as long; their grids
+# have about WIDER times the steps that are asked for. A step for prices takes FOR_PRICES times as long as one alone.
+PER_STEP_TOGETHER, PER_NODE_TOGETHER, TWICE, WIDER = 2e-5, 1.7e-7, 25.0, 1.6
+FOR_PRICES = 2.0
+# Grid steps that are reckoned with before the grids are chosen.
+STEPS_JOINED = 32
+# Share of the time that groups of several ranges may take.
+JOINED_SHARE = 0.85
 # Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
 NODES = 10.0
 FEWEST_STEPS, MOST_STEPS = 6, 1024
@@ -66,7 +75,7 @@ NOISY, FINER_STEPS = 1.5, 1.4
 # How many of the ranges are played with t chosen from all answers (a multiple of KEPT).
 LAST = 192
 # How many different ones among them, and grid steps to the largest where they are different.
-LAST_KINDS, STEPS_OF_KINDS = 6, 240
+LAST_KINDS, STEPS_OF_KINDS = 192, 240
 # Shares of the tolerance for the recursion from below and for its lattice.
 GRID_SHARE_BELOW, LATTICE_SHARE_BELOW = 0.15, 0.05
 MOST_ATOMS = 150_000
@@ -77,6 +86,7 @@ MOST_ATOMS = 150_000
 BELOW, STRAY, REACH = 6.0, 5.2, 9.0
 # Layers of a ladder that are kept: the first ones, and every KEPT-th.
 KEPT_FIRST, KEPT = 64, 32
+BATCH = 2**15  # node values that are stepped at a time
 WIDE = 8  # offsets of a window of a step that is not worth halving
 # Chords of a step from below are chosen by so many sampled nodes in each of so many blocks, SPARE more at the ends.
 SAMPLED, BLOCKS, SPARE = 12, 4, 2
@@ -92,6 +102,14 @@ PRICE_STEPS = 40  # grid steps of the largest range, at least
 FINEST_PRICE = 8  # price of the smallest range, at most
 EXPONENT = 1.93  # prices are about ε^1.93: near ε², where many costs meet
 MISFIT = 0.02  # by how much, relatively, prices may miss the proportions
+# Anchors for many different ranges: grid steps, prices, and about what share of the variance coins, prices that miss
+# the proportions, and the grid add.
+ANCHORS = (
+    ((22, 27, 31, 35), (2, 3, 4, 5), 0.0107),
+    ((22, 27, 31, 35, 40, 43), (4, 6, 8, 10, 13, 15), 0.0082),
+    ((16, 19, 25, 28, 34, 37, 41), (5, 7, 12, 15, 22, 26, 32), 0.0087),
+)
+POOR = 1e-6  # the probability of prices that are low, for which a little more is charged
 
 # ---- laws with two outcomes ----------------------------------------------------------------------------------------
 LOSSES = 16  # that are tried

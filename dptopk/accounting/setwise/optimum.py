@@ -32,6 +32,7 @@ from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise.coins import priced_ranges_pair
 from dptopk.accounting.setwise.groups import (
     GroupPair,
     concentrated_pair,
@@ -205,6 +206,9 @@ class Run:
         copies = sum(group.copies for group in self.groups)
         deadline, reach = self.query.deadline, self.reach(max(copies, 1))
         for group in self.groups:
+            if group.anchors:
+                found.append(priced_ranges_pair(group.ranges, group.anchors, reach=reach, deadline=deadline))
+                continue
             if not group.single:
                 found.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach, deadline=deadline))
                 continue

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise.coins import Anchors
 from dptopk.accounting.setwise.steps import rounding_noise
 
 __all__ = ["Group", "partition"]
@@ -24,12 +25,14 @@ Ranges = tuple[tuple[float, int], ...]
 class Group:
     """Ranges (ε, count) that share one recursion.
 
-    A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to the largest ε.
+    A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to the largest ε. With
+    ``anchors`` they are rounded by coins and played for prices.
     """
 
     ranges: Ranges
     copies: int = 1
     steps: int = guesses.FEWEST_STEPS
+    anchors: Anchors | None = None
 
     @property
     def largest(self) -> float:
@@ -38,8 +41,13 @@ class Group:
 
     @property
     def single(self) -> bool:
-        """Whether there is one ε only."""
-        return len(self.ranges) == 1
+        """Whether there is one ε only, played as it is."""
+        return len(self.ranges) == 1 and self.anchors is None
+
+    @property
+    def each(self) -> float:
+        """How many costs of each range a part has, on average."""
+        return sum(count for _, count in self.ranges) / len(self.ranges) / self.copies
 
     @cached_property
     def spread(self) -> float:
@@ -49,6 +57,9 @@ class Group:
     @property
     def states(self) -> int:
         """How many layers the recursion has."""
+        if self.anchors:
+            unit = self.anchors.prices[-1] / self.largest**2
+            return math.ceil(math.fsum(count * max(unit * e * e, self.anchors.prices[0]) for e, count in self.ranges))
         if self.single:
             return math.ceil(self.ranges[0][1] / self.copies)
         return math.prod(count + 1 for _, count in self.ranges)
@@ -62,12 +73,21 @@ class Group:
     @property
     def seconds(self) -> float:
         """About how long the recursion takes."""
-        nodes = guesses.NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / self.steps) + 2 * self.steps
-        work = guesses.PER_STEP + guesses.PER_NODE * nodes * (1 + self.steps / 60)
-        return self.states * len(self.ranges) * work
+        wider = 1.0 if self.single or self.anchors else guesses.WIDER
+        steps = wider * self.steps
+        nodes = guesses.NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps) + 2 * steps
+        work = guesses.PER_STEP + guesses.PER_NODE * nodes * (1 + steps / 60)
+        if self.anchors:
+            return self.states * len(self.anchors.steps) * work * guesses.FOR_PRICES
+        if self.single:
+            return self.states * work
+        work = guesses.PER_STEP_TOGETHER + guesses.PER_NODE_TOGETHER * nodes * (1 + steps / guesses.TWICE)
+        return self.states * math.fsum(count / (count + 1) for _, count in self.ranges) * work
 
     def noise(self) -> float:
-        """About what grid steps add to the variance of the loss."""
+        """About what grid steps, and coins and prices, add to the variance of the loss."""
+        if self.anchors:
+            return self.anchors.noise * self.spread / 4
         epsilons = tuple(epsilon for epsilon, _ in self.ranges)
         counts = tuple(count for _, count in self.ranges)
         return rounding_noise(epsilons, counts, self.steps, guesses.CELL)
@@ -84,14 +104,36 @@ def partition(ranges: Mapping[float, int], variance: float, tolerance: float, se
     """
     allowed = tolerance / guesses.SENSITIVITY * variance
     groups = _large_enough(ranges, guesses.GROUP_SHARE * allowed)
-    groups = _joined(groups, guesses.GROUP_SHARE * allowed, seconds / 2)
+    groups = _joined(groups, guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds)
+    groups = _priced(groups, ranges, guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds)
     return _fine_enough(groups, guesses.GRID_SHARE * allowed)
 
 
 def _excess(groups: list[Group]) -> float:
-    squares = [group.largest**2 for group in groups]
-    total = math.fsum(group.copies * square for group, square in zip(groups, squares, strict=True))
-    return guesses.GROUP * (total - max(squares))
+    """About what the split adds to the variance of the loss."""
+    worth = [guesses.GROUP * group.largest**2 / (1 + guesses.FEW / group.each) for group in groups]
+    total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
+    priced = [group for group in groups if group.anchors]
+    free = max((guesses.FOR_FREE * group.largest**2 for group in priced), default=0.0)
+    return total - max(worth) + free + math.fsum(group.noise() for group in priced)
+
+
+def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, seconds: float) -> list[Group]:
+    """All ranges played for prices, where that is better: each group as wide as its anchors, the largest first."""
+    best = groups
+    for steps, prices, noise in guesses.ANCHORS:
+        if _excess(best) <= allowed:
+            break
+        anchors = Anchors(steps, prices, noise)
+        bands: list[dict[float, int]] = []
+        for epsilon, count in sorted(ranges.items(), reverse=True):
+            if not bands or epsilon * anchors.ratio < max(bands[-1]) * (1 - 1e-9):
+                bands.append({})
+            bands[-1][epsilon] = count
+        found = [Group(tuple(sorted(band.items())), steps=steps[-1], anchors=anchors) for band in bands]
+        if _excess(found) < _excess(best) and sum(group.seconds for group in found) <= seconds:
+            best = found
+    return best
 
 
 def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
@@ -109,17 +151,30 @@ def _joined(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
     """Neighbouring ranges joined, as many as need be, or as there is time for.
 
     Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
-    groups are few enough or take too long.
+    groups are few enough, or not even the first one can be done in time.
     """
     best, most = groups, guesses.FEWEST_STATES
     while _excess(best) > allowed and most <= guesses.MOST_STATES:
-        packed = _packed(groups, most)
-        if sum(group.seconds for group in packed if not group.single) > seconds:
-            break
+        wish = _packed(groups, most)
+        packed = _in_time(wish, seconds)
         if _excess(packed) < _excess(best):
             best = packed
+        if len(packed) > len(wish) and all(group.single for group in packed):
+            break
         most *= guesses.MORE_STATES
     return best
+
+
+def _in_time(groups: list[Group], seconds: float) -> list[Group]:
+    """The same, with those taken apart again, the smallest first, for which there is no time."""
+    found: list[Group] = []
+    for group in reversed(groups):
+        if group.single or group.seconds <= seconds:
+            seconds -= 0.0 if group.single else group.seconds
+            found.append(group)
+        else:
+            found += [Group((one,)) for one in reversed(group.ranges)]
+    return found[::-1]
 
 
 def _packed(groups: list[Group], most: float) -> list[Group]:
@@ -127,7 +182,7 @@ def _packed(groups: list[Group], most: float) -> list[Group]:
     found: list[Group] = []
     for group in sorted(groups, key=lambda one: -one.largest):
         if found and found[-1].copies == group.copies == 1:
-            joined = Group(group.ranges + found[-1].ranges, steps=16)
+            joined = Group(group.ranges + found[-1].ranges, steps=guesses.STEPS_JOINED)
             if joined.states <= most:
                 found[-1] = joined
                 continue
@@ -142,6 +197,9 @@ def _fine_enough(groups: list[Group], allowed: float) -> list[Group]:
     scale = math.sqrt(total / allowed)
     found = []
     for group, wish in zip(groups, wishes, strict=True):
+        if group.anchors:
+            found.append(group)
+            continue
         steps = min(
             max(2 * math.ceil(scale * wish / 2), guesses.FEWEST_STEPS, math.ceil(2 * group.largest)), guesses.MOST_STEPS
         )

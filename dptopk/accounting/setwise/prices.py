@@ -23,7 +23,7 @@ import numpy as np
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.recursion import Layer, Rules
 
-__all__ = ["capacity", "price_layers", "prices_of"]
+__all__ = ["capacity", "price_layers", "prices_of", "window_of"]
 
 
 def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
@@ -47,7 +47,11 @@ def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[floa
 
 
 def price_layers(
-    prices: Mapping[float, int], *, steps: int = guesses.PRICE_STEPS, reach: float = guesses.REACH
+    prices: Mapping[float, int],
+    *,
+    steps: int = guesses.PRICE_STEPS,
+    reach: float = guesses.REACH,
+    rules: Rules | None = None,
 ) -> Iterator[Layer]:
     """Upper bounds on W_0, W_1, W_2, ... as node values.
 
@@ -55,15 +59,16 @@ def price_layers(
         prices: of each range ε.
         steps: about how many grid steps the largest ε takes.
         reach: how many standard deviations beyond the mean W matters to the right.
+        rules: the ranges of ``prices`` on a grid of their own, in place of ``steps`` and ``reach``.
     """
-    rules = Rules.of(dict.fromkeys(prices, 1), steps, upper=True, reach=reach)
+    rules = rules or Rules.of(dict.fromkeys(prices, 1), steps, upper=True, reach=reach)
     costs = tuple(prices[epsilon] for epsilon in rules.epsilons)
     layers: deque[Layer] = deque([rules.nothing_left()], maxlen=max(costs))
     yield layers[-1]
     money = 0
     while True:
         money += 1
-        window = _window(rules, costs, money)
+        window = window_of(rules, costs, money)
         before = layers[-1]
         best, top = before.extended(*window), before.top
         for part, price in enumerate(costs):
@@ -75,7 +80,7 @@ def price_layers(
         yield layers[-1]
 
 
-def _window(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, int]:
+def window_of(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, int]:
     """The nodes that matter when the money may go into any one range."""
     windows = rules.windows(np.diag([money / price for price in costs]))
     return int(windows[:, 0].min()), int(windows[:, 1].max())

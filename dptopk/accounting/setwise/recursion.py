@@ -101,26 +101,26 @@ def _mean(epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Layer:
-    """Node values of V at one state: bounds at x = (first + j) h, and what is known outside."""
+    """Node values of V at one state, or a row for each of several: bounds at x = (first + j) h, and what is outside."""
 
     first: int
     values: Floats
-    top: int  # V = 0 from this node on
+    top: Any  # V = 0 from this node on; of several states, a column
     h: float
     upper: bool
 
     def extended(self, first: int, last: int) -> Floats:
         """Node values from ``first`` to ``last``, by the cruder bounds outside of what is stored."""
-        have = self.first, self.first + len(self.values) - 1
-        inner = self.values[max(first - have[0], 0) : max(last - have[0] + 1, 0)]
+        have = self.first, self.first + self.values.shape[-1] - 1
+        inner = self.values[..., max(first - have[0], 0) : max(last - have[0] + 1, 0)]
         left = np.arange(first, min(have[0], last + 1), dtype=np.int64)
         right = np.arange(max(have[1] + 1, first), last + 1, dtype=np.int64)
-        return np.concatenate([self._left(left), inner, self._right(right)])
+        return np.concatenate([self._left(left), inner, self._right(right)], axis=-1)
 
     def _left(self, nodes: Nodes) -> Floats:
         if not len(nodes):
-            return np.empty(0)
-        edge = self.values[0]
+            return self.values[..., :0]
+        edge = self.values[..., :1]
         if not self.upper:
             bounds: Floats = np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
             return bounds
@@ -131,8 +131,8 @@ class Layer:
 
     def _right(self, nodes: Nodes) -> Floats:
         if not self.upper:
-            return np.zeros(len(nodes))
-        return np.where(nodes >= self.top, FLOOR, self.values[-1])
+            return np.zeros((*self.values.shape[:-1], len(nodes)))
+        return np.where(nodes >= self.top, FLOOR, self.values[..., -1:])
 
     def above(self, x: NDArray[Any]) -> Floats:
         """Upper bound at any x: the chord between the nodes around it (of an upper value function)."""
@@ -174,7 +174,7 @@ class Layer:
 
 
 def solve(rules: Rules, counts: State, deadline: float) -> Layer:
-    """Bounds on V of a multiset: every multiset that may be left is a state.
+    """Bounds on V of a multiset: every multiset that may be left is a state, those of one size at a time.
 
     Args:
         rules: the game and its grid.
@@ -184,25 +184,26 @@ def solve(rules: Rules, counts: State, deadline: float) -> Layer:
     Raises:
         OutOfTime: when the deadline passes.
     """
-    layers: dict[State, Layer] = {}
-    states = list(product(*(range(k + 1) for k in counts)))
-    for state, window in zip(states, rules.windows(np.array(states)).tolist(), strict=True):
-        if time.monotonic() > deadline:
-            raise OutOfTime
-        best: Floats | None = None
+    states = np.array(list(product(*(range(k + 1) for k in counts))))
+    each = [math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))]  # one less of a part: rows up
+    windows, totals, tops = rules.windows(states), states.sum(axis=1), states @ np.array(rules.steps)
+    before, rows = rules.nothing_left(), np.zeros(len(states), dtype=np.int64)
+    before = Layer(before.first, before.values[None], np.zeros((1, 1), dtype=np.int64), rules.h, rules.upper)
+    for total in range(1, sum(counts) + 1):
+        found = np.flatnonzero(totals == total)
+        window = (int(windows[found, 0].min()), int(windows[found, 1].max()))
+        best = np.zeros((len(found), window[1] - window[0] + 1))
         for part in range(len(counts)):
-            if state[part] == 0:
-                continue
-            before = layers[(*state[:part], state[part] - 1, *state[part + 1 :])]
-            values = rules.step(before, part, window)
-            best = values if best is None else np.maximum(best, values, out=best)
-        if best is None:
-            layers[state] = rules.nothing_left()
-            continue
-        top = sum(n * N for n, N in zip(state, rules.steps, strict=True))
-        layers[state] = Layer(window[0], best, top, rules.h, rules.upper)
-        layers.pop((state[0] - 2, *state[1:]), None)
-    return layers[tuple(counts)]
+            having = np.flatnonzero(states[found, part])
+            for some in np.array_split(having, math.ceil(len(having) * best.shape[1] / guesses.BATCH)):
+                if time.monotonic() > deadline:
+                    raise OutOfTime
+                origin = rows[found[some] - each[part]]
+                left = Layer(before.first, before.values[origin], before.top[origin], rules.h, rules.upper)
+                best[some] = np.maximum(best[some], rules.step(left, part, window))
+        before = Layer(window[0], best, tops[found][:, None], rules.h, rules.upper)
+        rows[found] = np.arange(len(found))
+    return Layer(before.first, before.values[0], int(tops[-1]), rules.h, rules.upper)
 
 
 def solve_in_order(rules: Rules, played: Sequence[int], deadline: float) -> Layer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.setwise import chords, guesses
 from dptopk.accounting.setwise.chords import lower_step, upper_step
-from dptopk.accounting.setwise.recursion import Ladder, OutOfTime, Rules, solve, solve_in_order
+from dptopk.accounting.setwise.recursion import Ladder, Layer, OutOfTime, Rules, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid
 
 
@@ -137,6 +138,40 @@ def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPat
     assert lows[2] == pytest.approx(lows[3], rel=1e-6)
     assert highs[0] > highs[3]
     assert lows[0] < lows[3]
+
+
+def test_several_functions_are_stepped_as_each_is_alone() -> None:
+    """Rows with kinks and tails in different places: bounds in any case, and hardly wider than alone."""
+    N, h = 12, 0.02
+    x = np.arange(-200, 250) * h
+    rows = np.stack(
+        [np.minimum(value_of_many(x - shift) * scale, 1.0) for shift, scale in ((0, 1), (0.7, 1), (-1, 0.5))]
+    )
+    rows[2] = np.maximum(rows[2], -np.expm1(np.minimum(x, 0.0)))
+    above, below = upper_step(rows, N, h), lower_step(rows, N, h)
+    for row, high, low in zip(rows, above, below, strict=True):
+        assert high == pytest.approx(upper_step(row, N, h), rel=1e-9)
+        assert low == pytest.approx(lower_step(row, N, h), rel=1e-6)
+        assert (low <= high).all()
+
+
+def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
+    """Against a recursion state by state, with the windows of each."""
+    rules = Rules.of({0.1: 3, 0.16: 2, 0.24: 2}, 12, upper=True)
+
+    def alone(state: tuple[int, ...]) -> Layer:
+        if not any(state):
+            return rules.nothing_left()
+        ((low, high),) = rules.windows(np.array([state])).tolist()
+        lesser = [(part, (*state[:part], n - 1, *state[part + 1 :])) for part, n in enumerate(state) if n]
+        best = np.max([rules.step(kept(left), part, (low, high)) for part, left in lesser], axis=0)
+        return Layer(low, best, sum(n * N for n, N in zip(state, rules.steps, strict=True)), rules.h, upper=True)
+
+    kept = cache(alone)
+    together, expected = solve(rules, (3, 2, 2), math.inf), kept((3, 2, 2))
+    nodes = expected.first, expected.first + len(expected.values) - 1
+    assert together.extended(*nodes)[:-30] == pytest.approx(expected.values[:-30], rel=1e-6)
+    assert together.top == expected.top
 
 
 def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
