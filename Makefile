@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser lint types check figures bench utility setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean
+.PHONY: run coverage test browser lint types check figures bench utility setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -73,6 +73,10 @@ census: $(VENV)/.test-ready
 # Everything that is measured; takes long.
 bench-all: bench
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+# A top k every day against answers anew: writes the tables of docs/continual.md; some minutes.
+continual: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/continual.py
 
 # Coverage of error bars: writes the tables of docs/intervals.md; some minutes. BASKETS=groceries.csv adds real baskets.
 coverage: $(VENV)/.bench-ready

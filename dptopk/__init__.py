@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dptopk.mechanisms import (
         CanonicalTopK as CanonicalTopK,
         Centred as Centred,
+        ContinualTopK as ContinualTopK,
         CountMLE as CountMLE,
         Exponential as Exponential,
         JointTopK as JointTopK,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
         UnknownGumbel as UnknownGumbel,
         UnknownLaplace as UnknownLaplace,
     )
-    from dptopk.planning import Plan as Plan, plan_topk as plan_topk
+    from dptopk.planning import Plan as Plan, plan_continual as plan_continual, plan_topk as plan_topk
     from dptopk.release import Release as Release
     from dptopk.session import Session as Session
 else:  # a type checker that saw __getattr__ would believe in any name

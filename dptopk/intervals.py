@@ -17,7 +17,7 @@ from dptopk import _validate as validate
 from dptopk._choices import INTERVALS, Intervals
 from dptopk.errors import InvalidParameter
 from dptopk.kept import level, passed_intervals
-from dptopk.tails import gaussian_tail, laplace_tail, smallest_offset, union
+from dptopk.tails import gaussian_tail, laplace_tail, rounded_up, smallest_offset, union
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +35,13 @@ class CountNoise:
     """The law of integer noise, symmetric around 0 and falling on both sides.
 
     Attributes:
-        kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)).
+        kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)); "subgaussian": a real
+            noise with E exp(t noise) <= exp(t² scale²/2), rounded to the nearest integer, of which no more is known.
         scale: in counts.
         bound: where the law is cut: P[|n| > bound] = 0; None = nowhere.
     """
 
-    kind: Literal["laplace", "gaussian"]
+    kind: Literal["laplace", "gaussian", "subgaussian"]
     scale: float
     bound: int | None = None
 
@@ -57,6 +58,8 @@ class CountNoise:
         """
         if self.bound is not None and c >= self.bound:
             return 0.0
+        if self.kind == "subgaussian":  # Chernoff; N > c only where the real noise is at least c + 1/2
+            return rounded_up(math.exp(-((c + 0.5) ** 2) / (2 * self.scale**2)))
         return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)
 
 

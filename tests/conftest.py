@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", max_examples=200)
+# Nothing may depend on how busy the machine is: no deadline, and slow drawing is no failure.
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", settings.get_profile("repeatable"), derandomize=False, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

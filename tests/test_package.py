@@ -176,5 +176,5 @@ def test_a_face_never_hides_a_module(face):
 
 def test_names_are_completed():
     complete = rlcompleter.Completer({"dptopk": dptopk}).complete
-    assert complete("dptopk.plan_", 0) == "dptopk.plan_topk("
+    assert complete("dptopk.plan_t", 0) == "dptopk.plan_topk("
     assert complete("dptopk.accounting.cali", 0) == "dptopk.accounting.calibrate("

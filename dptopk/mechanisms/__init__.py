@@ -9,6 +9,7 @@ from dptopk._lazy import attach
 if TYPE_CHECKING:
     from dptopk.mechanisms.canonical import CanonicalTopK as CanonicalTopK
     from dptopk.mechanisms.centred import Centred as Centred
+    from dptopk.mechanisms.continual import ContinualTopK as ContinualTopK
     from dptopk.mechanisms.count_mle import CountMLE as CountMLE
     from dptopk.mechanisms.exponential import Exponential as Exponential
     from dptopk.mechanisms.gaussian import (

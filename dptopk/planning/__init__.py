@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.planning.continual import plan_continual as plan_continual
     from dptopk.planning.plan import Phase as Phase, Plan as Plan
     from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
 else:  # a type checker that saw __getattr__ would believe in any name

@@ -1,0 +1,309 @@
+"""The top k of data that grow day by day: one charge for all days."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import Charge, Cost, DiscreteGaussianDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Histogram, Sensitivity, descending
+from dptopk.intervals import CountNoise, Measurement
+from dptopk.labels import from_plain, identity, listed, to_plain
+from dptopk.mechanisms.base import LARGEST_SCALE, add_remove
+from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
+from dptopk.mechanisms.laplace import copies
+from dptopk.mechanisms.noise import discrete_gaussian
+from dptopk.mechanisms.random import random_bits
+from dptopk.release import Release
+
+__all__ = ["ContinualTopK", "Stream"]
+
+LARGEST_DAYS = 4000
+# A day's count enters as at most this, so that a sum of 4000 days with weights up to 32 stays within 64 bits. Cutting
+# moves two neighbouring counts no farther apart.
+LARGEST_DAILY = 2**44
+# Totals of labels that one user-day alone has are sums of a few thousand terms; floats are off by less than this, and
+# by less than 1e-9 of the noise.
+MARGIN = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinualTopK:
+    """The k labels with the largest noisy totals of the days so far, on each of ``days`` days, with these totals.
+
+    Charge, once for all days: min(l0, labels) × (discrete Gaussians of scale linf·sigma·unit, one for each measurement
+    that a day enters, shifted by linf times its weight in it), + δ in a private domain. A *user-day* is protected: what
+    one user adds on one day, at most l0 labels by at most linf each; a user active on several days spends as often.
+    Neighbours: add or remove one user-day. What is asked on the days may depend on earlier answers.
+
+    Args:
+        k: labels in each answer.
+        days: how many days, from 1 to 4000; fixed beforehand.
+        sigma: scale of the noise of one measurement, in units of linf.
+        delta: bounds the probability that a label is ever shown which only one user-day has; needed for private labels.
+        factorisation: "square_root" (least noise), "tree" (binary), "daily" (each day measured once, and added up).
+
+    Source: docs/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song 2011; square root:
+    Fichtenberger-Henzinger-Upadhyay 2023; unknown domains under continual observation: Rivera Cardoso-Rogers 2022.
+
+    >>> print(ContinualTopK(k=3, days=30, sigma=5.0, factorisation="tree").charge(Sensitivity(l0=2)))
+    10*DGauss(5.0, 1) [adaptive]
+    """
+
+    k: int
+    days: int
+    sigma: float
+    delta: float = 0.0
+    factorisation: Kind = "square_root"
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            k=validate.count(k=self.k),
+            days=validate.count(days=self.days),
+            sigma=validate.positive(sigma=self.sigma),
+            delta=validate.probability(delta=self.delta),
+        )
+        validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
+        if self.days > LARGEST_DAYS:
+            raise InvalidParameter(f"days={self.days} is too large: at most {LARGEST_DAYS}")
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """All days together, exact up to rounding up the weights of days that enter fewer measurements.
+
+        Args:
+            sensitivity: of one user-day.
+            labels: size of the public domain; needed where l0 is None.
+
+        Raises:
+            InvalidParameter: where neither l0 nor ``labels`` is known, or the noise is too large for 64 bits.
+        """
+        touched, linf = copies(add_remove(sensitivity), labels), sensitivity.linf
+        scale = linf * self.sigma * self.measurements.unit
+        if scale > LARGEST_SCALE:
+            raise InvalidParameter(f"sigma={self.sigma} is too large: integer noise of scale {scale:g} leaves 64 bits")
+        shifts = self.measurements.shifts.items()
+        costs: dict[Cost, int] = {DiscreteGaussianDP(scale, linf * weight): touched * n for weight, n in shifts}
+        return Charge(costs, delta=self.delta, adaptive=self.days > 1)
+
+    @property
+    def measurements(self) -> Factorisation:
+        """What is measured on which day."""
+        return factorise(self.factorisation, self.days)
+
+    def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
+        """Upper bound on the standard deviation of the noise on a total: on a day from 1 on, or on the worst one."""
+        spread = self.measurements.scales(sensitivity.linf * self.sigma)
+        return float(spread.max() if day is None else spread[self._at(day)])
+
+    def threshold(self, sensitivity: Sensitivity, day: int) -> int:
+        """The count that a total must exceed for a private label to be shown on that day, from 1 on.
+
+        linf + z·s for the day's noise, a sum of discrete Gaussians and so s²-subgaussian (Canonne-Kamath-Steinke
+        2020): each of l0 labels passes on each of the days with probability at most exp(-z²/2) = δ/(l0·days).
+        """
+        if not self.delta:
+            raise InvalidParameter("delta must be above 0 for private labels")
+        if add_remove(sensitivity).l0 is None:
+            raise InvalidParameter("l0 must be finite for private labels")
+        z = math.sqrt(2 * math.log((sensitivity.l0 or 1) * self.days / self.delta)) * (1 + 1e-9)
+        spread = float(self.measurements.scales(sensitivity.linf * self.sigma)[self._at(day)])
+        return math.ceil(sensitivity.linf + z * spread + MARGIN)
+
+    def stream(
+        self,
+        sensitivity: Sensitivity,
+        *,
+        labels: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Stream:
+        """Begin: no day has come yet. Spend ``charge`` before the first answer.
+
+        Args:
+            sensitivity: of one user-day.
+            labels: the public labels; None = labels are private, and come with the days.
+            rng: None for cryptographically secure noise.
+
+        Raises:
+            InvalidParameter: for private labels without delta or with l0 = None, repeated labels, too large a sigma.
+        """
+        names = None if labels is None else listed(labels)
+        self.charge(sensitivity, labels=None if names is None else len(names))
+        if names is None:
+            self.threshold(sensitivity, 1)
+        elif self.delta:
+            raise InvalidParameter("delta must be 0 where the labels are public: nothing is compared with a threshold")
+        elif len(set(map(identity, names))) < len(names):
+            raise InvalidParameter("labels: one is repeated")
+        return Stream(self, sensitivity, public=names is not None, names=names or [], rng=rng)
+
+    def _at(self, day: int) -> int:
+        if not 1 <= validate.count(day=day) <= self.days:
+            raise InvalidParameter(f"day={day} must be from 1 to {self.days}")
+        return day - 1
+
+
+@dataclass(eq=False)
+class Stream:
+    """The state between days: private, like the data, and to be kept like them (``to_dict``). Made by ``stream``.
+
+    Attributes:
+        mechanism, sensitivity: what runs.
+        public: whether the labels were given beforehand.
+        names: labels that have come so far, or all of a public domain.
+        rng: None for secure noise.
+        day: days answered.
+    """
+
+    mechanism: ContinualTopK
+    sensitivity: Sensitivity
+    public: bool
+    names: list[Any] = field(repr=False)
+    rng: np.random.Generator | None = field(repr=False)
+    day: int = 0
+    _sums: np.ndarray[Any, Any] = field(init=False, repr=False)
+    _rows: dict[Any, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._sums = np.zeros((len(self.names), len(self._plan.measured_on)), dtype=np.int64)
+        self._rows = {identity(name): row for row, name in enumerate(self.names)}
+
+    @property
+    def charge(self) -> Charge:
+        """What all days cost together; the first answer carries it, the others nothing."""
+        return self.mechanism.charge(self.sensitivity, labels=len(self.names) if self.public else None)
+
+    @property
+    def _plan(self) -> Factorisation:
+        return self.mechanism.measurements
+
+    def release(self, histogram: Histogram) -> Release:
+        """The next day's answer: the top k of the totals up to and with this day.
+
+        Args:
+            histogram: the counts of this day alone, whole, with a sensitivity that the stream's covers; in a public
+                domain labels without a row have count 0, and others are refused.
+
+        Returns:
+            Release: at most k labels in the order of their noisy totals; in a private domain those above the threshold.
+
+        Raises:
+            InvalidParameter: when the histogram does not fit, or all days have been answered; nothing has changed then.
+        """
+        counts = self._checked(histogram)
+        before, first = self.day, len(self._sums)
+        self._arrived(counts)
+        self._sums += self._of_day(counts)[:, None] * self._plan.strategy[:, before]
+        self._measure(np.flatnonzero(self._plan.measured_on == before), 0)
+        self._measure(np.flatnonzero(self._plan.measured_on < before), first)  # of labels that are new today
+        self.day += 1
+        return self._answer(histogram)
+
+    def _checked(self, histogram: Histogram) -> dict[Any, tuple[Any, int]]:
+        validate.instance(Histogram, histogram=histogram)
+        if self.day == self.mechanism.days:
+            raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")
+        if not self.sensitivity.covers(histogram.sensitivity):
+            raise InvalidParameter(
+                f"histogram has the sensitivity {histogram.sensitivity}, the stream {self.sensitivity}"
+            )
+        if not histogram.complete:
+            raise InvalidParameter("complete: a day's histogram must be whole")
+        counts = {
+            identity(label): (label, int(count))
+            for label, count in zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)
+        }
+        if self.public and (histogram.domain != "public" or not counts.keys() <= self._rows.keys()):
+            raise InvalidParameter("histogram must have the stream's public domain, and no label outside of it")
+        return counts
+
+    def _arrived(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
+        """Room for labels that come with this day for the first time."""
+        new = [(key, label) for key, (label, count) in counts.items() if count and key not in self._rows]
+        self._rows.update({key: len(self.names) + place for place, (key, _) in enumerate(new)})
+        self.names += [label for _, label in new]
+        self._sums = np.concatenate([self._sums, np.zeros((len(new), self._sums.shape[1]), dtype=np.int64)])
+
+    def _of_day(self, counts: Mapping[Any, tuple[Any, int]]) -> np.ndarray[Any, Any]:
+        day = np.zeros(len(self.names), dtype=np.int64)
+        for key, (_, count) in counts.items():
+            if count:
+                day[self._rows[key]] = min(count, LARGEST_DAILY)
+        return day
+
+    def _measure(self, rows: np.ndarray[Any, Any], first: int) -> None:
+        """Add noise to these sums of the labels from ``first`` on; once for each sum of each label."""
+        size = (len(self._sums) - first) * len(rows)
+        if size:
+            scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
+            noise = discrete_gaussian(scale, size, random_bits(self.rng))
+            self._sums[first:, rows] += noise.reshape(-1, len(rows))
+
+    def _answer(self, histogram: Histogram) -> Release:
+        """Post-processing of what has been measured so far."""
+        used = self._plan.measured_on < self.day
+        totals = self._sums[:, used] @ self._plan.totals[self.day - 1, used]
+        values, names = np.rint(totals).astype(np.int64), np.fromiter(self.names, dtype=object, count=len(self.names))
+        if not self.public:
+            passed = totals > self.mechanism.threshold(self.sensitivity, self.day)
+            values, names = values[passed], names[passed]
+        best = descending(values, names)[: self.mechanism.k]
+        return Release.drawn(
+            histogram.with_sensitivity(self.sensitivity),
+            self.rng,
+            labels=tuple(names[best].tolist()),
+            counts=values[best],
+            charge=self.charge if self.day == 1 else Charge({}),
+            mechanism=self.mechanism,
+            measurement=self._measurement(len(values) > len(best)),
+            note=f"day {self.day} of {self.mechanism.days}"
+            + ("" if self.day == 1 else ", paid for with the first answer"),
+        )
+
+    def _measurement(self, cut: bool) -> Measurement | None:
+        """For intervals; none for private labels, since the law of what passed is known from one side only."""
+        if not self.public:
+            return None
+        noise = CountNoise("subgaussian", self.mechanism.noise_std(self.sensitivity, self.day))
+        return Measurement(noise, len(self.names), whole=True, cut=cut)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as plain values, for JSON: *private*, it holds counts and noise."""
+        return {
+            "day": self.day,
+            "public": self.public,
+            "names": [to_plain(name) for name in self.names],
+            "sums": self._sums.tolist(),
+        }
+
+    @classmethod
+    def from_dict(
+        cls,
+        plain: Mapping[str, Any],
+        mechanism: ContinualTopK,
+        sensitivity: Sensitivity,
+        rng: np.random.Generator | None = None,
+    ) -> Stream:
+        """The stream that ``to_dict`` wrote, to go on with the next day.
+
+        A state must not be gone on from twice: two answers for one day would have noise of their own.
+
+        Raises:
+            InvalidParameter: where the state is not of such a stream.
+        """
+        try:
+            names, sums = [from_plain(name) for name in plain["names"]], np.array(plain["sums"], dtype=np.int64)
+            stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, int(plain["day"]))
+            fits = sums.size == stream._sums.size and 0 <= stream.day <= mechanism.days
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidParameter("state: not one that to_dict wrote") from error
+        if not fits:
+            raise InvalidParameter("state: of another mechanism")
+        stream._sums = sums.reshape(stream._sums.shape)
+        return stream

@@ -1,0 +1,66 @@
+"""From a total (ε, δ) to a top k every day, of data that grow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+from dptopk import _validate as validate
+from dptopk.accounting.budget import Budget
+from dptopk.accounting.calibration import calibrate
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Sensitivity
+from dptopk.mechanisms.continual import ContinualTopK
+from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
+
+__all__ = ["plan_continual"]
+
+# Of δ, in a private domain: for labels that one user-day alone has. Thresholds and noise hardly depend on it.
+FAILURE_SHARE = 0.5
+
+
+def plan_continual(
+    k: int,
+    days: int,
+    budget: Budget,
+    *,
+    sensitivity: Sensitivity,
+    labels: int | None = None,
+    factorisation: Kind | Literal["auto"] = "auto",
+) -> ContinualTopK:
+    """The mechanism that answers a top k on each of so many days within one total budget.
+
+    Args:
+        k: labels in each answer.
+        days: how many days.
+        budget: the total (ε, δ) for one user-day, δ above 0.
+        sensitivity: of one user-day; its l0 must be finite for private labels.
+        labels: size of the public domain; None = labels are private.
+        factorisation: "auto" takes the one with the least noise on its worst day.
+
+    Returns:
+        ContinualTopK, with the smallest sigma found whose charge fits; compose(charge, delta=budget.delta) confirms it.
+
+    Raises:
+        InvalidParameter: for a δ of 0, or a sensitivity that the labels do not allow.
+
+    >>> mechanism = plan_continual(5, 7, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1), labels=1000)
+    >>> mechanism.factorisation, round(mechanism.noise_std(Sensitivity(l0=1)))
+    ('square_root', 7)
+    """
+    if not validate.instance(Budget, budget=budget).delta:
+        raise InvalidParameter("budget: Gaussian noise needs a delta above 0")
+    kinds: tuple[Kind, ...] = tuple(FACTORISATIONS) if factorisation == "auto" else (factorisation,)
+    validate.member(tuple(FACTORISATIONS), factorisation=kinds[0])
+    kind = min(kinds, key=lambda name: _error(factorise(name, validate.count(days=days))))
+    delta = 0.0 if labels is not None else FAILURE_SHARE * budget.delta
+    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta, factorisation=kind)
+    sharpness = calibrate(lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget)
+    return replace(draft, sigma=1 / sharpness)
+
+
+def _error(plan: Factorisation) -> float:
+    """Largest standard deviation of a total at equal μ, were the noise continuous: the product of the two norms."""
+    squares = sum(n * weight**2 for weight, n in plan.shifts.items())
+    return float(plan.scales(1.0).max() / plan.unit * math.sqrt(squares))

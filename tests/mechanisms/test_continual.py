@@ -1,0 +1,139 @@
+"""ContinualTopK: what its answers are, and that its state can be kept."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dptopk import Budget, Charge, ContinualTopK, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
+from dptopk.mechanisms.continual import Stream
+from dptopk.mechanisms.factorisation import FACTORISATIONS
+
+ONE = Sensitivity(l0=1)
+DAYS = [{"a": 30, "b": 3}, {"b": 60}, {"c": 100, "a": 1}, {}, {"d": 500, "c": 1}, {"a": 200}, {"b": 9}]
+
+
+def day(counts):
+    return Histogram(counts, sensitivity=ONE) if counts else Histogram([], [], sensitivity=ONE)
+
+
+def truth(n, k):
+    totals = {}
+    for counts in DAYS[:n]:
+        for label, count in counts.items():
+            totals[label] = totals.get(label, 0) + count
+    return sorted(totals.items(), key=lambda row: -row[1])[:k]
+
+
+@pytest.mark.parametrize("kind", [*FACTORISATIONS])
+@pytest.mark.parametrize("private", [True, False])
+def test_with_hardly_any_noise_the_answers_are_the_running_top(kind, private):
+    """The state goes through JSON after every day."""
+    delta = 1e-6 if private else 0.0
+    mechanism = ContinualTopK(k=2, days=len(DAYS), sigma=1e-3, delta=delta, factorisation=kind)
+    stream = mechanism.stream(ONE, labels=None if private else list("abcd"))
+    spent = Charge({})
+    for n, counts in enumerate(DAYS, 1):
+        histogram = day(counts) if private else Histogram(counts, domain=list("abcd"), sensitivity=ONE)
+        answer = stream.release(histogram)
+        spent = Charge.join(spent, answer.charge)
+        assert list(zip(answer.labels, answer.counts.tolist(), strict=True)) == truth(n, 2)
+        stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE)
+    assert spent == stream.charge
+    with pytest.raises(InvalidParameter, match="days"):
+        stream.release(day({"a": 1}))
+
+
+@pytest.mark.parametrize("kind", [*FACTORISATIONS])
+def test_the_noise_is_as_large_as_it_says(kind):
+    """Of 20,000 labels; another sigma by 5% would be seen."""
+    labels, sigma = 20_000, 7.0
+    mechanism = ContinualTopK(k=labels, days=6, sigma=sigma, factorisation=kind)
+    stream = mechanism.stream(ONE, labels=range(labels), rng=np.random.default_rng(5))
+    for n in range(1, 7):
+        values = stream.release(Histogram(None, np.full(labels, 10), sensitivity=ONE)).counts
+        assert np.std(values) == pytest.approx(mechanism.noise_std(ONE, n), rel=0.025)
+        assert np.mean(values) == pytest.approx(10 * n, abs=5 * sigma * 3 / labels**0.5)
+
+
+def test_a_private_label_waits_for_its_threshold():
+    mechanism = ContinualTopK(k=5, days=3, sigma=3.0, delta=1e-9)
+    stream = mechanism.stream(ONE)
+    answer = stream.release(day({"one": 1, "many": 10_000}))
+    assert answer.labels == ("many",)
+    assert answer.measurement is None
+    assert mechanism.threshold(ONE, 1) > 1 + 3.0
+
+
+def test_intervals_cover_in_a_public_domain():
+    labels, missed = 200, 0
+    mechanism = ContinualTopK(k=20, days=3, sigma=4.0)
+    for seed in range(60):
+        stream = mechanism.stream(ONE, labels=range(labels), rng=np.random.default_rng(seed))
+        for n in range(1, 4):
+            answer = stream.release(Histogram(None, np.arange(labels), sensitivity=ONE))
+            table = answer.intervals(confidence=0.9)
+            true = n * np.array(answer.labels)
+            missed += bool(((true < table["low"]) | (true > table["high"])).any())
+    assert missed <= 180 * 0.1
+
+
+def test_a_plan_stays_within_its_budget_and_takes_the_best():
+    budget = Budget(1.0, 1e-6)
+    private = plan_continual(5, 8, budget, sensitivity=Sensitivity(l0=3))
+    assert private.delta == 5e-7
+    assert 0.99 < compose(private.charge(Sensitivity(l0=3)), delta=1e-6).epsilon <= 1.0
+    best = plan_continual(5, 8, budget, sensitivity=ONE, labels=100)
+    assert best.factorisation == "square_root"
+    tree = plan_continual(5, 8, budget, sensitivity=ONE, labels=100, factorisation="tree")
+    assert tree.noise_std(ONE) > 1.3 * best.noise_std(ONE)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"days": 0}, "days"),
+        ({"days": 5000}, "days"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"k": 0}, "k"),
+        ({"delta": 1.5}, "delta"),
+        ({"factorisation": "cube_root"}, "factorisation"),
+    ],
+)
+def test_bad_parameters_are_named(change, word):
+    with pytest.raises(InvalidParameter, match=word):
+        ContinualTopK(**{"k": 1, "days": 3, "sigma": 1.0} | change)
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing():
+    public, private = ContinualTopK(k=1, days=3, sigma=1.0), ContinualTopK(k=1, days=3, sigma=1.0, delta=1e-6)
+    with pytest.raises(InvalidParameter, match="delta"):
+        public.stream(ONE)
+    with pytest.raises(InvalidParameter, match="delta"):
+        private.stream(ONE, labels=["a"])
+    with pytest.raises(InvalidParameter, match="l0"):
+        private.stream(Sensitivity())
+    with pytest.raises(InvalidParameter, match="repeated"):
+        public.stream(ONE, labels=["a", "a"])
+    with pytest.raises(InvalidParameter, match="sigma"):
+        ContinualTopK(k=1, days=3, sigma=1e15).charge(ONE)
+    stream = public.stream(ONE, labels=["a", "b"])
+    for wrong in (
+        Histogram(["a"], [1], sensitivity=Sensitivity(linf=2, l0=1), domain="public"),
+        Histogram(["a"], [1], sensitivity=ONE, domain="public", complete=False),
+        Histogram(["z"], [1], sensitivity=ONE, domain="public"),
+        Histogram(["a"], [1], sensitivity=ONE),
+    ):
+        with pytest.raises(InvalidParameter):
+            stream.release(wrong)
+    assert stream.day == 0
+    assert not np.any(stream.to_dict()["sums"])
+    for state in (
+        {},
+        {"day": 9, "public": True, "names": ["a"], "sums": [[1]]},
+        {**stream.to_dict(), "sums": [[1, 2]]},
+    ):
+        with pytest.raises(InvalidParameter, match="state"):
+            Stream.from_dict(state, public, ONE)
