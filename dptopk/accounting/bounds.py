@@ -269,33 +269,33 @@ def _certificate(question: _Question) -> Certificate:
     return made
 
 
-def _answer(plan: _Question, bound: str) -> Bound:
+def _answer(question: _Question, bound: str) -> Bound:
     """The answer of one bound, or the smallest of all that are valid."""
     if bound != "best":
         spec = _registry().get(bound)
         if spec is None:
             raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
-        reason = plan.why_not(spec)
+        reason = question.why_not(spec)
         if reason:
             raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
-        return plan.ask(spec)
-    if plan.settled is not None:
-        return plan.settled
+        return question.ask(spec)
+    if question.settled is not None:
+        return question.settled
     best: Bound | None = None
     notes: dict[str, str] = {}
     for spec in _registry().values():
-        if plan.why_not(spec):
+        if question.why_not(spec):
             continue
-        found = plan.ask(spec)
+        found = question.ask(spec)
         notes[spec.name] = found.note
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
-        if best is None or plan.value(found) < plan.value(best):
+        if best is None or question.value(found) < question.value(best):
             best = found
-        best = _with_lower(best, lower, plan.value(best))
-        if lower is not None and plan.value(best) - lower <= plan.query.rtol * plan.value(best):
+        best = _with_lower(best, lower, question.value(best))
+        if lower is not None and question.value(best) - lower <= question.query.rtol * question.value(best):
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
-        return plan.nothing("no registered bound takes these costs in this interaction")
+        return question.nothing("no registered bound takes these costs in this interaction")
     # Why the others did not end closer: what the winner itself has to say comes first.
     others = [f"{name}: {note}" for name, note in notes.items() if note and name != best.name]
     return replace(best, note="; ".join([*filter(None, [best.note]), *others]))
@@ -325,15 +325,15 @@ def table(
     """
     import pandas as pd
 
-    plan = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
+    question = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
     rows = []
     for spec in _registry().values():
         row: dict[str, object] = {"name": spec.name, "source": spec.source, "epsilon": np.nan, "delta": np.nan}
         row["lower"] = np.nan
-        reason = plan.why_not(spec)
+        reason = question.why_not(spec)
         valid: tuple[Interaction, ...] = ()
-        if plan.takes(spec):
-            found = plan.fresh(max_seconds).ask(spec)
+        if question.takes(spec):
+            found = question.fresh(max_seconds).ask(spec)
             valid = found.valid_in
             row |= {"epsilon": found.epsilon, "delta": found.delta}
             row["lower"] = np.nan if found.lower is None else found.lower

@@ -28,6 +28,7 @@ from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
+from dptopk.accounting.pld.common_step import signs
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -150,7 +151,8 @@ class _Mixed(OptimumCurve):
         rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
         theta = _tilt(n, b, rest / q, m, math.exp(-epsilon)) if q > 0 else 0.0
         first_i, i_law, i_scale = _tilted(b, rest, q, theta)
-        first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * _up(epsilon), _up(epsilon), 2 * theta)
+        up = signs(epsilon)[0]
+        first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * up, up, 2 * theta)
         spaced = np.zeros(2 * len(j_law) - 1)
         spaced[::2] = j_law
         law = np.convolve(i_law, spaced)
@@ -196,8 +198,3 @@ def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[
     last = min(math.ceil(trials * success + reach), trials)
     law = np.exp(log_binomial_pmf(np.arange(first, last + 1), trials, success, failure))
     return first, law, trials * math.log(total)
-
-
-def _up(epsilon: float) -> float:
-    """Probability that randomised response has the loss +ε."""
-    return 1 / (1 + math.exp(-epsilon))

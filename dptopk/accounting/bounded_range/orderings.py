@@ -60,6 +60,9 @@ def _rounded(delta: Floats) -> Floats:
     return values
 
 
+# In the formulas e is ε, g is ε_g, and x, y, z are the terms of CR Lemma 5.4.
+
+
 def _q(t: float | Floats, e: float) -> Floats:
     """q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε})."""
     ratio: Floats = np.asarray(np.expm1(t - e) / np.expm1(-e))
