@@ -34,7 +34,7 @@ LOOK = """() => {
   const slanted = [...article.querySelectorAll("em")].map((part) => part.textContent);
   return {
     text: article.textContent,
-    slanted: slanted.filter((text) => /[(=<>_^]|^[A-Za-z]$/.test(text) && !/[a-z]{3}/.test(text)),
+    slanted: slanted.filter((text) => /[(=<>_^]|^[A-Za-z]$/.test(text) && !/[a-z]{3}|^\\([ivx]*\\)$/.test(text)),
     marked: document.querySelectorAll("article .arithmatex").length,
     set: document.querySelectorAll("article .arithmatex > mjx-container").length,
     wrong: [...document.querySelectorAll("[data-mml-node=merror], mjx-merror")].map((part) => part.textContent),

@@ -111,9 +111,9 @@ class Bound:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
         values["valid_in"] = ", ".join(self.valid_in)
-        return html_table(["bound", self.name], [(name, "" if v is None else v) for name, v in values.items()])
+        return html_table(["bound", self.name], [(name, v) for name, v in values.items() if v not in {None, ""}])
 
 
 @dataclass(frozen=True, slots=True)
