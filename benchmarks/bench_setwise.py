@@ -67,7 +67,7 @@ def row(asked: tuple[str, float]) -> str:
     others = " | ".join(value(charge, bound) for bound in ("mgf", "zcdp_tight", "renyi"))
     width = (found.epsilon - lower) / found.epsilon
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return f"| {name} | {others} | {lower:.6g} | {found.epsilon:.6g} | {width:.1e} | {cpu:.2f} | {memory:.0f} |"
+    return f"| `{name}` | {others} | {lower:.6g} | {found.epsilon:.6g} | {width:.1e} | {cpu:.2f} | {memory:.0f} |"
 
 
 def main() -> None:
