@@ -180,6 +180,10 @@ def test_files_of_a_folder_that_differ_in_type_are_refused(session, tmp_path):
     asked = {"user": "u", "item": "i", "labels_per_user": 2, "engine": Spark(session=session)}
     pd.DataFrame({"u": [3, 4], "i": [7, 2]}).to_parquet(tmp_path / "a.parquet")
     assert sorted(rows(events_histogram(tmp_path, **asked))) == [(2, 1), (7, 1)]
-    pd.DataFrame({"u": [5], "i": ["02"]}).to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(InvalidParameter, match="different types"):
-        events_histogram(tmp_path, **asked)
+    pd.DataFrame({"u": [5], "i": [2]}).to_parquet(tmp_path / "c.parquet")
+    assert sorted(rows(events_histogram(tmp_path, **asked))) == [(2, 2), (7, 1)]
+    for other in (7.9, "02"):
+        pd.DataFrame({"u": [5], "i": [other]}).to_parquet(tmp_path / "b.parquet")
+        for table in (tmp_path, str(tmp_path / "*.parquet")):
+            with pytest.raises(InvalidParameter, match="different types"):
+                events_histogram(table, **asked)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dptopk import _validate as validate
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import delimiter, located, opened
+from dptopk.datasets.backends.files import DIFFERING, delimiter, located, opened
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.errors import InvalidParameter
 
@@ -141,7 +141,7 @@ def _parquet(connection: Any, path: str, _: str | None) -> Any:
     described = "SELECT DISTINCT name, type, converted_type, logical_type FROM parquet_schema(?)"
     differing = f"SELECT count(*) FROM (SELECT name FROM ({described}) GROUP BY name HAVING count(*) > 1)"  # noqa: S608
     if "*" in path and connection.con.execute(differing, [path]).fetchone()[0]:
-        raise InvalidParameter("table: a column has different types in the files of the folder; write them alike")
+        raise InvalidParameter(DIFFERING)
     return connection.read_parquet(path, hive_types_autocast=False)
 
 

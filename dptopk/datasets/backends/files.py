@@ -9,7 +9,10 @@ from typing import Any
 from dptopk.datasets.backends.base import without_data
 from dptopk.errors import InvalidParameter
 
-__all__ = ["delimiter", "located", "opened"]
+__all__ = ["DIFFERING", "delimiter", "located", "opened"]
+
+# Files of one folder must agree: an engine that takes the types of one of them reads 7.9 in another as 8.
+DIFFERING = "table: a column has different types in the files of the folder; write them alike"
 
 # Compression is told by a further suffix.
 _FORMATS = {

@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import delimiter, located, opened
+from dptopk.datasets.backends.files import DIFFERING, delimiter, located, opened
 from dptopk.datasets.backends.frames import library
 from dptopk.errors import InvalidParameter
 
@@ -93,27 +94,31 @@ def _own_session() -> Any:
 
 def _parquet(session: Any, path: str) -> Any:
     """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
+    if "*" in path and _differing(path):
+        raise InvalidParameter(DIFFERING)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = session.conf.get(setting)
     session.conf.set(setting, "false")
-    folder = path.removesuffix("/**/*.parquet")
     try:
-        if folder != path and not _agree(session, folder):  # Spark would read all of them by the types of one
-            raise InvalidParameter("table: a column has different types in the files of the folder; write them alike")
-        return session.read.parquet(folder)
+        return session.read.parquet(path.removesuffix("/**/*.parquet"))
     finally:
         session.conf.set(setting, before)
 
 
-def _agree(session: Any, folder: str) -> bool:
-    """Whether the types in all Parquet files of a folder can be one schema."""
-    try:
-        session.read.option("mergeSchema", "true").parquet(folder)
-    except Exception as error:  # Spark's own, and those of Java behind them
-        if "MERGE" in str(error).upper():
-            return False
-        raise
-    return True
+def _differing(pattern: str) -> bool:
+    """Whether two of the files give a column different types: Spark would take those of one file."""
+    from pyarrow.parquet import ParquetFile
+
+    types = dict[str, tuple[str, str]]()
+    root = Path(pattern)
+    for path in Path(root.anchor).glob(str(root.relative_to(root.anchor))):
+        with ParquetFile(path) as file:
+            columns = [file.schema.column(place) for place in range(len(file.schema))]
+        for column in columns:
+            kind = (column.physical_type, str(column.logical_type))
+            if types.setdefault(column.path, kind) != kind:
+                return True
+    return False
 
 
 def _text(session: Any, path: str) -> Any:
