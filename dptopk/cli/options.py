@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptopk._choices import Counts, Method
+from dptopk._choices import METHODS, Counts
 from dptopk.errors import InvalidParameter
 
 __all__ = [
@@ -55,7 +55,23 @@ Fit = Annotated[
     bool | None,
     typer.Option("--fit/--no-fit", help="Draw counts towards the order of selection, as far as that never hurts."),
 ]
-MethodOption = Annotated[Method, typer.Option("--method", help="Select then count, or noise on all counts.")]
+
+
+def _methods() -> list[str]:
+    from dptopk.planning.designs import DESIGNS
+
+    return [*METHODS, *dict.fromkeys(design.name for design in DESIGNS)]
+
+
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        metavar=f"[{'|'.join(METHODS)}|NAME]",
+        help="How the top k are found; NAME: a design, as [bold]dptopk plan[/bold] lists them.",
+        autocompletion=_methods,
+    ),
+]
 KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.")]
 Domain = Annotated[
     Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")

@@ -117,6 +117,7 @@ def test_an_empty_private_table_is_a_short_answer(tmp_path):
         ((*BUDGET, "--out", "/nowhere/at/all.csv"), "out"),
         ((*BUDGET, "--counts", "cauchy"), "counts"),
         ((*BUDGET, "--method", "threshold"), "method"),
+        ((*BUDGET, "--method", "guess"), "method"),
         (("--k", 4000, "--epsilon", 1, "--delta", 1e-6, "--known-domain"), "k"),
         ((*BUDGET, "--domain", "/nowhere/labels.txt"), "domain"),
     ],
@@ -187,6 +188,12 @@ def test_plan_needs_no_data():
     assert result.exit_code == 0, result.output
     assert "Together: (" in result.output
     assert "standard deviation" in result.output
+
+
+def test_a_design_is_asked_for_by_name():
+    result = run("plan", *BUDGET, "--counts", "none", "--known-domain", "--method", "Gumbel selections")
+    assert result.exit_code == 0, result.output
+    assert "KnownGumbel" in result.output
 
 
 def test_the_installed_entry_point_runs_as_a_process():
