@@ -33,7 +33,7 @@ __all__ = ["advantage", "gumbel_inclusion", "one_shot_inclusion", "rounding"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_LEVELS = 128
+_LEVELS = 192
 _DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow
 _GROWTH = 1.06
 _NEARLY = 1 / 16  # peeling finds all when it misses less than so many
@@ -189,7 +189,8 @@ def _grid(size: int, k: int) -> _Grid:
         sizes: Floats = more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
     # Of the ranks between, so many are in the set, and in proportion of the top k.
     found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
-    levels = np.linspace(1, k, min(k, _LEVELS)).astype(np.int64).astype(np.float64) - 0.5
+    quarters = (np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])).ravel()  # a whole number would leave no slope
+    levels = quarters[np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS)).astype(np.int64)]
     reached = (
         found[None, :, :] >= levels[:, None, None]
     )  # it grows with the best rank that is missing, falls with the worst

@@ -303,15 +303,15 @@ def test_the_charge_of_the_router_covers_either_answer(delta):
 
 
 def test_the_router_finds_the_side_where_it_is_plain():
-    """Steps that are wide for a whole answer, but not for peeling, are drawn at once; ties are peeled."""
+    """Steps that are wide for a whole answer, but not for peeling, are drawn at once; close counts are peeled."""
     steps = Histogram(None, np.arange(3000, 0, -1) * 12)
-    ties = Histogram(None, np.full(3000, 50))
+    close = Histogram(None, np.arange(10_000) // 20)
     mechanism, rng = RoutedTopK(k=200, epsilon=1.0), np.random.default_rng(2)
     assert {mechanism.release(steps, rng).note for _ in range(5)} == {
         "drawn by CanonicalTopK: a set, in label order: ranks mean nothing"
     }
     assert set(mechanism.release(steps, rng).labels) == set(range(200))
-    notes = [mechanism.release(ties, rng).note for _ in range(30)]
+    notes = [mechanism.release(close, rng).note for _ in range(30)]
     assert notes.count("drawn by OneShotTopK") > 20
 
 
