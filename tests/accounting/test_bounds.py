@@ -328,7 +328,7 @@ def test_after_the_deadline_the_best_order_is_looked_for_on_few_grids():
         asked.append(lam.size)
         return 0.01 * lam * (1 + lam)
 
-    curve = ChernoffCurve(log_mgf)
+    curve = ChernoffCurve(log_mgf, different=2000)
     in_time, late = (curve.answer(Query(delta=1e-6, deadline=end)).value for end in (math.inf, -math.inf))
     assert in_time <= late <= in_time * (1 + 1e-4)
     assert sum(asked[-5:]) == 64 + 4 * 8

@@ -96,7 +96,7 @@ def _chernoff(charge: Charge) -> ChernoffCurve:
             total += np.tensordot(n, h(e.reshape(-1, *[1] * order.ndim), order), 1)
         return total
 
-    return ChernoffCurve(log_mgf, epsilon_max=sum_up(pure_epsilons(charge)))
+    return ChernoffCurve(log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs))
 
 
 @bound("dr19", source="Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", takes=(BoundedRange,))

@@ -46,6 +46,8 @@ LOG_MGF_ERROR = 1e-14
 # After a deadline a best order is looked for on so many grids in all, the first as fine as ever, the others of so many
 # points: to about 1e-4 of the bound.
 LATE_GRIDS, LATE_POINTS = 5, 8
+# Of no more different costs than this a grid takes milliseconds.
+MANY = 1000
 
 # Products of very small ε's underflow by less than this, which vanishes beside any normal float.
 _LEAST = 1e-322
@@ -194,16 +196,18 @@ class ChernoffCurve(Curve):
         log_mgf: g(λ), an upper bound on ln E e^{λL} of the whole composition up to a relative ``LOG_MGF_ERROR``;
             elementwise for an array of any shape.
         epsilon_max: an ε from which on δ = 0.
-        deadline: a reading of time.monotonic() after which the search is not refined any more.
+        different: how many different costs log_mgf sums up, where they may be many.
+        deadline: a reading of time.monotonic() after which MANY of them are searched on few grids only.
     """
 
     log_mgf: Callable[[Floats], Floats]
     epsilon_max: float = np.inf
+    different: int = 0
     deadline: float = np.inf
 
     def answer(self, query: Query) -> Answer:
         """The answer to one query, within its time."""
-        return Curve.answer(replace(self, deadline=query.deadline), query)
+        return Curve.answer(replace(self, deadline=query.deadline) if self.different > MANY else self, query)
 
     def log_delta(self, epsilon: Floats) -> Floats:
         """Upper bound on ln δ (at most 0), for a one-dimensional array."""

@@ -25,12 +25,13 @@ from dptopk.errors import NotApplicable
 __all__ = ["log_mgf", "renyi", "renyi_curve"]
 
 
-def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf) -> ChernoffCurve:
+def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf, *, different: int = 0) -> ChernoffCurve:
     """The (ε, δ) curve of a mechanism whose loss has log-MGF at most ``log_mgf`` (CKS20, Proposition 12).
 
     Args:
         log_mgf: upper bound on ln E[e^{λL}] = λ D_{1+λ} to a relative ``LOG_MGF_ERROR``, elementwise in λ > 0.
         epsilon_max: an ε from which on δ = 0; inf when there is none.
+        different: as for ``ChernoffCurve``.
 
     Returns:
         An upper bound in both directions, each minimised over the order by itself.
@@ -41,7 +42,7 @@ def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf) -> ChernoffCurve:
         gain = lam * np.log1p(1 / lam) + np.log1p(lam)
         return h - gain + 8 * LOG_MGF_ERROR * (h + gain)  # the curve's own allowance is relative to the difference
 
-    return ChernoffCurve(exponent, epsilon_max)
+    return ChernoffCurve(exponent, epsilon_max, different)
 
 
 def log_mgf(charge: Charge) -> LogMGF:
@@ -76,4 +77,4 @@ def log_mgf(charge: Charge) -> LogMGF:
 )
 def renyi(charge: Charge) -> Curve:
     """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""
-    return renyi_curve(log_mgf(charge), pure_sum(charge))
+    return renyi_curve(log_mgf(charge), pure_sum(charge), different=len(charge.costs))

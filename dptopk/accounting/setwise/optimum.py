@@ -28,7 +28,7 @@ from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, SMALLEST_LOSS, certified_bracket, sources
 from dptopk.accounting.pld.lattice import log_peak, product
-from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import guesses
@@ -99,7 +99,7 @@ class SetwiseCurve(Curve):
         low, high = (end - math.log(math.sqrt(self.variance(1.0))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(guesses.ZOOMS):
-            late = time.monotonic() > query.deadline  # any order is sound
+            late = time.monotonic() > query.deadline and len(self.whole.costs) > MANY  # any order is sound
             grid = np.exp(np.linspace(low, high, guesses.LATE_ORDERS if late else guesses.ORDERS))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
