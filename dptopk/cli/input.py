@@ -18,7 +18,15 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import Domain
-from dptopk.datasets import DuckDB, Segments, events_histogram, read_counts, read_labels, segment_histograms
+from dptopk.datasets import (
+    DuckDB,
+    EventsStore,
+    Segments,
+    events_histogram,
+    read_counts,
+    read_labels,
+    segment_histograms,
+)
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
 from dptopk.mechanisms.base import Thresholded
@@ -114,6 +122,8 @@ class Source:
 
     def read(self, plan: Plan) -> Histogram:
         """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
+        if self.path.suffix == ".store":
+            return self._domain(self._stored(plan), plan)
         return self._domain(self._events(plan) if self.user is not None else self._counts(plan, self.conditions), plan)
 
     def read_segments(self, plan: Plan) -> Segments:
@@ -169,6 +179,21 @@ class Source:
         with _progress() as report:
             return events_histogram(self.path, **self._bounds(plan), progress=report)
 
+    def _stored(self, plan: Plan) -> Histogram:
+        """Of a store of events, whose caps are those it was made with."""
+        if self.user is not None or self.where or self.segment_by is not None:
+            raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
+        if not self.path.exists():
+            raise InvalidParameter(f"there is no store {str(self.path)!r}; dptopk refresh makes one")
+        with EventsStore(self.path) as store:
+            if plan.sensitivity != store.bounds.sensitivity:
+                bounds = store.bounds
+                raise InvalidParameter(
+                    "--labels-per-user, --per-label-cap: the store was made with "
+                    f"{bounds.labels_per_user} and {bounds.per_label_cap}"
+                )
+            return store.histogram(top=_rows(plan))
+
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
         with _progress() as report:
             return segment_histograms(
@@ -191,10 +216,13 @@ class Source:
         }
         if self.memory_limit is not None or self.passes is not None:
             options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes)
-        first = plan.phases[0].mechanism
-        if isinstance(first, Thresholded) and first.d_bar is not None:
-            options["top"] = first.d_bar + 1
-        return options
+        return options | {"top": _rows(plan)}
+
+
+def _rows(plan: Plan) -> int | None:
+    """How many rows of a histogram a plan looks at."""
+    first = plan.phases[0].mechanism
+    return first.d_bar + 1 if isinstance(first, Thresholded) and first.d_bar is not None else None
 
 
 @contextmanager

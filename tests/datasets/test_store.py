@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from typer.testing import CliRunner
 
-from dptopk import Charge, InvalidParameter, Ledger, PureDP, Sensitivity
+from dptopk import Budget, Charge, InvalidParameter, Ledger, PureDP, Sensitivity
 from dptopk.cli import app
 
 pytest.importorskip("ibis")
@@ -172,3 +173,47 @@ def test_refresh_sets_the_version_in_the_ledger(tmp_path):
         assert as_dict(events.histogram()) == {"x": 1, "y": 2}
     with Ledger(book) as ledger:
         assert ledger.state("clicks").version == "2026-01-02"
+
+
+def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
+    """On the command line: a day is added, the version is set by the same call, and the old answer is history."""
+    book, store, day = str(tmp_path / "ledger.db"), str(tmp_path / "clicks.store"), tmp_path / "day.csv"
+
+    def run(*arguments):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    with Ledger(book, create=True, test=True) as ledger:
+        budget = Budget(epsilon=9.0, delta=1e-5)
+        ledger.create_dataset("clicks", budget=budget, sensitivity=Sensitivity(l0=2), unit="member", version="0")
+    paying = ("--ledger", book, "--dataset", "clicks")
+    columns = ("--user-col", "who", "--item-col", "what", "--labels-per-user", 2)
+
+    def refresh(version, label):
+        frame([(f"{version}{user}", label) for user in range(900)]).to_csv(day, index=False)
+        made = columns if version == "1" else ()
+        result = run("refresh", store, day, "--data-version", version, *paying, *made)
+        assert result.exit_code == 0, result.output
+
+    def ask(version, *more):
+        asked = ("--k", 2, "--epsilon", 1, "--delta", 1e-7, "--labels-per-user", 2, "--format", "json", "--reuse")
+        return run("topk", store, *asked, *paying, "--analyst", "ann", "--data-version", version, "--seed", 1, *more)
+
+    def spent():
+        with Ledger(book) as ledger:
+            return ledger.spent("clicks")
+
+    refresh("1", "x")
+    first, once = json.loads(ask("1").stdout), spent()
+    assert [row["label"] for row in first["rows"]] == ["x"]
+    assert json.loads(ask("1").stdout)["rows"] == first["rows"]
+    assert spent() == once
+    refresh("2", "y")
+    stale = ask("1")
+    assert stale.exit_code == 2
+    assert "version" in stale.output
+    assert spent() == once
+    assert {row["label"] for row in json.loads(ask("2").stdout)["rows"]} == {"x", "y"}
+    assert spent() != once
+    refused = ask("2", "--per-label-cap", 3)
+    assert refused.exit_code == 2
+    assert "store was made with" in refused.output
