@@ -82,8 +82,10 @@ def _whole_or_null(column: Any) -> Any:
     """
     import ibis
 
-    whole = (column.abs() < 2.0**53) & (column == column.floor())
-    return ibis.ifelse(whole, column, ibis.null("float64")).cast("int64")
+    # An engine may work out both branches of a condition: what cannot be an integer is gone before the rounding.
+    large = column.isnan() | (column.abs() >= 2.0**53)
+    small = ibis.ifelse(large, 0.0, column)
+    return ibis.ifelse(~large & (small == small.floor()), small, ibis.null("float64")).cast("int64")
 
 
 def _proper(column: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
@@ -153,3 +154,9 @@ def test_what_keeps_the_contract_is_let_in(connections, monkeypatch):
 def test_parameters_that_do_not_fit_together(change):
     with pytest.raises(InvalidParameter, match=next(iter(change))):
         Backend(name="duckdb", **change)
+
+
+def test_the_page_states_every_clause():
+    page = (Path(__file__).parents[2] / "docs" / "backends.md").read_text(encoding="utf-8")
+    for check in CHECKS:
+        assert f"| `{check.__name__}` | {' '.join(check.__doc__.split())} |" in page

@@ -15,6 +15,7 @@ duckdb = pytest.importorskip("duckdb")
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 pq = pytest.importorskip("pyarrow.parquet")
+pyarrow_dataset = pytest.importorskip("pyarrow.dataset")
 
 from dptopk.datasets import DuckDB, Spark, events_histogram  # noqa: E402
 
@@ -56,6 +57,13 @@ FRAMES = {
     "polars categories": lambda: pl.from_pandas(EVENTS).with_columns(pl.col("article").cast(pl.Categorical)),
     "arrow": lambda: pa.Table.from_pandas(EVENTS),
     "arrow batch": lambda: pa.RecordBatch.from_pandas(EVENTS),
+    "polars lazy categories": lambda: (
+        pl.from_pandas(EVENTS).lazy().with_columns(pl.col("article").cast(pl.Categorical))
+    ),
+    "arrow dataset": lambda: pyarrow_dataset.dataset(pa.Table.from_pandas(EVENTS)),
+    "arrow dictionaries in a stream": lambda: pa.Table.from_pandas(EVENTS.astype("category")).to_reader(
+        max_chunksize=3
+    ),
     "arrow reader": lambda: pa.Table.from_pandas(EVENTS).to_reader(),
     "ibis of pandas": lambda: ibis.memtable(EVENTS),
     "ibis": lambda: ibis.memtable(pa.Table.from_pandas(EVENTS)),
@@ -74,6 +82,34 @@ def test_files(tmp_path, name):
 @pytest.mark.parametrize("name", FRAMES)
 def test_frames(name):
     assert counts(FRAMES[name]()) == ANSWER
+
+
+def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():
+    schema, alive = pa.schema([("member", pa.int64()), ("article", pa.string()), ("unused", pa.string())]), []
+
+    def batches(last):
+        for number in range(20):
+            batch = pa.record_batch([[number] * 1000, ["x"] * 1000, ["y" * 500] * 1000], schema=schema)
+            alive.append(pa.total_allocated_bytes())
+            yield batch
+        if last is not None:
+            raise ValueError(last)
+
+    assert counts(pa.RecordBatchReader.from_batches(schema, batches(None))) == {"x": 20}
+    assert max(alive) - min(alive) < 5 * 600_000  # of 20 batches of more than half a megabyte, a few at a time
+    with pytest.raises(InvalidParameter, match="table") as caught:
+        counts(pa.RecordBatchReader.from_batches(schema, batches("secret")))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_dataset_of_files_and_a_lazy_scan(tmp_path):
+    EVENTS[:3].to_parquet(tmp_path / "one.parquet")
+    EVENTS[3:].to_parquet(tmp_path / "two.parquet")
+    for table in (pyarrow_dataset.dataset(tmp_path), pl.scan_parquet(tmp_path / "*.parquet")):
+        assert counts(table) == ANSWER
+        assert counts(table, where=lambda t: t.section == "t") == {"x": 1, "y,\"'": 1, "01": 1}
+    with pytest.raises(InvalidParameter, match="table"):
+        counts(pl.scan_parquet(tmp_path / "nothing.parquet"))
 
 
 def test_directories_and_globs(tmp_path):

@@ -36,6 +36,7 @@ class Backend:
             the SHA-256 is used in its place, as with ``portable=True``.
         digest: text to the hexadecimal digits of its SHA-256.
         narrow: whether grouping by 64-bit codes of texts, and joining the texts later, is faster than by the texts.
+        peers: whether dense_rank gives equal rows the same place; else pairs are grouped before they are ranked.
         full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
 
     >>> Backend(name="duckdb").narrow
@@ -48,6 +49,7 @@ class Backend:
     mix: Callable[..., Any] | None = None
     digest: Callable[[Any], Any] = digits_of_ibis
     narrow: bool = False
+    peers: bool = True
     full: Callable[[Exception], bool] = lambda _: False
 
     def __post_init__(self) -> None:
