@@ -18,6 +18,7 @@ import _peers_composition
 import _peers_events
 import _peers_noise
 import _peers_selection
+import _peers_service
 
 HERE = Path(__file__).resolve().parent
 PAGE = """# Side by side with other libraries
@@ -48,9 +49,8 @@ Exact discrete Laplace and Gaussian. The peers were timed on fewer draws and sca
 ## Composition
 
 ε at δ = 10⁻⁶. "Certified to": relative width of the bracket that dptopk proves around its ε; the others give none.
-In brackets: growth of the time since the row above. dptopk's bounds hold set-wise (any adaptive order); where its
-10 seconds do not suffice for the optimum it returns the best it has, and "–" says that nothing is proven from
-below.
+In brackets: growth of the time since the row above. dptopk's bounds hold set-wise (any adaptive order); "–" says
+that nothing is proven from below.
 
 {composition}
 
@@ -75,15 +75,20 @@ chosen at random. Medians of 3 runs.
 
 {events}
 
+## The service
+
+One worker, {clients} clients at once on the same machine, which take their share of its processors.
+
+{service}
+
 {remarks}
 """
 REMARKS = """## Where a peer is ahead
 
 * **Breadth.** OpenDP covers transformations of tables, polars pipelines, many more statistics, and bindings for R and
   Rust; dp-accounting and autodp know subsampling, which dptopk does not account for; diffprivlib has machine learning.
-* **Speed of a rough answer.** autodp's sum of Rényi curves takes about a millisecond at every k, where dptopk spends
-  seconds on the last per cent; `compose(..., bound="renyi")` is dptopk's answer of that kind. For ten thousand
-  bounded-range costs the default 10 seconds do not suffice for the optimum, and the answer is hardly below autodp's.
+* **Speed of a rough answer.** autodp's sum of Rényi curves takes about a millisecond at every k, where dptopk takes up
+  to seconds for the last per cent; `compose(..., bound="renyi")` is dptopk's answer of that kind.
 * **Small inputs.** On 10⁴ labels the inexact prototype in NumPy is faster than the exact selection.
 * **Vetting.** OpenDP's mechanisms come with proof documents and a process for vetting them. The proofs of dptopk are in
   docs/ and are checked by exact enumeration, but no outsider has vetted them.
@@ -112,6 +117,7 @@ def page(smoke: bool) -> str:
         "composition": _peers_composition.section(smoke),
         "answers": _peers_answers.section(smoke),
         "events": _peers_events.section(smoke),
+        "service": _peers_service.section(smoke),
     }
     return PAGE.format(
         long=_peers.LONG,
@@ -121,6 +127,7 @@ def page(smoke: bool) -> str:
         minutes=(time.perf_counter() - start) / 60,
         k=_peers_selection.K,
         epsilon=_peers_selection.EPSILON,
+        clients=_peers_service.CLIENTS,
         answers_k=_peers_answers.K,
         top=_peers_events.TOP,
         threads=_peers_events.THREADS,

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -57,12 +58,8 @@ def busy(process: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + sum(map(busy, children))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=1)
-    options = parser.parse_args()
+def measured(seconds: float, clients: int, workers: int) -> Iterator[tuple[str, float, float, list[int]]]:
+    """Each kind of request: its name, how many a second, milliseconds of processor time each, statuses but 200."""
     program = [sys.executable, "-m", "dptopk"]
     with tempfile.TemporaryDirectory() as folder:
         catalog = Path(folder) / "catalog.toml"
@@ -72,43 +69,58 @@ def main() -> None:
         )
         token, port = re.search(r"dptopk_\S+", added.stdout)[0], 8123
         url = f"http://127.0.0.1:{port}"
-        command = [*program, "serve", str(catalog), "--port", str(port), "--workers", str(options.workers)]
+        command = [*program, "serve", str(catalog), "--port", str(port), "--workers", str(workers)]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
-            while True:
-                try:
-                    httpx.get(url)
-                except httpx.HTTPError:
-                    time.sleep(0.1)
-                else:
-                    break
-            run = (url, token, options.seconds, options.clients)
-            kinds = {
-                "data sets": lambda client, *_: client.get("/v1/datasets"),
-                "a plan that was made before": lambda client, *_: client.post("/v1/datasets/macbeth/plan", json=ASKED),
-                "the budget": lambda client, *_: client.get("/v1/datasets/macbeth/budget"),
-                "an answer that spends": lambda client, number, n: client.post(
-                    "/v1/datasets/macbeth/topk", json=ASKED, headers={"Idempotency-Key": f"load-{number}-{n}"}
-                ),
-                "the same answer again": lambda client, number, _: client.post(
-                    "/v1/datasets/macbeth/topk", json=ASKED, headers={"Idempotency-Key": f"load-{number}-0"}
-                ),
-            }
-            print(
-                f"{options.clients} clients, {options.workers} worker(s), {os.cpu_count()} processors, "
-                f"load {os.getloadavg()[0]:.1f}"
-            )
-            for name, send in kinds.items():
+            answers(url)
+            for name, send in KINDS.items():
                 with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as first:
                     send(first, "first", 0)  # what is made once is not measured
                 before = busy(server.pid)
-                rate, wrong = hammer(*run, send)
-                each = 1000 * (busy(server.pid) - before) / (rate * options.seconds)
-                print(f"{name}: {rate:.0f} a second, {each:.2f} ms of the server's processor time each; ", end="")
-                print(f"{len(wrong)} refused {sorted(set(wrong))}")
+                rate, wrong = hammer(url, token, seconds, clients, send)
+                yield name, rate, 1000 * (busy(server.pid) - before) / (rate * seconds), wrong
         finally:
             server.terminate()
             server.wait()
+
+
+def answers(url: str) -> None:
+    """Wait until somebody answers there."""
+    while True:
+        try:
+            httpx.get(url)
+        except httpx.HTTPError:
+            time.sleep(0.1)
+        else:
+            return
+
+
+KINDS = {
+    "data sets": lambda client, *_: client.get("/v1/datasets"),
+    "a plan that was made before": lambda client, *_: client.post("/v1/datasets/macbeth/plan", json=ASKED),
+    "the budget": lambda client, *_: client.get("/v1/datasets/macbeth/budget"),
+    "an answer that spends": lambda client, number, n: client.post(
+        "/v1/datasets/macbeth/topk", json=ASKED, headers={"Idempotency-Key": f"load-{number}-{n}"}
+    ),
+    "the same answer again": lambda client, number, _: client.post(
+        "/v1/datasets/macbeth/topk", json=ASKED, headers={"Idempotency-Key": f"load-{number}-0"}
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    print(
+        f"{options.clients} clients, {options.workers} worker(s), {os.cpu_count()} processors, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    for name, rate, each, wrong in measured(options.seconds, options.clients, options.workers):
+        print(f"{name}: {rate:.0f} a second, {each:.2f} ms of the server's processor time each; ", end="")
+        print(f"{len(wrong)} refused {sorted(set(wrong))}")
 
 
 if __name__ == "__main__":
