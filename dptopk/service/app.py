@@ -43,7 +43,8 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (NotCertified, 422, "not_certified"),
     (LedgerError, 503, "ledger"),
 )
-PAGE = {"": "index.html", "page.js": "page.js", "page.css": "page.css", "api": "api.html", "api.js": "api.js"}
+SCRIPTS = ("page.js", "common.js", "answer.js", "divide.js", "owner.js", "api.js")
+PAGE = {"": "index.html", "api": "api.html", "page.css": "page.css", **{name: name for name in SCRIPTS}}
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

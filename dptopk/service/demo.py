@@ -18,7 +18,7 @@ source = "macbeth"
 unit = "word occurrence"
 labels_per_user = 1
 budget = { epsilon = 10.0, delta = 1e-5 }
-description = "Words of Macbeth; one occurrence of a word is protected."
+description = "Words of Macbeth."
 """
 EVENTS = """
 [datasets.articles]
@@ -28,8 +28,9 @@ item = "article"
 labels_per_user = 5
 unit = "member"
 budget = { epsilon = 10.0, delta = 1e-5 }
-description = "Made-up events: members reading articles; a member is protected, at most 5 articles of each count."
+description = "Made-up events: members reading articles, at most 5 of each member count."
 filters = { section = ["arts", "business", "health", "news", "opinion", "science", "sport", "travel"] }
+segments = { section = 1 }
 limits = { analyst = { epsilon = 6.0, delta = 5e-6 } }
 """
 

@@ -15,19 +15,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import DOMAINS, Domain
-from dptopk.accounting.bounds import compose, split_failure
+from dptopk.accounting.bounds import Bound, compose, split_failure
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.datasets import segments_charge
-from dptopk.errors import InvalidParameter
+from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.base import Mechanism
@@ -234,6 +236,7 @@ def _tidy(value: float, rounding: str) -> float:
     return float(Context(prec=6, rounding=rounding).create_decimal(value))
 
 
+@lru_cache(maxsize=1024)
 def _design(query: Query, epsilon: float, delta: float) -> _Design:
     """The design that is best for the query at an even part of the total."""
     if query.kind == "counts":
@@ -243,18 +246,20 @@ def _design(query: Query, epsilon: float, delta: float) -> _Design:
         options["charge_as"] = "bounded_range"  # as the service plans its questions
         base = plan_topk(query.k, Budget(epsilon, delta), **options).mechanisms
     design = _Design(query, base, 1.0)
-    return replace(design, price=_price(design.charge(1.0), delta))
+    return replace(design, price=_price(design, delta))
 
 
-def _price(charge: Charge, delta: float) -> float:
+def _price(design: _Design, delta: float) -> float:
     """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures apart."""
-    bare, _ = split_failure(charge)
+    bare, _ = split_failure(design.charge(1.0))
     epsilon = compose(bare, delta=delta / 2, max_seconds=1.0).epsilon
+    if not math.isfinite(epsilon):
+        raise InvalidParameter(f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}")
     log = math.log(2 / delta)
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
 
-def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_seconds: float = 1.0) -> Division:
+def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_seconds: float = 10.0) -> Division:
     """Divide (ε, δ) over queries so that the weighted error is least.
 
     Args:
@@ -274,7 +279,9 @@ def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_second
         raise InvalidParameter("queries: there is none")
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
     asks = sum(query.times * query.inside for query in queries)
-    designs = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in queries]
+    plain = tuple(_plain(query) for query in queries)
+    each = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in plain]
+    designs = [replace(design, query=query) for design, query in zip(each, queries, strict=True)]
     prices = np.array([design.price for design in designs])
     noise = np.array([design.std(1.0) for design in designs])
     weights = np.array([query.weight for query in queries])
@@ -289,11 +296,22 @@ def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_second
         raise InvalidParameter("queries: all are locked, and nothing is left to divide")
     scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, max_seconds)
 
-    def evenly(total: float) -> list[float]:
-        return [math.sqrt(total / price) for price in prices]
+    return _divided(designs, scaled, _even(tuple(each), budget, max_seconds), budget)
 
-    even = _largest(designs, evenly, budget, epsilon**2 / 50, 0.0, max_seconds)
-    return _divided(designs, scaled, even, budget)
+
+def _plain(query: Query) -> Query:
+    """The query without what is wanted of its error: its design does not depend on that."""
+    return replace(query, name="query", weight=1.0, accuracy=None, locked=None)
+
+
+@lru_cache(maxsize=256)
+def _even(designs: tuple[_Design, ...], budget: Budget, max_seconds: float) -> tuple[float, ...]:
+    """The scales of an even split of the same total."""
+
+    def evenly(total: float) -> list[float]:
+        return [math.sqrt(total / design.price) for design in designs]
+
+    return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, max_seconds))
 
 
 def _least(design: _Design, error: float | None) -> float:
@@ -343,14 +361,17 @@ def _largest(
 ) -> list[float]:
     """The scales at the largest total found, above ``needed``, at which everything together stays within the budget.
 
-    ε grows about as the square root of the total, which gives the next guess; a bracket keeps the search honest.
+    The bound that is best at first is asked from there on: all are upper bounds. ε grows about as the square root of
+    the total, which gives the next guess; a bracket keeps the search honest.
     """
     low, high, total = needed, math.inf, start
     found: list[float] = []
+    bound = "best"
     for _ in range(60):
         tried = scales(total)
         charge = Charge.join(*(design.charge(s) for design, s in zip(designs, tried, strict=True)))
-        epsilon = compose(charge, delta=budget.delta, max_seconds=max_seconds).epsilon
+        made = _composed(charge, budget.delta, bound, max_seconds)
+        epsilon, bound = made.epsilon, made.name if math.isfinite(made.epsilon) else "best"
         if epsilon <= budget.epsilon:
             low, found = total, tried
             if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
@@ -365,6 +386,13 @@ def _largest(
     if not found:
         raise InvalidParameter("the wanted accuracies and locks, or the thresholds, cost more than the total")
     return found
+
+
+def _composed(charge: Charge, delta: float, bound: str, max_seconds: float) -> Bound:
+    """ε by one bound, or by the best where that one does not take the charge."""
+    with suppress(IncompatibleCosts):
+        return compose(charge, delta=delta, bound=bound, max_seconds=max_seconds)
+    return compose(charge, delta=delta, max_seconds=max_seconds)
 
 
 def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget) -> Division:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 
 import pytest
+
+from dptopk.costs import Charge
 
 from .conftest import Server
 
@@ -57,11 +60,12 @@ def test_from_token_to_chart(browser, server):
     page = opened(browser, server, "ann")
     before = page.inner_text("#promise") + page.inner_text("#balance")
     assert "ε = " in before
-    assert "0% used now" in before
+    assert " 0% used (" in before
     assert len(page.query_selector_all("#foreseen .whisker")) == 1
     page.click("#go")
     page.wait_for_selector("#answer svg")
-    labels = [text.text_content() for text in page.query_selector_all("#answer td.text")]
+    page.click("#answer summary")
+    labels = [text.text_content() for text in page.query_selector_all("#answer td:nth-child(2)")]
     assert "<img src=x onerror=alert(1)>" in labels  # as text: it neither loaded nor ran
     assert page.query_selector_all("#answer img") == []
     assert len(page.query_selector_all("#answer .whisker")) == len(page.query_selector_all("#answer tbody tr")) > 0
@@ -71,7 +75,7 @@ def test_from_token_to_chart(browser, server):
     assert rows[0] == "rank,label,count,low,high,rank_low,rank_high"
     assert len(rows) == 1 + len(page.query_selector_all("#answer tbody tr"))
     page.wait_for_selector("#go:not([disabled])")
-    assert "0% used now" not in page.inner_text("#balance")
+    assert " 0% used (" not in page.inner_text("#balance")
     assert page.wrong == []
     assert page.hosts <= {server.url.split("/")[2]}
     assert len(server.service.books.spends("words", "ann")) == 1
@@ -110,16 +114,77 @@ def test_the_owner_on_a_dark_phone(browser, server):
     page.context.close()
 
 
+def errors(page) -> list[float]:
+    return [float(output.text_content()) for output in page.query_selector_all("#queries output")]
+
+
+def rested(page) -> None:
+    page.wait_for_selector("#divide-stage:empty", state="attached")
+
+
 def test_the_budget_tool(browser, server):
-    page = opened(browser, server, "ann")
+    """Move one error by keyboard and the others give way at once; lock one and it stays; export."""
+    page = opened(browser, server, "ann", viewport={"width": 360, "height": 740})
+    page.route("**/v1/divide", lambda route: route.abort())  # of the example queries: not of this test
     page.click("#tab-divide")
-    for name in ("daily top 10", "monthly top 50"):  # leave two small queries
-        page.query_selector(f"[aria-label='remove {name}']").evaluate("button => button.closest('tr').remove()")
-    page.click("#add-query")
-    page.query_selector_all("#queries select")[1].select_option("counts")
+    for button in page.query_selector_all("#queries button"):
+        button.click()
+    page.unroute("**/v1/divide")
+    page.wrong.clear()
+    page.fill("#total-epsilon", "0.2")
+    for k in ("4", "2", "8"):
+        page.click("#add-query")
+        page.click("#queries li:last-child summary")
+        page.select_option("#queries li:last-child select", "counts")
+        page.fill("#queries li:last-child details input", k)
+        page.keyboard.press("Tab")
     page.wait_for_selector("#division table")
+    rested(page)
+    before = errors(page)
+    page.focus("#queries li:nth-child(1) input[type=range]")
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    about = errors(page)  # at once, before the service is asked
+    assert about[0] < before[0]
+    assert all(after > was for after, was in zip(about[1:], before[1:], strict=True))
+    page.wait_for_selector("#divide-stage:has-text('exact when')")
+    rested(page)
+    exact = errors(page)
+    assert all(abs(real - shown) <= 0.1 * shown + 1 for real, shown in zip(exact, about, strict=True))
+    page.check("#queries li:nth-child(2) input[type=checkbox]")
+    page.focus("#queries li:nth-child(3) input[type=range]")
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#divide-stage:has-text('exact when')")
+    rested(page)
+    last = errors(page)
+    assert abs(last[1] - exact[1]) <= 1  # locked
+    assert last[2] > exact[2]
+    assert last[0] < exact[0]  # gives way, no longer held
     assert "even split" in page.inner_text("#division")
-    assert "DGauss" in page.inner_text("#division pre")
+    with page.expect_download() as download:
+        page.click("#division a:text('plan.toml')")
+    plan = tomllib.loads(download.value.path().read_text(encoding="utf-8"))
+    assert [query["k"] for query in plan["query"]] == [4, 2, 8]
+    with page.expect_download() as download:
+        page.click("#division a:text('registration.txt')")
+    assert Charge.parse(download.value.path().read_text(encoding="utf-8").strip()).costs
+    assert page.get_attribute("#queries li:nth-child(3) input[type=range]", "aria-valuetext").startswith("± ")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.wrong == []
+    page.context.close()
+
+
+def test_each_segment_at_once(browser, server):
+    page = opened(browser, server, "ann")
+    page.select_option("[data-column=part]", "each")
+    page.wait_for_selector("#promise dt:has-text('one for each part')")
+    page.wait_for_selector("#go:not([disabled])")
+    page.click("#go")
+    page.wait_for_selector("#answer h3")
+    assert [heading.text_content() for heading in page.query_selector_all("#answer h3")] == ["one", "two"]
+    page.click("#tab-answers")
+    page.wait_for_selector("#answers-list h2:has-text('each part')")
     assert page.wrong == []
     page.context.close()
 

@@ -1,0 +1,78 @@
+// An answer: chart, table, downloads; of segments, one of each.
+import { draw, make, number, saving, table, whole, wordsOf } from "./common.js";
+
+export function card(answer) {
+  const name = `${answer.dataset}-${answer.entry}`;
+  const words = wordsOf(answer.question);
+  const title = `${words[0].toUpperCase()}${words.slice(1)} of ${answer.dataset}`;
+  const parts = answer.segments || [answer];
+  const notes = [...new Set(parts.map((part) => part.release.note).filter(Boolean))].join("; ");
+  const charts = [], scale = largest(parts.flatMap(rowsOf)); // one for all segments, so that they can be compared
+  const bodies = parts.map((part) => {
+    const rows = rowsOf(part);
+    const heading = part.segment === undefined ? title : `${part.segment}`;
+    const chart = rows.length ? bars(rows, heading, scale) : make("p", {}, "No label passed the threshold.");
+    if (rows.length) charts.push([part.segment, chart]);
+    const body = [chart, ...(rows.length ? [listed(rows, part.intervals)] : [])];
+    return part.segment === undefined ? make("div", {}, ...body) : make("section", {}, make("h3", {}, heading), ...body);
+  });
+  const all = parts.flatMap((part) => rowsOf(part).map((row) => (part.segment === undefined ? row : { segment: part.segment, ...row })));
+  const links = [saving(csv(all), `${name}.csv`, "text/csv", "CSV"), saving(JSON.stringify(answer, null, 1), `${name}.json`, "application/json", "JSON"),
+    ...charts.map(([segment, chart]) => saving(new XMLSerializer().serializeToString(chart),
+      `${name}${segment === undefined ? "" : "-" + segment.replaceAll(/[^\w-]/g, "_")}.svg`, "image/svg+xml", segment === undefined ? "SVG" : `SVG ${segment}`))];
+  return make("article", { class: "card" }, make("h2", {}, title),
+    make("p", { class: "quiet" }, `Entry ${answer.entry} of the ledger, ${answer.at.slice(0, 16).replace("T", " ")} UTC, data version ` +
+      `${answer.version}; charged ${answer.charge}. ${notes}`),
+    ...bodies, make("p", { class: "actions" }, "Download:", ...links));
+}
+
+const largest = (rows) => Math.max(1, ...rows.map((row) => row.high ?? row.count ?? 1));
+const rowsOf = (part) => part.release.rows.map((row, place) => ({ ...row, ...((part.intervals || [])[place] || {}) }));
+
+function listed(rows, intervals) {
+  const cells = rows.map((row) => [row.rank, String(row.label), ...(row.count === undefined ? [] : [
+    whole(row.count), ...(row.low === undefined ? [] : [`${whole(row.low)} to ${whole(row.high)}`,
+      row.rank_low === row.rank_high ? row.rank_low : `${row.rank_low} to ${row.rank_high}`])])]);
+  const head = ["Rank", "Label", "Noisy count", "Count, 95%", "Rank, 95%"].slice(0, cells[0].length);
+  return make("details", {}, make("summary", {}, `${rows.length} row${rows.length === 1 ? "" : "s"} as a table`),
+    table(head, cells, intervals ? "Intervals hold for all rows at once, with probability 95%." : "The rows"));
+}
+
+// A label that begins like a formula would run in a spreadsheet: an apostrophe goes before it.
+function csv(rows) {
+  const known = ["segment", "rank", "label", "count", "low", "high", "rank_low", "rank_high"];
+  const columns = known.filter((name) => rows.length && name in rows[0]);
+  const cell = (value) => {
+    let text = String(value);
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text;
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [columns.join(","), ...rows.map((row) => columns.map((name) => cell(row[name])).join(","))].join("\n") + "\n";
+}
+
+export function bars(rows, title, scale = largest(rows)) {
+  const narrow = window.innerWidth < 600;
+  const step = 26, width = narrow ? 360 : 720, left = narrow ? 110 : 190, right = 70, height = rows.length * step + 26;
+  const most = scale;
+  const x = (value) => left + (width - left - right) * Math.max(0, value) / most;
+  const svg = draw("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, role: "img" });
+  svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the true ones with probability 95%"));
+  const most_letters = narrow ? 13 : 24;
+  rows.forEach((row, place) => {
+    const y = place * step + step / 2 + 2, label = String(row.label);
+    const text = draw("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, label.length > most_letters ? label.slice(0, most_letters - 1) + "…" : label);
+    text.append(draw("title", {}, label));
+    svg.append(text);
+    if (row.count === undefined) { svg.append(draw("text", { x: left + 6, y: y + 4, class: "quiet" }, "#" + row.rank)); return; }
+    svg.append(draw("rect", { x: left, y: y - 8, width: Math.max(0, x(row.count) - left), height: 16, rx: 2, class: "bar", fill: "#4a90d9" }));
+    if (row.low !== undefined)
+      svg.append(draw("path", { d: `M${x(row.low)} ${y - 5}v10m0-5H${x(row.high)}m0-5v10`, class: "whisker", stroke: "#222", fill: "none" }));
+    svg.append(draw("text", { x: x(row.high ?? row.count) + 6, y: y + 4 }, whole(row.count)));
+  });
+  svg.append(draw("path", { d: `M${left} 0V${height - 20}`, class: "axis", stroke: "#999" }));
+  if (rows.some((row) => row.count !== undefined)) {
+    svg.append(draw("text", { x: left, y: height - 4, class: "quiet", "text-anchor": "middle" }, "0"),
+      draw("text", { x: x(most), y: height - 4, class: "quiet", "text-anchor": "middle" }, number(most, 3)));
+  }
+  return svg;
+}

@@ -1,0 +1,96 @@
+// What all parts of the page share. Text that comes from data or from people enters the page as text nodes only
+// (textContent): nothing is ever parsed as HTML. No outside host is contacted.
+
+export const $ = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+let token = "";
+
+// Making elements
+
+export function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+export function draw(name, attributes = {}, text) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+export const number = (value, digits = 4) =>
+  value === null || value === undefined ? "–" : Number(value).toLocaleString("en", { maximumSignificantDigits: digits });
+// Small numbers as people write them: 1e-7.
+export const small = (value) => value > 0 && value < 1e-3 ? Number(value.toPrecision(3)).toExponential().replace("e-0", "e-") : number(value);
+export const whole = (value) => Math.round(value).toLocaleString("en");
+export const percent = (share) => (100 * share).toLocaleString("en", { maximumFractionDigits: share < 0.1 ? 2 : 0 }) + "%";
+export const times = (fits) => fits >= 2 ** 30 ? "without end" : `${whole(fits)} more time${fits === 1 ? "" : "s"}`;
+
+export function table(head, rows, caption) {
+  const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell) =>
+    make("td", typeof cell === "string" ? { class: "text" } : {}, cell instanceof Node ? cell : String(cell)))));
+  return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    make("table", {}, make("caption", { class: "quiet" }, caption), make("thead", {}, top), make("tbody", {}, ...body)));
+}
+
+export function saving(text, name, type = "text/plain", shown = name) {
+  return make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name }, shown);
+}
+
+// A budget in a line, with a meter: what is used, and what a question would leave where one is named.
+export function budget(name, one) {
+  const spent = `ε about ${number(one.epsilon_spent, 3)} of ${number(one.epsilon, 3)} spent, at δ = ${small(one.delta)}`;
+  let text = `${percent(one.share)} used (${spent})`;
+  if (one.refused) text = `${percent(one.share)} used: ${"share_after" in one ? "this question does not fit" : one.remaining}`;
+  else if ("share_after" in one) text += `, ${percent(one.share_after)} after this question; it fits ${times(one.fits)}`;
+  return make("p", one.refused ? { class: "refused" } : {}, make("b", {}, name + ": "), text,
+    make("meter", { min: 0, max: 1, value: one.share_after && !one.refused ? one.share_after : one.share, "aria-label": name }));
+}
+
+export const ownerOf = (mine) => mine.owner === "reserve" ? "The reserve, for all without a share" : "Your own part";
+
+// What a question was, in words
+
+export function wordsOf(question) {
+  if (!question) return "a question";
+  const what = question.mechanism ? mechanism(question.mechanism)
+    : `top ${question.k}` + (question.epsilon ? `, ε = ${number(question.epsilon)}` : `, counts within ± ${number(question.accuracy)}`);
+  const where = Object.entries(question.where || {}).map(([column, value]) => `, ${column} = ${value}`).join("");
+  const each = Object.keys(question.segments || {}).map((column) => `, each ${column}`).join("");
+  return what + where + each;
+}
+
+function mechanism(one) {
+  const parts = Object.entries(one).filter(([name]) => name !== "name");
+  const said = ([name, value]) => `${name} = ${value !== null && typeof value === "object" ? mechanism(value) : value}`;
+  return `${one.name}(${parts.map(said).join(", ")})`;
+}
+
+// Talking to the service
+
+export class Refusal extends Error {
+  constructor(status, body) { super(body.message || "refused"); this.status = status; this.code = body.error; }
+}
+
+export function signed(text) { token = text; }
+export const headers = (more = {}) => ({ Authorization: "Bearer " + token, ...more });
+
+export async function call(path, options = {}) {
+  const sent = headers(options.headers);
+  if (options.json !== undefined) { sent["Content-Type"] = "application/json"; options.body = JSON.stringify(options.json); }
+  const answer = await fetch("v1" + path, { ...options, headers: sent });
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refusal(answer.status, body);
+  return body;
+}
+
+export function say(text) { $("message").textContent = text; }
+
+export function fresh() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
