@@ -28,7 +28,8 @@ def test_from_plan_to_answer_and_again(server):
         release = Release.from_dict(answer.json()["release"])
         assert len(release) == 3
         widths = {interval["high"] - interval["low"] for interval in answer.json()["intervals"]}
-        assert widths == {2 * plan["error_bar"]}  # the bars that were shown before
+        assert len(widths) == 1
+        assert 2 * plan["error_bar"] <= widths.pop() <= 2.2 * plan["error_bar"]  # shown before, for k labels that pass
         assert str(release.charge) == plan["charge"] == answer.json()["charge"]
         for row, interval in zip(answer.json()["release"]["rows"], answer.json()["intervals"], strict=True):
             assert interval["low"] <= row["count"] <= interval["high"]

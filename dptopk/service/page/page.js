@@ -130,7 +130,7 @@ function promise(made) {
   const facts = [
     [each ? `Cost of all answers, one for each ${each}` : "Cost", `ε = ${number(made.epsilon)}, δ = ${small(made.delta)}`],
     ["95% of the noise on a count", made.half_width === null ? "no counts" : `within ± ${number(made.half_width)}`],
-    ["Error bars of all rows at once", made.error_bar === null ? "as the answer has them" : `± ${number(made.error_bar)}`],
+    ["Error bars of all rows at once", made.error_bar === null ? "as the answer has them" : `about ± ${number(made.error_bar)}`],
     ["A label appears half of the times at", made.appears_at === null ? "any count" : whole(made.appears_at) + above],
     ["Charged as", made.charge],
   ];
