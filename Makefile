@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser lint types check figures bench utility setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
+.PHONY: run coverage test browser service-torture lint types check figures bench utility setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -38,6 +38,11 @@ $(VENV)/.test-ready: pyproject.toml | $(BIN)/python
 browser: $(VENV)/.test-ready
 	command -v chromium >/dev/null || (apt-get update -q && apt-get install -y -q chromium)
 	$(BIN)/python -m pytest -q tests/service/test_page.py
+
+# The service under many kills, on SQLite and on PostgreSQL, and under many generated requests; some minutes.
+service-torture: $(VENV)/.test-ready
+	DPTOPK_KILLS=40 $(BIN)/python -m pytest -q -s tests/service/test_exactly_once.py tests/service/test_postgresql.py -k kills
+	DPTOPK_EXAMPLES=50 $(BIN)/python -m pytest -q tests/service/test_schema.py
 
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures

@@ -21,8 +21,8 @@ SECONDS = 2.0  # that a bound for a preview may take
 def error_bar(made: Plan) -> float | None:
     """Half the width of the intervals that the answer will show, for all rows at once; None where there are none.
 
-    Of an answer to the same plan on made-up data of k labels with large counts. Where more than k labels pass a threshold
-    the intervals of the k that are shown are a little wider, since the others competed with them.
+    Of an answer to the same plan on made-up data of k labels with large counts. Where more than k labels pass a
+    threshold the intervals of the k that are shown are a little wider, since the others competed with them.
     """
     if not made.counted or made.domain == "public":  # there they follow from the number of labels as well
         return None

@@ -99,3 +99,9 @@ def test_one_charge_costs_less_than_the_two_deltas_added():
     atom = tails.union(tails.gaussian_tail(9.4475, 48), 5)
     added = Charge({DiscreteGaussianDP(9.4475, 1): 5}, delta=atom)
     assert compose(added, delta=1e-6).epsilon > 1.06
+
+
+def test_next_to_no_noise_is_a_charge_too():
+    """Where δ rounds up to 1 at small ε the statement says nothing and is left out."""
+    charge = SparseGaussian(sigma=0.108, delta=1e-7).charge(Sensitivity(l0=1))
+    assert compose(charge, delta=1e-6).epsilon > 40

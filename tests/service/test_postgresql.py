@@ -6,8 +6,12 @@ import threading
 from contextlib import ExitStack
 
 from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from sqlalchemy import create_engine
 
-from .conftest import ASKED, CATALOG, Server
+from dptopk.accounting.ledger.ledger import Ledger
+
+from .conftest import ASKED, CATALOG, Server, write_words
+from .test_exactly_once import storm
 
 
 def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # noqa: F811 - the fixture
@@ -39,3 +43,18 @@ def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # no
         assert len(spends) < 4
         assert second.service.books.ledger.verify()
         assert second.service.access.people()
+
+
+def test_two_hosts_with_kills(tmp_path, url):  # noqa: F811 - the fixture
+    """Two servers that share nothing but the database: each has a folder, with a catalog and the data, of its own."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE hosts")
+    engine.dispose()
+    url = url.removesuffix("/postgres") + "/hosts"
+    folders = [tmp_path / "host-1", tmp_path / "host-2"]
+    for folder in folders:
+        folder.mkdir()
+        write_words(folder, "1")
+        (folder / "catalog.toml").write_text(CATALOG.replace('"ledger.db"', f'"{url}"'), encoding="utf-8")
+    assert storm(folders, lambda: Ledger(url), kills=2)

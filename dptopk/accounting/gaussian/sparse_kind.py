@@ -13,7 +13,9 @@ _NONE = "thresholded counts have no counterpart"
 
 
 def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
-    return sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
+    """Those that say anything: with little noise δ rounds up to 1 where ε is small."""
+    every = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
+    return tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
 
 
 def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
