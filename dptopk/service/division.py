@@ -38,6 +38,7 @@ from dptopk.planning.merit import half_width
 
 __all__ = ["Division", "Part", "Query", "divide", "queries_of"]
 
+MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
 ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
 
 
@@ -315,13 +316,23 @@ def _even(designs: tuple[_Design, ...], budget: Budget, max_seconds: float) -> t
 
 
 def _least(design: _Design, error: float | None) -> float:
-    """The smallest scale at which the error is at most so large; 0 where nothing is asked."""
+    """The smallest scale at which the error is at most so large, up to 1/1000; 0 where nothing is asked.
+
+    The error falls about as 1/scale, so that few scales are tried. One that is asked to be more than MOST_SPREAD times
+    the even split's is held to that: the query costs next to nothing there.
+    """
     if error is None:
         return 0.0
-    low, high = 1e-9, 1e9
-    if design.error(high) > error:
+    guess = max(design.error(1.0) / error, 1 / MOST_SPREAD)
+    high = guess
+    for _ in range(60):
+        if design.error(high) <= error or high <= 1 / MOST_SPREAD:
+            break
+        high *= 1.25
+    else:
         raise InvalidParameter(f"{design.query.name}: an error of {error:g} cannot be reached")
-    for _ in range(80):
+    low = high / 1.25 if high > guess else guess / 1.25
+    while high > low * 1.001:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if design.error(middle) <= error else (middle, high)
     return high
