@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser service-torture lint types check figures bench utility setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
+.PHONY: run coverage test browser service-torture lint types check figures bench utility merit setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -54,6 +54,10 @@ bench: $(VENV)/.bench-ready whole-answers
 # Every design of the planner on six shapes of data: writes docs/utility-table.md.
 utility: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/utility.py
+
+# Whether another design has a smaller merit than the one that is planned: a hundred cells, some minutes.
+merit: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/merit.py
 
 # Audits of mechanisms known to be broken, and of ours: writes docs/audit-results.md.
 audits: $(VENV)/.bench-ready

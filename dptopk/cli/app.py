@@ -27,6 +27,7 @@ from dptopk.cli.options import (
     KnownDomain,
     MethodOption,
     PerUser,
+    Users,
     total,
 )
 from dptopk.cli.refresh import refresh
@@ -112,6 +113,7 @@ def plan_command(
     counts: CountsOption = "auto",
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
+    users: Users = None,
     known_domain: KnownDomain = False,
     d_bar: DBar = None,
     method: MethodOption = "auto",
@@ -130,6 +132,7 @@ def plan_command(
         counts=counts,
         method=method,
         fit=fit is not False,
+        users=users,
     )
     typer.echo(plan.explain())
 

@@ -25,6 +25,7 @@ __all__ = [
     "MethodOption",
     "PerUser",
     "Seed",
+    "Users",
     "total",
     "warn",
 ]
@@ -75,6 +76,9 @@ MethodOption = Annotated[
 KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.")]
 Domain = Annotated[
     Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")
+]
+Users = Annotated[
+    int | None, typer.Option("--users", help="How many users there are, if that is public: warns of δ above 1/users.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")]
 

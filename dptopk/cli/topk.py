@@ -27,6 +27,7 @@ from dptopk.cli.options import (
     MethodOption,
     PerUser,
     Seed,
+    Users,
     total,
     warn,
 )
@@ -69,6 +70,7 @@ def topk(
     counts: CountsOption = "auto",
     per_label_cap: Cap = 1,
     labels_per_user: PerUser = None,
+    users: Users = None,
     known_domain: KnownDomain = False,
     domain: Domain = None,
     d_bar: DBar = None,
@@ -185,6 +187,7 @@ def topk(
         counts=counts,
         method=method,
         fit=fit is not False,
+        users=users,
         charge_as="auto" if book is None or dataset is None else selections_charged_as(book.state(dataset).account),
     )
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))

@@ -29,12 +29,15 @@ from dptopk.mechanisms import (
 from dptopk.mechanisms.centred import best_centre
 from dptopk.planning.request import Request, Split, at_least, at_most
 from dptopk.planning.selections import charge_of_selections
+from dptopk.planning.whole import COUNTED_DRAWS, DRAWS, then_counts
 
 __all__ = ["DESIGNS", "Design"]
 
 Mechanisms = tuple[Any, ...]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
-SELECTION_SHARES = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
+SELECTION_SHARES = (0.04, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
+# The same for a whole answer drawn at once, which takes longer to simulate.
+WHOLE_SHARES = (0.03, 0.12, 0.35, 0.7)
 # Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
 THRESHOLD_SHARES = (0.1, 0.5, 0.9)
 
@@ -45,21 +48,25 @@ class Design:
 
     Attributes:
         name: in words.
-        method: "peel" (select, then count what was selected) or "threshold" (noise on all counts at once).
-        noise: of the counts, "gaussian" or "laplace"; "none" where the design releases labels only.
+        method: "peel" (select, then count what was selected), "threshold" (noise on all counts at once) or "whole" (the
+            labels are drawn at once, then perhaps counted).
+        noise: of the counts, "gaussian" or "laplace"; "any": whichever is best; "none" where the design releases labels
+            only.
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
         whole: needs the whole histogram.
         joint: the threshold's δ is part of the noise's charge, not added to it, and may be all of it.
+        own_delta: does not work without a δ.
     """
 
     name: str
-    method: Literal["peel", "threshold"]
-    noise: Literal["gaussian", "laplace", "none"]
+    method: Literal["peel", "threshold", "whole"]
+    noise: Literal["gaussian", "laplace", "any", "none"]
     domain: Domain
     build: Callable[[Request, Split, float], Mechanisms]
     whole: bool = False
     joint: bool = False
+    own_delta: bool = False
 
     @property
     def pure(self) -> bool:
@@ -72,25 +79,45 @@ class Design:
 
     def misfit(self, request: Request) -> str:
         """Why the design does not answer the request; "" if it does."""
-        peel, labels_only = self.method == "peel", self.noise == "none"
+        threshold, labels_only = self.method == "threshold", self.noise == "none"
+        named = request.method in (self.method, self.name)
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
-            (not peel and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
+            (threshold and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
             (self.whole and not request.whole, "needs the whole histogram (d_bar=None)"),
-            (request.delta == 0 and not self.pure, "needs a delta above 0"),
+            (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
-            (peel and not labels_only and not request.counted, "pays for counts"),
-            (request.counts in ("gaussian", "laplace") and self.noise != request.counts, f"counts={self.noise!r}"),
+            (not threshold and not labels_only and not request.counted, "pays for counts"),
+            (
+                request.counts in ("gaussian", "laplace") and self.noise not in (request.counts, "any"),
+                f"counts={self.noise!r}",
+            ),
+            (
+                request.counts == "gaussian" and request.delta == 0,
+                "counts='gaussian' needs a delta above 0",
+            ),
+            (
+                self.method == "whole" and request.shape is not None and len(request.shape.counts) < request.k,
+                "the shape has fewer than k labels",
+            ),
+            (
+                self.method == "whole" and request.shape is None and not named,
+                "how well it does depends on the gaps between the counts: give like=, or its name",
+            ),
         )
         return next((reason for holds, reason in reasons if holds), "")
 
     def splits(self, request: Request) -> list[Split]:
         """The divisions of the budget that are compared."""
         shares: tuple[float, ...] = (1.0,)
-        if self.method == "peel" and self.noise != "none":
-            if request.selection_share is not None:
+        if self.method != "threshold" and self.noise != "none":
+            if isinstance(request.selection_share, float):
                 shares = (request.selection_share,)
+            elif request.selection_share == "best":
+                shares = SELECTION_SHARES
+            elif self.method == "whole":
+                shares = (0.5,) if request.shape is None else WHOLE_SHARES
             else:
                 shares = (0.5,) if request.shape is None else SELECTION_SHARES
         thresholds: tuple[float, ...] = (0.0,)
@@ -209,6 +236,17 @@ def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
 
 
+def _drawn(draw: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+    return lambda request, _, rho: (draw(request, rho),)
+
+
+_COUNTS = (
+    ("gaussian", _gaussian_counts),
+    ("gaussian", _centred_gaussian_counts),
+    ("laplace", _laplace_counts),
+    ("laplace", _centred_laplace_counts),
+)
+
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
@@ -237,5 +275,10 @@ DESIGNS = (
             Design("Gumbel, then centred Laplace counts", "peel", "laplace", domain, _peel(_centred_laplace_counts)),
             Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _peel(_centred_gaussian_counts)),
         )
+    ),
+    *(Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta) for name, draw, own_delta in DRAWS),
+    *(
+        Design(name, "whole", "any", "public", then_counts(draw, ordered, _COUNTS))
+        for name, draw, ordered in COUNTED_DRAWS
     ),
 )

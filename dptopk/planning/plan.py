@@ -53,6 +53,8 @@ class Plan:
         design: the name of the design that was taken.
         why: why it was taken.
         outcome: what it is expected to do on the shape that was given, if one was.
+        swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape or on 10⁴/rank.
+        users: how many users there are, where that is public.
     """
 
     k: int
@@ -66,6 +68,8 @@ class Plan:
     design: str = ""
     why: str = ""
     outcome: Outcome | None = None
+    swapped: float | None = None
+    users: int | None = None
     compared: Callable[[], pd.DataFrame] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -107,7 +111,7 @@ class Plan:
     @property
     def warnings(self) -> list[str]:
         """What to say of a budget that protects hardly anyone."""
-        return doubts(self.budget.epsilon, self.budget.delta)
+        return doubts(self.budget.epsilon, self.budget.delta, self.users)
 
     @cached_property
     def alternatives(self) -> pd.DataFrame:
@@ -186,6 +190,10 @@ class Plan:
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         if self.why:
             lines.append(f"Why: {self.design} is {self.why}")
+        if self.swapped is not None:
+            shape = "counts of 10⁴/rank" if self.outcome is None else "the shape given"
+            chance = _chance(self.swapped)
+            lines.append(f"Rank {2 * self.k} is placed before rank {self.k} with probability {chance} ({shape}).")
         spent, total = self.bound, self.budget
         lines += [
             f"Split: {self.split}",
@@ -209,7 +217,7 @@ def joined(phases: tuple[Phase, ...]) -> Charge:
 
 def phases_of(request: Request, mechanisms: tuple[Any, ...], method: str) -> tuple[Phase, ...]:
     """The mechanisms with their names and the most they can cost."""
-    names = ("select", "count") if method == "peel" else ("count and select",)
+    names = ("select", "count") if method != "threshold" else ("count and select",)
     return tuple(
         Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=request.k if name == "count" else None))
         for name, mechanism in zip(names, mechanisms, strict=False)
@@ -239,6 +247,10 @@ def _after(phase: Phase, released: Release, sensitivity: Sensitivity, average: b
     while average and rows and phase.charge.includes(counting.repeated(sensitivity, rows, passes + 1)):
         passes += 1
     return {"ranking": released, "passes": passes}
+
+
+def _chance(probability: float) -> str:
+    return f"{probability:.2g}" if probability >= 1e-6 else "less than 1e-6"
 
 
 def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:

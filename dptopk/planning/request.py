@@ -40,8 +40,9 @@ class Request:
         accuracy: the half-width asked for, or None.
         d_bar: how many of the largest counts take part in a design over a cut histogram.
         whole: designs over the whole histogram are allowed.
-        selection_share: the one that was asked for, or None.
+        selection_share: the one that was asked for, "best" for the one of the smallest merit, or None.
         shape: the counts to plan for, or None.
+        users: how many users there are, or None.
         charge_as: how selections may be charged; "auto": whichever is less.
     """
 
@@ -55,10 +56,11 @@ class Request:
     whole: bool
     counts: Counts
     method: str
-    selection_share: float | None
+    selection_share: float | Literal["best"] | None
     fit: bool
     shape: Shape | None
     charge_as: ChargeAs | Literal["auto"] = "auto"
+    users: int | None = None
 
     def __post_init__(self) -> None:
         validate.assign(
@@ -71,7 +73,9 @@ class Request:
             fit=validate.instance(bool, fit=self.fit),
             charge_as=validate.member(("auto", *CHARGES), charge_as=self.charge_as),
         )
-        if self.selection_share is not None:
+        if self.users is not None:
+            validate.assign(self, users=validate.count(users=self.users))
+        if self.selection_share not in (None, "best"):
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
         if self.accuracy is not None and self.counts == "none":

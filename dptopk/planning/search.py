@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["default_d_bar", "plan_topk"]
 
-# Estimates err by up to a tenth, nearly all to the same side: a design this far behind the best is not looked at.
-NEAR = 1.2
+# Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked at.
+NEAR = 1.1
 CLOSE = 0.05
-# How much of the budget a candidate may leave unspent when designs are compared, and in the end.
-ROUGH, FINE = 0.01, 0.002
+# How far candidates may be apart by one rough look and still be compared exactly; how much of the budget a candidate
+# may leave unspent in the end; how close to the budget one look must be to be extrapolated from.
+ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
 MOST_STEPS = 12
 
 
@@ -61,9 +62,10 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     counts: Counts | None = "auto",
     method: Method | str = "auto",
     like: Any = None,
-    selection_share: float | None = None,
+    selection_share: float | Literal["best"] | None = None,
     fit: bool = True,
     charge_as: ChargeAs | Literal["auto"] = "auto",
+    users: int | None = None,
     max_seconds: float = 1.0,
 ) -> Plan:
     """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε, δ).
@@ -86,15 +88,17 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
             top; must not depend on the data. None: the whole histogram will be at hand; designs that cut it
             themselves do so at 10 k, at least 100.
         counts: "auto" for whichever noise is best, "gaussian", "laplace", or None (or "none") for labels only.
-        method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), or the name
-            of a design as ``alternatives`` has it.
+        method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), "whole" (the
+            labels of a public domain drawn at once), or the name of a design as ``alternatives`` has it.
         like: counts of the shape that is expected, public or already released (an earlier Release: planning by it is
             post-processing, and free): a public Histogram, a Release, or a sequence of counts.
-        selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
-            the best for ``like``.
+        selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; "best": the one
+            with the smallest merit, which in a private domain lowers thresholds at the price of noisier counts; None =
+            1/2, or the best for ``like``.
         charge_as: what Gumbel selections pay for: "bounded_range" (k selections), "clocks" (the labels one user
             touches: less where they are few and k is large, but only a registration can pay for it, not a filter), or
             "auto" for what is less.
+        users: how many users there are, where that is public: a δ above 1/users is warned of.
         fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that never hurts.
         max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
             the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
@@ -124,15 +128,16 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         fit=fit,
         shape=None if like is None else Shape.of(like),
         charge_as=charge_as,
+        users=users,
     )
     designs = [design for design in DESIGNS if not design.misfit(request)]
     if not designs:
         raise InvalidParameter(_nothing_fits(request))
     guesses = [_guess(request, design) for design in designs]
-    rough = [_exactly(request, guess, max_seconds) for guess in _near(request, guesses)]
-    near = (1 + 2 * ROUGH) * min(_rank(request, found) for found in rough)
-    fine = [_exactly(request, found, max_seconds, FINE) for found in rough if _rank(request, found) <= near]
-    best = min(fine, key=lambda found: _rank(request, found))
+    rough = [_roughly(request, guess, max_seconds) for guess in _near(request, guesses)]
+    near = (1 + ROUGH) * min(_rank(request, found) for found in rough)
+    fine = [_exactly(request, found, max_seconds) for found in rough if _rank(request, found) <= near]
+    best = _first(request, fine)
     return _plan(request, best, designs, max_seconds)
 
 
@@ -157,6 +162,13 @@ def _near(request: Request, guesses: list[_Candidate]) -> list[_Candidate]:
         return least + CLOSE * best.merit.noise_std
 
     return [guess for guess in guesses if _rank(request, guess) <= limit(guess)]
+
+
+def _first(request: Request, fine: list[_Candidate]) -> _Candidate:
+    """The best; of those that are as good to the precision of a plan, the one with the least noise on a count."""
+    least = min(_rank(request, found) for found in fine)
+    tied = [found for found in fine if _rank(request, found) <= least * (1 + FINE)]
+    return min(tied, key=lambda found: (found.merit.noise_std or 0.0, _rank(request, found)))
 
 
 def _rank(request: Request, found: _Candidate) -> float:
@@ -229,26 +241,44 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     return high
 
 
-def _exactly(request: Request, guess: _Candidate, max_seconds: float, rtol: float = ROUGH) -> _Candidate:
-    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within ``rtol`` of the budget.
+def _roughly(request: Request, guess: _Candidate, max_seconds: float) -> _Candidate:
+    """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
 
-    ε grows about as the root of ρ, so that a few steps are enough. Where they end elsewhere (a bound that had less
-    time, the rounding of parameters), the largest ρ found that is within the budget is taken.
+    ε grows about as the root of ρ: from an ε within CLOSE_LOOK of the budget the error is below a per cent.
+    """
+    found = guess
+    for _ in range(MOST_STEPS):
+        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, max_seconds=max_seconds)
+        if request.epsilon is None:
+            return replace(found, bound=bound)
+        found = _at(request, guess.design, guess.split, found.rho * _step(request.epsilon, bound.epsilon))
+        if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_LOOK:
+            break
+    return found
+
+
+def _step(aim: float, epsilon: float) -> float:
+    """By what to multiply ρ, where it costs ``epsilon``, so that it costs about ``aim``."""
+    return min(max((aim / epsilon) ** 2, 1e-3), 1e3) if epsilon > 0 else 4.0
+
+
+def _exactly(request: Request, guess: _Candidate, max_seconds: float) -> _Candidate:
+    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within FINE of the budget.
+
+    A few steps are enough. Where they end elsewhere (a bound that had less time, the rounding of parameters), the
+    largest ρ found that is within the budget is taken.
     """
     rho, best = guess.rho, None
     for number in range(MOST_STEPS):
         found = _at(request, guess.design, guess.split, rho)
-        # In the end by what ``compose`` says when it is asked without further options.
-        seconds = max_seconds if rtol > FINE else max(10.0, max_seconds)
-        bound = compose(joined(found.phases), delta=request.delta, rtol=rtol / 2, max_seconds=seconds)
+        # By what ``compose`` says when it is asked without further options.
+        bound = compose(joined(found.phases), delta=request.delta, rtol=FINE / 2, max_seconds=max(10.0, max_seconds))
         found = replace(found, bound=bound)
-        if request.epsilon is None or request.epsilon * (1 - rtol) <= bound.epsilon <= request.epsilon:
+        if request.epsilon is None or request.epsilon * (1 - FINE) <= bound.epsilon <= request.epsilon:
             return found
         if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
             best = found
-        aim = request.epsilon * (1 - rtol * (1 if best is None and number > 3 else 0.3))
-        step = (aim / bound.epsilon) ** 2 if bound.epsilon > 0 else 4.0
-        rho *= min(max(step, 1e-3), 1e3)
+        rho *= _step(request.epsilon * (1 - FINE * (1 if best is None and number > 3 else 0.3)), bound.epsilon)
     if best is None:
         raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
     return best
@@ -261,7 +291,7 @@ def _plan(request: Request, best: _Candidate, designs: list[Design], max_seconds
     def alternatives() -> pd.DataFrame:
         import pandas as pd
 
-        exact = [_exactly(request, _guess(request, design), max_seconds, FINE) for design in designs]
+        exact = [_exactly(request, _guess(request, design), max_seconds) for design in designs]
         exact.sort(key=lambda found: _rank(request, found))
         return pd.DataFrame([_row(request, found, found.design is best.design) for found in exact])
 
@@ -277,6 +307,8 @@ def _plan(request: Request, best: _Candidate, designs: list[Design], max_seconds
         design=best.design.name,
         why=_why(request, best, len(designs)),
         outcome=best.merit.outcome,
+        swapped=best.merit.swapped,
+        users=request.users,
         compared=alternatives,
     )
 
@@ -292,6 +324,7 @@ def _row(request: Request, found: _Candidate, chosen: bool) -> dict[str, Any]:
         "noise_std": found.merit.noise_std,
         "threshold": found.merit.threshold,
         "appears_at_half": found.merit.appears_at,
+        "swapped": found.merit.swapped,
         "selection_share": found.split.selection,
         "threshold_share": found.split.threshold,
     }
@@ -317,6 +350,8 @@ def _in_words(request: Request, best: _Candidate) -> str:
 def _why(request: Request, best: _Candidate, compared: int) -> str:
     if request.epsilon is None:
         return f"the smallest ε of {compared} designs for 95% of the noise within ±{request.accuracy:g}"
+    if not math.isfinite(best.merit.total):
+        return "the one that was asked for; how well it does depends on the counts"
     return f"the smallest of {compared} designs in {best.merit.words}: {best.merit.total:.4g} counts"
 
 

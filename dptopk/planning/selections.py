@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dptopk._choices import ChargeAs
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import BoundedRange, Charge, Cost, ExponentialClockDP
 from dptopk.mechanisms.thresholds import special_slots
 from dptopk.planning.request import Request, Split
@@ -31,7 +32,8 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
     ε-BR implies the cost of a clock of ε (docs/clocks.md), so that no fewer clocks than selections never pay.
     """
     clocks = _clocks(request)
-    delta = request.delta * (1 - split.threshold)
+    # The gain hardly depends on the share of δ: that of one half is taken for all.
+    delta = request.delta / 2 * (split.threshold < 1)
     if request.charge_as == "bounded_range" or clocks is None or not delta > 0:
         return Charged("bounded_range", 1.0)
     if request.charge_as == "auto" and clocks >= request.k:
@@ -51,12 +53,17 @@ def _clocks(request: Request) -> int | None:
 @lru_cache(maxsize=256)
 def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     """ε of clocks over ε of k selections, both composing to about (epsilon, delta)."""
-    return _each(ExponentialClockDP, clocks, epsilon, delta) / _each(BoundedRange, k, epsilon, delta)
+    mu = gaussian_mu(epsilon, delta)
+    # A selection has a variance of about ε²/4, a clock of ε², and a tail e^{-x/ε} to the right.
+    clock = min(mu / math.sqrt(clocks), epsilon / -math.log(delta))
+    return _each(ExponentialClockDP, clocks, epsilon, delta, clock) / _each(
+        BoundedRange, k, epsilon, delta, 2 * mu / math.sqrt(k)
+    )
 
 
-def _each(kind: type[Cost], times: int, epsilon: float, delta: float) -> float:
+def _each(kind: type[Cost], times: int, epsilon: float, delta: float, start: float) -> float:
     """ε of each of so many equal costs, to about a per cent; composed ε's grow about as that of each."""
-    each = epsilon / math.sqrt(times) / 10
+    each = start
     for _ in range(8):
         charge = Charge({kind(epsilon=each): times})  # type: ignore[call-arg]
         found = compose(charge, delta=delta, rtol=0.01, max_seconds=0.5).epsilon

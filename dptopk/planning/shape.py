@@ -11,8 +11,18 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import CountMLE, KnownGumbel, KnownLaplace, TruncatedGaussian, TruncatedLaplace, UnknownGumbel
+from dptopk.mechanisms import (
+    CountMLE,
+    KnownGumbel,
+    KnownLaplace,
+    RoutedTopK,
+    StabilityTopK,
+    TruncatedGaussian,
+    TruncatedLaplace,
+    UnknownGumbel,
+)
 from dptopk.mechanisms.base import Thresholded
+from dptopk.mechanisms.whole import WholeAnswer
 from dptopk.release import Release
 
 __all__ = ["Outcome", "Shape"]
@@ -133,6 +143,8 @@ class Shape:
         return self._seen[mechanism]
 
     def _drawn(self, mechanism: Any, k: int, sensitivity: Sensitivity) -> tuple[Array, Array]:
+        if isinstance(mechanism, WholeAnswer | RoutedTopK | StabilityTopK):
+            return self._released(mechanism, sensitivity)
         counts, noise = self.counts, self._noise(mechanism, sensitivity)
         passing = np.ones((DRAWS, len(counts)), dtype=np.bool_)
         if isinstance(mechanism, Thresholded):
@@ -149,6 +161,13 @@ class Shape:
         order = np.argsort(-values, axis=1)  # the order of selection, to which counts are fitted
         chosen, values = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(values, order, axis=1)
         return np.where(np.isfinite(values), chosen, -1), values
+
+    def _released(self, mechanism: Any, sensitivity: Sensitivity) -> tuple[Array, Array]:
+        """The ranks in seeded answers of a mechanism that draws all labels together."""
+        histogram = Histogram(None, np.rint(self.counts).astype(np.int64), sensitivity=sensitivity, domain="public")
+        rng = np.random.default_rng(0)
+        chosen = np.array([mechanism.release(histogram, rng).labels for _ in range(FITS)], dtype=np.int64)
+        return chosen, np.zeros(chosen.shape)
 
     def _noise(self, mechanism: Any, sensitivity: Sensitivity) -> Array:
         noise: Array

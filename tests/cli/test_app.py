@@ -36,6 +36,13 @@ def topk(source, *arguments):
 BUDGET = ("--k", 10, "--epsilon", 2, "--delta", 1e-6)
 
 
+def test_a_delta_above_one_over_users_is_told():
+    """Where the number of users is public."""
+    told = run("plan", "--k", 3, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--users", 2_000_000)
+    assert told.exit_code == 0
+    assert "above 1/users" in told.output
+
+
 def test_topk_prints_labels_charges_and_the_total(counts):
     result = topk(counts, *BUDGET, "--labels-per-user", 1, "--seed", 7)
     assert result.exit_code == 0, result.output
