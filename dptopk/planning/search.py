@@ -35,6 +35,8 @@ CLOSE = 0.05
 # How far candidates may be apart by one rough look and still be compared exactly; how much of the budget a candidate
 # may leave unspent in the end; how close to the budget one look must be to be extrapolated from.
 ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
+# What may be left where a last step could lower a threshold.
+LAST = 1e-4
 MOST_STEPS = 12
 
 
@@ -275,13 +277,26 @@ def _exactly(request: Request, guess: _Candidate, max_seconds: float) -> _Candid
         bound = compose(joined(found.phases), delta=request.delta, rtol=FINE / 2, max_seconds=max(10.0, max_seconds))
         found = replace(found, bound=bound)
         if request.epsilon is None or request.epsilon * (1 - FINE) <= bound.epsilon <= request.epsilon:
-            return found
+            return _with_lower_threshold(request, found) if guess.design.joint else found
         if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
             best = found
         rho *= _step(request.epsilon * (1 - FINE * (1 if best is None and number > 3 else 0.3)), bound.epsilon)
     if best is None:
         raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
     return best
+
+
+def _with_lower_threshold(request: Request, found: _Candidate) -> _Candidate:
+    """The same with what is left of the budget, if that makes the threshold an integer lower."""
+    if request.epsilon is None or found.bound is None:
+        return found
+    other = _at(
+        request, found.design, found.split, found.rho * _step(request.epsilon * (1 - LAST), found.bound.epsilon)
+    )
+    if other.merit.threshold == found.merit.threshold:
+        return found
+    bound = compose(joined(other.phases), delta=request.delta)
+    return replace(other, bound=bound) if bound.epsilon <= request.epsilon else found
 
 
 def _plan(request: Request, best: _Candidate, designs: list[Design], max_seconds: float) -> Plan:

@@ -28,7 +28,7 @@ from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.kinds.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.common_step import Parts, Responses, common_step, signs
-from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture
+from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture, worst_case
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
@@ -227,7 +227,7 @@ def _log(values: Floats) -> Floats:
 
 
 def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
-    return mixture(cost.constraints if isinstance(cost, MultiDP) else [(cost.epsilon, 0.0)], nudge=nudge)
+    return worst_case(cost, nudge) if isinstance(cost, MultiDP) else mixture([(cost.epsilon, 0.0)], nudge=nudge)
 
 
 def outcomes(parts: Parts) -> int:
@@ -241,6 +241,8 @@ def outcomes(parts: Parts) -> int:
 @cache
 def _outcomes(kinds: int, count: int) -> int:
     """Listed losses of a mixture of ``kinds`` randomised responses; a large number once it is hopeless."""
+    if count == 1:
+        return 2 * kinds
     if kinds == 1 and count <= 30_000:
         return count + 1
     if kinds == 2:
