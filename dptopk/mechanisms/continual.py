@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,6 +154,9 @@ class ContinualTopK:
 class Stream:
     """The state between days: private, like the data, and to be kept like them (``to_dict``). Made by ``stream``.
 
+    Several threads may ask, one after the other. It cannot be pickled or copied deeply: a second stream would answer
+    the same days again.
+
     Attributes:
         mechanism, sensitivity: what runs.
         public: whether the labels were given beforehand.
@@ -169,6 +173,7 @@ class Stream:
     day: int = 0
     _sums: np.ndarray[Any, Any] = field(init=False, repr=False)
     _rows: dict[Any, int] = field(init=False, repr=False)
+    _turn: Any = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._sums = np.zeros((len(self.names), len(self._plan.measured_on)), dtype=np.int64)
@@ -194,16 +199,27 @@ class Stream:
             Release: at most k labels in the order of their noisy totals; in a private domain those above the threshold.
 
         Raises:
-            InvalidParameter: when the histogram does not fit, or all days have been answered; nothing has changed then.
+            InvalidParameter: when the histogram does not fit, or all days have been answered.
+
+        Whatever is raised, nothing has changed: the day can be asked for again, and counts once.
         """
-        counts = self._checked(histogram)
+        with self._turn:
+            counts, state = self._checked(histogram), (self.names, self._rows, self._sums, self.day)
+            try:
+                self._add(counts)
+                return self._answer(histogram)
+            except BaseException:
+                self.names, self._rows, self._sums, self.day = state
+                raise
+
+    def _add(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
+        """One day more. What the attributes held before is not changed in place."""
         before, first = self.day, len(self._sums)
         self._arrived(counts)
         self._sums += self._of_day(counts)[:, None] * self._plan.strategy[:, before]
         self._measure(np.flatnonzero(self._plan.measured_on == before), 0)
         self._measure(np.flatnonzero(self._plan.measured_on < before), first)  # of labels that are new today
         self.day += 1
-        return self._answer(histogram)
 
     def _checked(self, histogram: Histogram) -> dict[Any, tuple[Any, int]]:
         validate.instance(Histogram, histogram=histogram)
@@ -224,10 +240,10 @@ class Stream:
         return counts
 
     def _arrived(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
-        """Room for labels that come with this day for the first time."""
+        """Room for labels that come with this day for the first time, in sums of our own."""
         new = [(key, label) for key, (label, count) in counts.items() if count and key not in self._rows]
-        self._rows.update({key: len(self.names) + place for place, (key, _) in enumerate(new)})
-        self.names += [label for _, label in new]
+        self._rows = self._rows | {key: len(self.names) + place for place, (key, _) in enumerate(new)}
+        self.names = self.names + [label for _, label in new]
         self._sums = np.concatenate([self._sums, np.zeros((len(new), self._sums.shape[1]), dtype=np.int64)])
 
     def _of_day(self, counts: Mapping[Any, tuple[Any, int]]) -> np.ndarray[Any, Any]:
@@ -247,8 +263,7 @@ class Stream:
 
     def _answer(self, histogram: Histogram) -> Release:
         """Post-processing of what has been measured so far."""
-        used = self._plan.measured_on < self.day
-        totals = self._sums[:, used] @ self._plan.totals[self.day - 1, used]
+        totals = self._totals()
         values, names = np.rint(totals).astype(np.int64), np.fromiter(self.names, dtype=object, count=len(self.names))
         if not self.public:
             passed = totals > self.mechanism.threshold(self.sensitivity, self.day)
@@ -266,6 +281,18 @@ class Stream:
             + ("" if self.day == 1 else ", paid for with the first answer"),
         )
 
+    def _totals(self) -> np.ndarray[Any, Any]:
+        """The noisy totals, each a function of its own label's measurements alone.
+
+        A matrix product would add the terms of a row in an order that depends on how many rows there are, and so on
+        labels that are not shown: a total next to a half would be rounded by whether another label has come.
+        """
+        factors = self._plan.totals[self.day - 1]
+        totals = np.zeros(len(self._sums))
+        for row in np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist():
+            totals += self._sums[:, row] * factors[row]
+        return totals
+
     def _measurement(self, cut: bool) -> Measurement | None:
         """For intervals; none for private labels, since the law of what passed is known from one side only."""
         if not self.public:
@@ -276,6 +303,8 @@ class Stream:
     def to_dict(self) -> dict[str, Any]:
         """The state as plain values, for JSON: *private*, it holds counts and noise."""
         return {
+            "mechanism": str(self.mechanism),
+            "sensitivity": str(self.sensitivity),
             "day": self.day,
             "public": self.public,
             "names": [to_plain(name) for name in self.names],
@@ -301,6 +330,7 @@ class Stream:
             names, sums = [from_plain(name) for name in plain["names"]], np.array(plain["sums"], dtype=np.int64)
             stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, int(plain["day"]))
             fits = sums.size == stream._sums.size and 0 <= stream.day <= mechanism.days
+            fits = fits and (plain["mechanism"], plain["sensitivity"]) == (str(mechanism), str(sensitivity))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
         if not fits:

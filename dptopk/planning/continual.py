@@ -53,9 +53,9 @@ def plan_continual(
         raise InvalidParameter("budget: Gaussian noise needs a delta above 0")
     kinds: tuple[Kind, ...] = tuple(FACTORISATIONS) if factorisation == "auto" else (factorisation,)
     validate.member(tuple(FACTORISATIONS), factorisation=kinds[0])
-    kind = min(kinds, key=lambda name: _error(factorise(name, validate.count(days=days))))
     delta = 0.0 if labels is not None else FAILURE_SHARE * budget.delta
-    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta, factorisation=kind)
+    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta)  # refuses too many days, before they are factorised
+    draft = replace(draft, factorisation=min(kinds, key=lambda name: _error(factorise(name, draft.days))))
     sharpness = calibrate(lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget)
     return replace(draft, sigma=1 / sharpness)
 

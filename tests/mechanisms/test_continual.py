@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -132,8 +134,69 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     assert not np.any(stream.to_dict()["sums"])
     for state in (
         {},
-        {"day": 9, "public": True, "names": ["a"], "sums": [[1]]},
+        {**stream.to_dict(), "day": 9},
+        {**stream.to_dict(), "names": ["a"]},
         {**stream.to_dict(), "sums": [[1, 2]]},
     ):
         with pytest.raises(InvalidParameter, match="state"):
             Stream.from_dict(state, public, ONE)
+
+
+@pytest.mark.parametrize("other", [{"sigma": 0.1}, {"factorisation": "daily"}, {"k": 2}])
+def test_a_state_is_gone_on_from_by_what_made_it_alone(other):
+    """Less noise on the days to come than was charged, or measurements of another factorisation of the same shape."""
+    made = {"k": 1, "days": 3, "sigma": 1.0}
+    state = ContinualTopK(**made).stream(ONE, labels=["a"]).to_dict()
+    with pytest.raises(InvalidParameter, match="state"):
+        Stream.from_dict(state, ContinualTopK(**made | other), ONE)
+    with pytest.raises(InvalidParameter, match="state"):
+        Stream.from_dict(state, ContinualTopK(**made), Sensitivity(linf=2, l0=1))
+
+
+def test_a_day_that_fails_counts_once_when_it_is_asked_for_again(monkeypatch):
+    """A user-day that were added twice would move every later sum twice as far as is charged."""
+    stream = ContinualTopK(k=2, days=2, sigma=1e-3, delta=1e-6, factorisation="daily").stream(ONE)
+    for step in ("_measure", "_answer"):
+        with monkeypatch.context() as patch:
+
+            def interrupted(*_):
+                raise KeyboardInterrupt
+
+            patch.setattr(Stream, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                stream.release(day({"a": 30}))
+        assert (stream.day, stream.names) == (0, [])
+    assert stream.release(day({"a": 30})).counts.tolist() == [30]
+    assert stream.release(day({"a": 1})).counts.tolist() == [31]
+
+
+def test_a_day_is_answered_once_for_several_threads():
+    stream = ContinualTopK(k=1, days=40, sigma=1e-3).stream(ONE, labels=range(2000))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda _: stream.release(Histogram([3], [1], domain=range(2000), sensitivity=ONE)), range(40))
+        )
+    assert sorted(int(answer.counts[0]) for answer in answers) == list(range(1, 41))
+    with pytest.raises(TypeError):
+        copy.deepcopy(stream)  # it would answer the days again
+
+
+def test_a_total_depends_on_its_own_measurements_alone():
+    """To the last bit, whichever labels else have come: next to a half, the last bit is what is shown."""
+    rng = np.random.default_rng(0)
+    stream = ContinualTopK(k=1, days=40, sigma=1.0, delta=1e-6).stream(ONE)
+    stream.day, sums = 35, rng.integers(-(10**6), 10**6, (30, 40))
+
+    def totals(rows):
+        stream._sums = sums[rows]
+        return stream._totals()
+
+    everyone = totals(range(30))
+    for hidden in range(30):
+        others = [row for row in range(30) if row != hidden]
+        np.testing.assert_array_equal(totals(others), everyone[others])
+
+
+def test_too_many_days_are_refused_before_their_matrices_are_made():
+    with pytest.raises(InvalidParameter, match="days"):
+        plan_continual(1, 10**6, Budget(1.0, 1e-6), sensitivity=ONE)
