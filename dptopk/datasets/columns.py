@@ -89,9 +89,11 @@ def _whole_or_null(column: Any) -> Any:
 
 
 def _proper(column: Any) -> Any:
-    """Decimal numbers, NULL for what PostgreSQL has among them that is no number."""
+    """Decimal numbers, of a type in which any cap can be said; NULL for what PostgreSQL has among them that is none."""
     import ibis
 
+    if column.type().precision is not None:
+        return column.cast("float64")
     return ibis.ifelse(column.cast("string") == "NaN", None, column)
 
 

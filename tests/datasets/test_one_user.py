@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from uuid import UUID
 
 import pandas as pd
@@ -100,6 +101,20 @@ def test_values_of_a_condition_fit_the_type_of_the_column_or_are_refused(name):
     for value in refused:
         with pytest.raises(InvalidParameter, match=r"where.*type"):
             counts(table, where={name: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "expected"),
+    [
+        (pa.decimal128(38, 38), ["0.99", "-0.5", None], {}),
+        (pa.decimal128(38, 0), ["3", "9" * 38, "-5"], {"x": 3, "y": 3}),
+        (pa.decimal128(10, 2), ["2.99", None, "1.00"], {"x": 2, "z": 1}),
+    ],
+)
+def test_decimal_weights(kind, texts, expected):
+    weights = pa.array([None if text is None else Decimal(text) for text in texts], kind)
+    table = pa.table({"u": [1, 2, 3], "i": ["x", "y", "z"], "w": weights})
+    assert counts(table, weight="w", per_label_cap=3) == expected
 
 
 def test_uuids_and_bytes_of_frames():
