@@ -245,6 +245,30 @@ def test_the_router_stays_within_its_charge(world, delta, ordered):
         assert np.ptp(moves, axis=0).max() <= mechanism.share  # bounded range, as it is charged within (ε, δ)
 
 
+@pytest.mark.parametrize("inclusion", [advantage.one_shot_inclusion, advantage.gumbel_inclusion])
+def test_larger_histograms_move_the_advantage_by_at_most_one(inclusion):
+    """Moves of blocks of ranks, which change the odds most, and of random labels; the whole step is attained."""
+    rng, linf, moves = np.random.default_rng(5), 3, []
+    shapes = (1e4 / np.arange(1, 301) ** 1.3, np.repeat(np.arange(60, 0, -1) * 9.0, 5), rng.integers(0, 90, 300))
+    for shape, k in itertools.product(shapes, (1, 12, 40)):
+        counts = np.sort(shape.astype(np.int64))[::-1] * linf
+
+        def statistic(counts, k=k):
+            return advantage.advantage(
+                Ranked(counts, 0), k, linf=linf, epsilon=0.8, scale=0.7 * k, inclusion=inclusion, most=1e6
+            )
+
+        start = statistic(counts)
+        blocks = [np.sort(rng.integers(0, min(3 * k + 3, 300) + 1, 4)) for _ in range(4)]
+        users = [
+            np.bincount(np.concatenate((range(a, b), range(c, d))).astype(int), minlength=300) > 0
+            for a, b, c, d in blocks
+        ]
+        users += [np.arange(300) < k, np.arange(300) >= k, rng.random(300) < 0.3]
+        moves += [abs(statistic(counts + linf * user) - start) for user in users]
+    assert 1 - 1e-6 < max(moves) < 1 + 1e-6
+
+
 def test_routers_that_lose_more_are_caught():
     """A margin 40 times as large for the same noise; a whole answer, a peeled one at twice their rates."""
     labels, k, levels, sensitivity = ROUTED[1]
