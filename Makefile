@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser service-torture lint types check figures bench utility merit setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
+.PHONY: run coverage test browser service-torture deploy-check lint types check figures bench utility merit setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -43,6 +43,10 @@ browser: $(VENV)/.test-ready
 service-torture: $(VENV)/.test-ready
 	DPTOPK_KILLS=40 $(BIN)/python -m pytest -q -s tests/service/test_exactly_once.py tests/service/test_postgresql.py -k kills
 	DPTOPK_EXAMPLES=50 $(BIN)/python -m pytest -q tests/service/test_schema.py
+
+# The recipes of docs/deploy.md with nginx and systemd-analyze, on Debian: apt-get install nginx-light openssl
+deploy-check: $(VENV)/.test-ready
+	$(BIN)/python scripts/deploy_check.py
 
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures

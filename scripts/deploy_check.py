@@ -1,0 +1,126 @@
+"""The recipes of docs/deploy.md tried: nginx with TLS before the service, progress as events, the systemd unit.
+
+python scripts/deploy_check.py: needs nginx and openssl; systemd-analyze where it is. Only this machine is spoken to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"
+PORT, TLS_PORT = 8156, 8157
+ASKED = {
+    "k": 3,
+    "epsilon": 0.1,
+    "delta": 1e-8,
+    "counts": "laplace",
+    "method": "threshold",
+    "where": {"section": "arts"},
+}
+
+
+def block(containing: str) -> str:
+    """The one code block of the page that holds a text."""
+    (found,) = (
+        part for part in re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if containing in part
+    )
+    return found
+
+
+def nginx(folder: Path) -> subprocess.Popen[bytes]:
+    """Start nginx with the page's server block and a certificate made for this run."""
+    certificate = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    files = [
+        "-keyout",
+        str(folder / "topk.key"),
+        "-out",
+        str(folder / "topk.pem"),
+        "-addext",
+        "subjectAltName=DNS:localhost",
+    ]
+    subprocess.run(["openssl", "req", *certificate, *files], check=True, capture_output=True)
+    server = block("ssl_certificate").replace("listen 443", f"listen 127.0.0.1:{TLS_PORT}")
+    server = server.replace("/etc/ssl/", f"{folder}/").replace("127.0.0.1:8000", f"127.0.0.1:{PORT}")
+    server = server.replace("topk.example.org", "localhost")
+    text = (
+        f"daemon off;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n"
+    )
+    paths = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(f"{text}{paths}{server}}}\n", encoding="utf-8")
+    return subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf"), "-e", f"{folder}/error.log"])
+
+
+def unit(folder: Path) -> str:
+    """What systemd-analyze says of the unit, its program replaced by one that is here."""
+    if shutil.which("systemd-analyze") is None:
+        return "not tried: systemd-analyze is not installed"
+    text = re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", block("[Service]")).replace(
+        "User=dptopk", "User=nobody"
+    )
+    (folder / "dptopk.service").write_text(text, encoding="utf-8")
+    said = subprocess.run(
+        ["systemd-analyze", "verify", str(folder / "dptopk.service")], capture_output=True, text=True, check=False
+    )
+    return (said.stdout + said.stderr).strip() or "accepted"
+
+
+def asked(path: str, token: str, trust: ssl.SSLContext, body: object = None, method: str | None = None):
+    """A request through the proxy."""
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/json",
+        "Idempotency-Key": "deploy-check-1",
+    }
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(f"https://localhost:{TLS_PORT}{path}", data=data, headers=headers, method=method)
+    return urlopen(request, context=trust, timeout=60)  # noqa: S310
+
+
+def main() -> None:
+    """Try all of it, and say what was seen."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        print("systemd unit:", unit(folder))
+        command = [sys.executable, "-m", "dptopk", "serve", "--demo", "--port", str(PORT)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+            assert service.stdout is not None
+            lines = [service.stdout.readline() for _ in range(3)]
+            token = re.search(r"dptopk_\S+", lines[1])[0]
+            proxy = nginx(folder)
+            try:
+                trust = ssl.create_default_context(cafile=str(folder / "topk.pem"))
+                for _ in range(100):
+                    try:
+                        print("over TLS:", asked("/v1/me", token, trust).read().decode())
+                        break
+                    except OSError:
+                        time.sleep(0.2)
+                job = json.loads(asked("/v1/datasets/articles/topk?wait=0", token, trust, ASKED).read())["job"]
+                with asked(f"/v1/jobs/{job}/events", token, trust) as events:
+                    seen = []
+                    for line in events:
+                        if line.startswith(b"data: "):
+                            now = json.loads(line[6:])
+                            seen.append((now["stage"], now["done"], now["total"], round(time.monotonic() % 1000, 2)))
+                print("events through the proxy, as they came:", *seen, sep="\n  ")
+                assert seen[-1][0] == "done"
+                assert len({when for *_, when in seen}) > 1, "all events at once: the proxy holds them back"
+            finally:
+                proxy.terminate()
+                proxy.wait()
+                service.terminate()
+
+
+if __name__ == "__main__":
+    main()
