@@ -1,12 +1,15 @@
 """Certified brackets of the adaptive optimum: their widths and times, beside the strongest baselines.
 
 Run ``make setwise-table`` (or ``python benchmarks/bench_setwise.py --write``) to put the table into docs/setwise.md;
-without ``--write`` it is printed. Each charge is asked in a process of its own, so that nothing is in a cache.
+without ``--write`` it is printed. Each charge is asked in a process of its own, so that nothing is in a cache. Time is
+processor time, that of the limit too: what a machine with nothing else to do would answer. At the end the rows are
+listed that are above their goal: what prototypes of the same theorems had reached, or was asked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import resource
 import time
@@ -49,6 +52,23 @@ CHARGES = [
 ]  # fmt: skip
 
 
+GOALS = {
+    "10000*BR(0.1)": 35.59, "30000*BR(0.1)": 77.934, "100000*BR(0.1)": 199.45, "10000*BR(0.01)": 2.2556,
+    "100000*BR(0.01)": 8.312, "1000000*BR(0.01)": 35.62, times(500, "0.05 0.1"): 6.33, times(200, "0.05 0.1 0.2"): 8.58,
+    "200*BR(0.1) + ZCDP(0.07)": 3.97, "50*DP(0.1) + ZCDP(0.1)": 4.09, times(300, "0.05 0.1"): 4.7125,
+    times(100, "0.09 0.1"): 3.1339, times(100, "0.1 0.3"): 8.2857, "1000*BR(0.05) + 10*BR(0.1)": 3.8359,
+    times(20, THREE): 1.0793, times(100, THREE): 2.596, times(10, FOUR): 0.90131, times(100, FOUR): 3.1562,
+    times(5, SIX): 0.69885, times(30, SIX): 1.8403, "12 ranges 0.05, 0.06, ...": 0.78642,
+    "100 ranges 0.02, 0.022, ...": 3.1666, "100*BR(0.05) + 100*BR(0.1) + GDP(0.5)": 3.5372,
+    times(100, "0.05 0.1"): 2.5504, times(1000, "0.05 0.1"): 9.4848, times(100, "0.01 0.1"): 2.2639,
+    "10*BR(0.05) + 1000*BR(0.1)": 8.3181, times(17, THREE): 0.98837, times(30, THREE): 1.3444,
+    times(8, FOUR): 0.79936, times(30, FOUR): 1.6268, times(3, SIX): 0.52968, times(10, SIX): 1.0129,
+    times(100, SIX): 3.5795, "20 ranges 0.025, 0.03, ...": 0.71991, "10000*DP(0.1) + 10000*BR(0.1)": 114.7,
+    "10*DP(0.1) + 300*BR(0.05) + 300*BR(0.1) + GDP(0.5)": 5.6416, "100*BR(0.1) + ZCDP(0.05)": 2.8379,
+    "GDP(0.5) + ZCDP(0.05)": 2.8375,
+}  # fmt: skip
+
+
 def value(charge: Charge, bound: str) -> str:
     try:
         return f"{compose(charge, delta=DELTA, bound=bound).epsilon:.5g}"
@@ -58,6 +78,7 @@ def value(charge: Charge, bound: str) -> str:
 
 def row(asked: tuple[str, float]) -> str:
     name, seconds = asked
+    time.monotonic = time.process_time  # in this process only
     charge = Charge.parse(MANY.get(name, name))
     compose(Charge.parse("3*BR(0.1) + DP(0.1) + GDP(0.1)"), delta=DELTA)  # imports
     cpu = time.process_time()
@@ -73,9 +94,7 @@ def row(asked: tuple[str, float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the table into docs/setwise.md")
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, help="time limit of each answer, by the clock on the wall"
-    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="time limit of each answer, in processor time")
     arguments = parser.parse_args()
     lines = ["| charge | mgf | zCDP, exact constants | Rényi curves | lower | optimum, upper | width | CPU s | MiB |"]
     lines.append("|---" * 9 + "|")
@@ -83,6 +102,10 @@ def main() -> None:
         for line in pool.imap(row, [(charge, arguments.seconds) for charge in CHARGES]):
             lines.append(line)
             print(line, flush=True)
+    for line in lines[2:]:
+        name, upper = line.split(" | ")[0][2:].strip("`"), float(line.split(" | ")[5])
+        if upper > GOALS.get(name, math.inf) * (1 + 5e-6):
+            print(f"above its goal {GOALS[name]}, by {upper / GOALS[name] - 1:.1e}: {name}")
     if arguments.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]

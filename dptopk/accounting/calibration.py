@@ -20,6 +20,7 @@ __all__ = ["calibrate", "queries_affordable", "selection_epsilon", "smallest_sig
 
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
+COARSE = 0.01  # the accuracy of a first look
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
@@ -203,9 +204,17 @@ def queries_affordable(
     def fits(n: int, name: str) -> tuple[bool, float]:
         if n and query.delta * n >= 1:
             return False, math.inf
-        found = compose(
-            query.times(n), delta=budget.delta, interaction=interaction, bound=name, rtol=rtol, max_seconds=max_seconds
-        )
+        for accuracy in (max(rtol, COARSE), rtol):
+            found = compose(
+                query.times(n),
+                delta=budget.delta,
+                interaction=interaction,
+                bound=name,
+                rtol=accuracy,
+                max_seconds=max_seconds,
+            )
+            if found.epsilon <= budget.epsilon or (found.lower or 0.0) > budget.epsilon:
+                break  # a finer answer is no larger, and no smaller than what is proven from below
         return found.epsilon <= budget.epsilon, found.epsilon
 
     start = 1
