@@ -35,6 +35,8 @@ from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "multi_dp_delta"]
 
+# Dropped constraints that a note names one by one.
+MOST_NAMED = 8
 # Outcomes listed at most.
 MOST_OUTCOMES = 4_000_000
 # Different costs at most, if their outcomes are to be listed: to see whether they have a common step takes time.
@@ -188,6 +190,8 @@ class MixtureCurve(Curve):
     def note(self) -> str:
         """What was dropped."""
         dropped = [pair for cost in self.costs for pair in _mixture_of(cost, 0.0).dropped]
+        if len(dropped) > MOST_NAMED:
+            return f"{len(dropped)} inactive constraints dropped"
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
         return f"inactive constraints dropped: {listed}" if dropped else ""
 
