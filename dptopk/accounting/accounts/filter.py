@@ -39,7 +39,7 @@ class Filter(Account):
     Args:
         budget: the total (ε, δ).
         method: "renyi" (any cost with a Rényi bound), "ranges" (bounded range, ``ranges`` says which; tighter),
-            "gaussian" (continuous Gaussians, and pure costs; tighter for those); None: "ranges" where ranges are
+            "gaussian" (Gaussians, also discrete, and pure costs; tighter for those); None: "ranges" where ranges are
             given, else "renyi". Pure costs whose ε's add up to at most the budget's ε are taken besides by each.
         ranges: the ε's of bounded-range costs that may be chosen freely; a cost between two of them takes the larger.
         order: λ > 0, Rényi order minus 1, fixed for good; None: the best for zCDP costs.

@@ -8,7 +8,7 @@ A meter is sound when any adaptive play, in which each cost is chosen freely aft
 | ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds ε)          |
 | ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
 | ``ranges``  | an integer for each declared range        | the largest S whose price game has W_S(ε) <= δ |
-| ``gaussian``| μ² of a Gaussian cost or what it covers   | μ² with δ_μ(ε) <= δ                            |
+| ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ                            |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise.prices import capacity as price_capacity, prices_of
-from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
+from dptopk.costs import BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
 __all__ = ["Gaussian", "Meter", "Pure", "Ranges", "Renyi", "best_order", "meter_of"]
@@ -188,6 +188,11 @@ class Gaussian(Meter):
         ((cost, _),) = rest
         if isinstance(cost, GaussianDP):
             return math.nextafter(cost.mu * cost.mu, math.inf)
+        if isinstance(cost, DiscreteGaussianDP):
+            from dptopk.accounting.pld.dominating import dominating_mu
+
+            mu = dominating_mu(cost.scale, cost.shift)
+            return math.nextafter(mu * mu, math.inf)
         if isinstance(cost, PureDP | BoundedRange):
             from scipy.special import expit, ndtri
 

@@ -10,7 +10,7 @@ from dptopk.accounting.kinds.implied import gaussian_row, square_up
 from dptopk.accounting.kinds.registry import Kind, register
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.sources import Gaussian
-from dptopk.costs import Cost, GaussianDP
+from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 
 # ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times that is kept off.
 _CORNER_SLACK = 1e-12
@@ -20,10 +20,14 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
     """μ' <= μ, or the corner of the ε-DP trade-off chain (0,1), (a,a), (1,0) lies above the Gaussian curve.
 
     A convex trade-off curve with the same ends lies below the chain as soon as it does at the corner:
-    Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a).
+    Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one (docs/filters.md).
     """
     if isinstance(cost, GaussianDP):
         return cost.mu <= token.mu
+    if isinstance(cost, DiscreteGaussianDP):
+        from dptopk.accounting.pld.dominating import dominating_mu
+
+        return dominating_mu(cost.scale, cost.shift) <= token.mu
     epsilon = pure_of(cost)
     if not epsilon < math.inf:
         return False

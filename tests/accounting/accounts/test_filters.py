@@ -17,6 +17,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.composition import gaussian_delta
 from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.accounting.setwise.prices import capacity, price_layers, prices_of
 from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
@@ -166,7 +167,24 @@ def test_the_gaussian_filter_is_exact_for_gaussians() -> None:
     budget = Filter(Budget(1.0, 1e-6), failure_delta=0.0, method="gaussian")
     assert budget.fits(Charge({GaussianDP(0.01): 1})) == math.floor(capacity_ / 1e-4)
     with pytest.raises(IncompatibleCosts):
-        budget.can_spend(Charge({DiscreteGaussianDP(100.0, 1): 1}))
+        budget.can_spend(Charge({ZCDP(0.01): 1}))
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(0.8, 1), (1.0, 1), (4.0, 3)])
+def test_the_gaussian_filter_takes_discrete_noise_at_a_dominating_mu(scale: float, shift: int) -> None:
+    """As many as fit are within the budget by their own law; as many as would fit at shift/scale are not."""
+    cost, n = DiscreteGaussianDP(scale, shift), 3
+    total = compose(Charge({GaussianDP(dominating_mu(scale, shift)): n}), delta=1e-3).epsilon * (1 + 1e-9)
+    budget = Filter(Budget(total, 1e-3), failure_delta=0.0, method="gaussian")
+    assert budget.fits(Charge({cost: 1})) == n
+    assert compose(Charge({cost: n}), delta=1e-3).epsilon <= total
+    continuous = compose(Charge({GaussianDP(shift / scale): n}), delta=1e-3).epsilon
+    assert (
+        compose(Charge({cost: n}), epsilon=0.0).lower
+        > compose(Charge({GaussianDP(shift / scale): n}), epsilon=0.0).delta
+    )
+    tight = Filter(Budget(continuous * (1 + 1e-9), 1e-3), failure_delta=0.0, method="gaussian")
+    assert tight.fits(Charge({cost: 1})) == n - 1
 
 
 def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
