@@ -203,6 +203,14 @@ def test_a_design_is_asked_for_by_name():
     assert "KnownGumbel" in result.output
 
 
+def test_whole_answers_are_asked_for_by_method_or_by_name(counts):
+    arguments = ("--k", 5, "--epsilon", 1, "--known-domain", "--counts", "none", "--seed", 1)
+    for method, drawn in (("whole", "TopK("), ("canonical draw", "CanonicalTopK("), ("routed draw", "RoutedTopK(")):
+        result = topk(counts, *arguments, "--method", method)
+        assert result.exit_code == 0, result.output
+        assert drawn in result.output
+
+
 def test_the_installed_entry_point_runs_as_a_process():
     command = [
         sys.executable,
