@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+import pytest
 from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
 from sqlalchemy import create_engine
 
@@ -12,6 +13,10 @@ from dptopk.accounting.ledger.ledger import Ledger
 
 from .conftest import ASKED, CATALOG, Server, write_words
 from .test_exactly_once import storm
+
+# FastAPI silences this one of pydantic's while it builds its routes, at the first request: two servers in one process
+# undo each other's silence.
+pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")
 
 
 def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # noqa: F811 - the fixture
