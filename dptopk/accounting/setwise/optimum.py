@@ -50,6 +50,7 @@ __all__ = ["Run", "SetwiseCurve", "optimal_setwise"]
 
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
+SMALLEST_ORDER = 1e-290
 TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
@@ -96,7 +97,12 @@ class SetwiseCurve(Curve):
 
     def chernoff(self, query: Query) -> tuple[float, float]:
         """(upper bound on what is asked by the Rényi route, its order λ)."""
-        low, high = (end - math.log(math.sqrt(self.variance(1.0))) for end in (-14.0, 14.0))
+        start = 1.0
+        while not math.isfinite(self._log_mgf(np.array([start]))[0]):  # exponential tails: beyond some λ all is inf
+            start /= 2
+            if start < SMALLEST_ORDER:
+                raise OverflowError("a loss that has no moment")
+        low, high = (end - math.log(math.sqrt(self.variance(start))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(guesses.ZOOMS):
             late = time.monotonic() > query.deadline and len(self.whole.costs) > MANY  # any order is sound
@@ -131,7 +137,10 @@ class SetwiseCurve(Curve):
         curvature = 0.0
         if beside.costs:
             step = 1e-3 * order
-            down, here, up = log_mgf(beside)(np.array([order - step, order, order + step])).tolist()
+            around = np.array([order - step, order, order + step])
+            down, here, up = log_mgf(beside)(around).tolist()
+            if math.isinf(up):  # the last order at which a loss with exponential tails has a moment is near
+                down, here, up = log_mgf(beside)(around - step).tolist()
             curvature = max((up - 2 * here + down) / step**2, 0.0)
         return math.fsum(n * e * e for e, n in self.ranges.items()) / 4 + curvature
 

@@ -14,7 +14,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf, decay
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.sources import Grid
-from dptopk.costs import BoundedRange, Charge, ExponentialClockDP, PureDP
+from dptopk.costs import ZCDP, BoundedRange, Charge, ExponentialClockDP, PureDP
 from dptopk.errors import BudgetExceeded, IncompatibleCosts
 
 EPSILONS = (1e-4, 0.1, 0.8, 3.0, 12.0)
@@ -206,3 +206,20 @@ def test_a_filter_prices_a_clock_only_where_its_order_has_a_moment():
     assert budget.can_spend(Charge({ExponentialClockDP(0.01): 1}))
     with pytest.raises((BudgetExceeded, IncompatibleCosts)):
         budget.spend(Charge({ExponentialClockDP(1.0): 1}))
+
+
+@pytest.mark.parametrize("beside", [{BoundedRange(0.1): 3}, {ZCDP(0.1): 3}])
+@pytest.mark.parametrize("epsilon", [0.6928, 0.8, 3.0])
+def test_clocks_without_a_moment_at_order_one_beside_ranges_and_concentrated_costs(beside, epsilon):
+    """No order of 1/(e^ε - 1) or more has a moment, and the best order may be just below."""
+    clock = Charge({ExponentialClockDP(epsilon): 1})
+    whole = compose(Charge({**clock.costs, **beside}), delta=1e-6, max_seconds=2.0)
+    least = compose(clock, delta=1e-6).epsilon
+    assert least < whole.epsilon < least * 1.1
+    assert whole.lower is not None
+    assert whole.lower <= whole.epsilon
+
+
+def test_a_clock_without_any_moment_has_no_finite_bound():
+    found = compose(Charge({ExponentialClockDP(700.0): 1, BoundedRange(0.1): 2}), delta=1e-6, max_seconds=1.0)
+    assert found.epsilon == math.inf
