@@ -24,7 +24,7 @@ from dptopk import Accountant, BoundedRange, Budget, Charge, Sensitivity, Trunca
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
 from dptopk.experiments import truncated_gaussian
-from dptopk.experiments.setwise_data import adaptivity_gap, value_in_order
+from dptopk.experiments.setwise_data import adaptivity_gaps, value_in_order
 from dptopk.mechanisms.maxima import gaussian_offset, laplace_offset
 from dptopk.mechanisms.noise import gaussian_law
 from dptopk.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
@@ -100,7 +100,7 @@ def composed(text: str, bound: str | None = None) -> object:
 @cache
 def gap(k: int) -> dict[str, float]:
     """The adaptive optimum beside the batch one, for k × BR(0.1)."""
-    return {str(name): float(value) for name, value in adaptivity_gap([k]).iloc[0].items()}
+    return {str(name): float(value) for name, value in adaptivity_gaps([k]).iloc[0].items()}
 
 
 def one_direction(adaptive: bool) -> float:
@@ -185,7 +185,7 @@ def _compositions() -> Iterator[Number]:
 
 def _adaptivity() -> Iterator[Number]:
     for word, k in {"four": 4, "ten": 10, "thirty": 30, "hundred": 100, "threehundred": 300, "thousand": 1000}.items():
-        slow, how = k > 30, f"adaptivity_gap([{k}])"
+        slow, how = k > 30, f"adaptivity_gaps([{k}])"
         yield Number(f"gap-{word}-batch", lambda k=k: gap(k)["epsilon_batch"], 5, how, "upper", 1e-6, slow)
         yield Number(f"gap-{word}-low", lambda k=k: gap(k)["epsilon_lower"], 5, how, "lower", 3e-4, slow)
         yield Number(f"gap-{word}-high", lambda k=k: gap(k)["epsilon_upper"], 5, how, "upper", 3e-4, slow)
