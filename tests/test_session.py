@@ -169,7 +169,8 @@ def test_an_answer_that_costs_more_than_was_charged_is_withheld(session, monkeyp
         session.run(KnownLaplace(epsilon=0.5), labels=["the"])
     assert session.remaining().left.costs[PureDP(0.5)] == 5
     assert session.report().empty
-    plan = plan_topk(5, Budget(1, 1e-6), counts="laplace", method="peel", fit=False, sensitivity=SENSITIVITY)
+    design = "Gumbel, then Laplace counts"
+    plan = plan_topk(5, Budget(1, 1e-6), method=design, fit=False, sensitivity=SENSITIVITY)
     with pytest.raises(ReleaseWithheld):
         plan.release(WORDS, np.random.default_rng(1))
 
