@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dptopk import Accountant, BoundedRange, Budget, Charge, Sensitivity, TruncatedGaussian, compose
+from dptopk import ZCDP, Accountant, BoundedRange, Budget, Charge, Sensitivity, TruncatedGaussian, compose
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
 from dptopk.experiments import truncated_gaussian
@@ -121,7 +121,7 @@ def one_direction(adaptive: bool) -> float:
 
 @cache
 def violation(sigma: float, delta: float, epsilon: float) -> dict[str, float]:
-    """Exact δ of the truncated Gaussian cut at one label, as published and mended, and what the charge promises."""
+    """Exact δ of the truncated Gaussian cut at one label, as published and mended, and what CR 2022 charge."""
     mechanism, sensitivity = TruncatedGaussian(sigma=sigma, delta=delta, d_bar=1), Sensitivity(l0=1)
     bound = mechanism.bound(sensitivity)
     noise, at = np.asarray(gaussian_law(sigma, bound).pmf(bound), dtype=float), np.array([epsilon])
@@ -130,7 +130,7 @@ def violation(sigma: float, delta: float, epsilon: float) -> dict[str, float]:
         "bound": bound,
         "published": float(truncated_gaussian.exact(noise, 1 + bound, noisy_floor=False, epsilons=at)[0]),
         "mended": float(truncated_gaussian.exact(noise, offset, noisy_floor=True, epsilons=at)[0]),
-        "promised": compose(mechanism.charge(sensitivity), epsilon=epsilon).delta,
+        "promised": compose(Charge({ZCDP(1 / (2 * sigma**2)): 1}, delta=delta), epsilon=epsilon).delta,
     }
 
 
