@@ -188,7 +188,8 @@ class Session:
         Args:
             segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms enforces. For a ledger they
                 must be declared there, under the name of what they are ``by``: their owner promises that a user is in
-                one of them in all data and under all filters, which no single query can enforce.
+                one of them in all data and under all filters, which no single query can enforce. From now on the
+                session is one for the version of the data that the ledger has, as if ``version`` had said so.
 
         Raises:
             InvalidParameter: for segments that a user may share; for other segments than were declared before; for a
@@ -430,7 +431,7 @@ class _Durable:
         self._ledger = ledger
         self._dataset = dataset
         self._analyst = analyst
-        self._made_for = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
+        self._made_for: dict[str, Any] = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
         self._seeded = seeded
 
     def stored(self, query: str) -> Release | None:
@@ -490,7 +491,13 @@ class _Durable:
         return known["by"] == segments.by and set(segments) <= set(known["names"])
 
     def only(self, *names: str) -> _Durable:
-        """The book of some of the segments."""
+        """The book of some of the segments, in the version of the data that there is now, if none was stated.
+
+        With the next version a user may be in another segment, and its account is that of the new one: an answer from
+        the old data would be paid for by nobody.
+        """
+        if self._made_for["version"] is None:
+            self._made_for["version"] = self._ledger.state(self._dataset).version
         made = copy.copy(self)
         made._segments = names  # noqa: SLF001 - a copy of this very object
         return made

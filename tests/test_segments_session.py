@@ -221,12 +221,28 @@ def test_users_who_may_have_moved_pay_for_both_segments(tmp_path):
     assert all(account.only(name).fits(Charge({PureDP(0.5): 1})) == 2 for name in ("eu", "us", "asia"))
     ledger.settle(receipt, Charge())  # it never ran, but it is part of what was merged
     assert ledger.remaining("d").costs == {PureDP(0.5): 2}
+    regions = asking(ledger).segments(by_region())
     regions["asia"].run(NOISE)
     ledger.renew("d", reason="a new year", registered=REGISTERED, delta=1e-5)
     for _ in range(4):
         regions["us"].run(NOISE)
     assert ledger.inspect().problems == ledger.inspect().warnings == ()
     assert ledger.verify()
+
+
+def test_segments_of_an_old_version_are_asked_no_more(tmp_path):
+    """A user of the old eu who is in the new us would pay for the new us alone, and for the old eu nobody."""
+    ledger = declared(tmp_path)
+    session = asking(ledger)
+    regions = session.segments(by_region())
+    regions["eu"].run(NOISE)
+    ledger.set_version("d", "2")
+    before = ledger.history("d")
+    for ask in (lambda: regions["eu"].run(NOISE), lambda: session.run_each(by_region(), NOISE)):
+        with pytest.raises(InvalidParameter, match="version"):
+            ask()
+    assert len(ledger.history("d")) == len(before)
+    asking(ledger).segments(by_region())["us"].run(NOISE)
 
 
 def test_a_new_version_that_does_not_fit_one_account_is_refused(tmp_path):
