@@ -160,7 +160,11 @@ def test_what_keeps_the_contract_is_let_in(connections, monkeypatch):
     assert events_histogram(table, **options).counts.tolist() == [2]
 
 
-@pytest.mark.parametrize("change", [{"encode": DUCKDB.encode}, {"decode": DUCKDB.decode}, {"narrow": True}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"encode": DUCKDB.encode}, {"decode": DUCKDB.decode}, {"narrow": True}],
+    ids=["encode", "decode", "narrow"],
+)
 def test_parameters_that_do_not_fit_together(change):
     with pytest.raises(InvalidParameter, match=next(iter(change))):
         Backend(name="duckdb", **change)

@@ -81,7 +81,9 @@ def rows(histogram):
         {"item": "id", "where": lambda t: t.number > 0},
         {"user": "flag", "labels_per_user": None},
     ],
-    ids=str,
+    ids=lambda change: (
+        ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in change.items()) or "plain"
+    ),
 )
 def test_the_answers_are_those_of_duckdb(table, events, change):
     found, same = (events_histogram(each, **(OPTIONS | change)) for each in (table, events))
