@@ -155,6 +155,10 @@ def init(
         str | None,
         typer.Option("--ranges", help='With --epsilon: ranges of selections that may be chosen freely, "0.1,0.05".'),
     ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option("--costs", help='With --epsilon: other costs to be chosen freely, "DGauss(20, 1) + DP(0.1)".'),
+    ] = None,
     times: Annotated[int, typer.Option("--times", help="How many answers to --query to register.")] = 1,
     per_label_cap: Annotated[int, typer.Option("--per-label-cap", metavar="τ")] = 1,
     labels_per_user: Annotated[int | None, typer.Option("--labels-per-user", metavar="Δ")] = None,
@@ -173,6 +177,7 @@ def init(
     test: Annotated[bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
+    from dptopk.costs import Charge
     from dptopk.histogram import Sensitivity
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
@@ -185,6 +190,8 @@ def init(
     terms = _terms(registered, epsilon, delta, share)
     if ranges is not None:
         terms["ranges"] = _numbers(ranges)
+    if costs is not None:
+        terms["costs"] = list(Charge.parse(costs).costs)
     if segments is not None:
         terms["segments"] = {segment_by: segments.split(",")}
     with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:

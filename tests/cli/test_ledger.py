@@ -181,9 +181,11 @@ def test_ranges_may_be_declared_for_free_choice(tmp_path):
     arguments = ("--dataset", "d", "--epsilon", 2.0, "--delta", 1e-6)
     assert run("ledger", "init", path, *arguments, "--ranges", "0.1,x").exit_code == 2
     assert not path.exists()
-    assert run("ledger", "init", path, *arguments, "--ranges", "0.1").exit_code == 0
+    declared = ("--ranges", "0.1", "--costs", "DGauss(20, 1)")
+    assert run("ledger", "init", path, *arguments, *declared).exit_code == 0
     with Ledger(path) as opened:
-        assert opened.summary("d").fits(Charge({BoundedRange(0.1): 1})) > 70
+        for cost in ("BR(0.1)", "DGauss(20, 1)"):
+            assert opened.summary("d").fits(Charge.parse(cost)) > 70
 
 
 @pytest.mark.parametrize("command", ["verify", "export", "show"])

@@ -23,7 +23,8 @@ from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
 from dptopk.accounting.accounts.meters import Gaussian, Meter, Pure, Ranges, Renyi, meter_of
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
-from dptopk.costs import ApproxDP, Charge, Cost
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 __all__ = ["Filter"]
@@ -38,10 +39,12 @@ class Filter(Account):
 
     Args:
         budget: the total (ε, δ).
-        method: "renyi" (any cost with a Rényi bound), "ranges" (bounded range, ``ranges`` says which; tighter),
-            "gaussian" (Gaussians, also discrete, and pure costs; tighter for those); None: "ranges" where ranges are
+        method: "renyi" (any cost with a Rényi bound), "ranges" (``ranges`` and ``costs`` say what; tightest),
+            "gaussian" (Gaussians, also discrete, and pure costs; tighter for those); None: "ranges" where they are
             given, else "renyi". Pure costs whose ε's add up to at most the budget's ε are taken besides by each.
         ranges: the ε's of bounded-range costs that may be chosen freely; a cost between two of them takes the larger.
+        costs: other costs that may be chosen freely besides, of any class with a Rényi curve and no failure mass; a
+            cost that is not named takes the cheapest that covers it.
         order: λ > 0, Rényi order minus 1, fixed for good; None: the best for zCDP costs.
         failure_delta: the part of δ set aside for the deltas of charges and of ApproxDP and MultiDP costs, in
             [0, budget.delta); None: half of it.
@@ -65,6 +68,7 @@ class Filter(Account):
         *,
         method: FilterMethod | None = None,
         ranges: Sequence[float] | None = None,
+        costs: Sequence[Cost] | None = None,
         order: float | None = None,
         failure_delta: float | None = None,
         neighbours: Neighbours = "add_remove",
@@ -80,12 +84,13 @@ class Filter(Account):
             raise InvalidParameter(
                 f"failure_delta must be below the budget's delta {budget.delta}, got {failure_delta}"
             )
+        declared = None if ranges is None and costs is None else _declared(ranges or (), costs or ())
         if method is None:
-            method = "renyi" if ranges is None else "ranges"
+            method = "renyi" if declared is None else "ranges"
         method = validate.member(METHODS, method=method)
-        if (ranges is not None) != (method == "ranges") or (order is not None and method != "renyi"):
-            raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, order")
-        self._meters = self._chosen(method, order, ranges) if meters is None else list(meters)
+        if (declared is not None) != (method == "ranges") or (order is not None and method != "renyi"):
+            raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, costs, order")
+        self._meters = self._chosen(method, order, declared) if meters is None else list(meters)
         self.order = next((meter.order for meter in self._meters if isinstance(meter, Renyi)), None)
         self._sums = dict.fromkeys((meter.name for meter in self._meters), Fraction(0))
         # Costs that ran and have no price on a meter: while there are any, that meter covers nothing more.
@@ -96,18 +101,15 @@ class Filter(Account):
         self._spent_delta = Fraction(0)
         self._adaptive = False
 
-    def _chosen(self, method: FilterMethod, order: float | None, ranges: Sequence[float] | None) -> list[Meter]:
+    def _chosen(self, method: FilterMethod, order: float | None, declared: list[Cost] | None) -> list[Meter]:
         """The meters for the budget: the first is the one that the budget is meant for."""
         epsilon, delta = self.budget.epsilon, self.budget.delta - self.failure_delta
         pure = Pure(epsilon)
         if not delta > 0:
             return [pure]
         chosen: Meter
-        if method == "ranges":
-            kinds = tuple(sorted({validate.positive(ranges=each) for each in ranges or ()}, reverse=True))
-            if not kinds:
-                raise InvalidParameter("ranges must name at least one range")
-            chosen = Ranges.at(epsilon, delta, kinds)
+        if declared is not None:
+            chosen = Ranges.at(epsilon, delta, declared)
         elif method == "gaussian":
             chosen = Gaussian.at(epsilon, delta)
         else:
@@ -339,6 +341,26 @@ class Filter(Account):
 
     def __repr__(self) -> str:
         return f"Filter({self.budget}, remaining={self.remaining()})"
+
+
+def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
+    """The distinct costs that may be chosen freely, bounded ranges first, from the largest down.
+
+    Raises:
+        InvalidParameter: when there are none, or one is no cost.
+    """
+    if not all(isinstance(cost, Cost) for cost in costs):
+        raise InvalidParameter("costs must be a list of costs such as DiscreteGaussianDP(20, 1)")
+    kinds = {validate.positive(ranges=each) for each in ranges}
+    kinds |= {cost.epsilon for cost in costs if isinstance(cost, BoundedRange)}
+    for cost in costs:
+        if split_failure(Charge({cost: 1})) != (Charge({cost: 1}), 0.0) or kind_of(cost).log_mgf is None:
+            raise InvalidParameter(f"costs: {cost} has failure mass or no Rényi curve, and so no price")
+    others = {cost for cost in costs if not isinstance(cost, BoundedRange)}
+    declared = [*map(BoundedRange, sorted(kinds, reverse=True)), *sorted(others, key=str)]
+    if not declared:
+        raise InvalidParameter("ranges must name at least one range, or costs one cost")
+    return declared
 
 
 def _amount(price: float) -> Fraction:

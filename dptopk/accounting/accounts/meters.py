@@ -7,7 +7,7 @@ A meter is sound when any adaptive play, in which each cost is chosen freely aft
 |-------------|-------------------------------------------|------------------------------------------------|
 | ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds ε)          |
 | ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
-| ``ranges``  | an integer for each declared range        | the largest S whose price game has W_S(ε) <= δ |
+| ``ranges``  | an integer for each declared cost         | the largest S whose price game has W_S(ε) <= δ |
 | ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ                            |
 """
 
@@ -15,23 +15,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from dptopk.accounting.accounts.account import cost_of
 from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
-from dptopk.accounting.setwise.prices import capacity as price_capacity, prices_of
-from dptopk.costs import BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.accounting.setwise.prices import alone, capacity as price_capacity, prices_of, proportional
+from dptopk.costs import BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
 __all__ = ["Gaussian", "Meter", "Pure", "Ranges", "Renyi", "best_order", "meter_of"]
 
 LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
+ALONE = 1000  # up to so many of a cost alone are played out to find its price
 
 
 class Meter(ABC):
@@ -116,35 +118,44 @@ class Renyi(Meter):
 
 
 class Ranges(Meter):
-    """The price game for bounded range: declared ranges in any order, at integer prices (docs/filters.md).
+    """The price game: declared ranges and other costs in any order, at integer prices (docs/filters.md).
 
     Args:
-        prices: of each range.
+        prices: of each declared cost.
         capacity: S with W_S(ε) <= δ.
     """
 
     name = "ranges"
 
-    def __init__(self, prices: Mapping[float, int], capacity: int) -> None:
-        self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], item[0])))
+    def __init__(self, prices: Mapping[Cost, int], capacity: int) -> None:
+        self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], str(item[0]))))
         self.capacity = Fraction(capacity)
-        self.what = "the prices of ranges " + ", ".join(f"{epsilon:g}" for epsilon in sorted(prices))
+        self.what = "the prices of " + ", ".join(str(cost) for cost in self.prices)
 
     @classmethod
-    def at(cls, epsilon: float, delta: float, ranges: tuple[float, ...]) -> Ranges:
-        """The meter for a total (ε, δ) and these ranges."""
+    def at(cls, epsilon: float, delta: float, costs: Sequence[Cost]) -> Ranges:
+        """The meter for a total (ε, δ) and these declared costs."""
         renyi = Renyi.at(epsilon, delta, None)
-        about = float(renyi.capacity) / renyi.price(Charge({BoundedRange(max(ranges)): 1}))
-        prices = prices_of(ranges, largest=LAYERS / max(about, 1.0))
+        worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
+        about = float(renyi.capacity) / max(worth.values())
+        largest = LAYERS / max(about, 1.0)
+        ranges = tuple(cost.epsilon for cost in costs if isinstance(cost, BoundedRange))
+        prices: dict[Cost, int]
+        if len(ranges) == len(costs):
+            prices = {BoundedRange(each): price for each, price in prices_of(ranges, largest).items()}
+        else:
+            if float(renyi.capacity) / min(worth.values()) < ALONE:
+                worth = {cost: 1 / alone(cost, epsilon, delta) for cost in costs}
+            prices = proportional(worth, largest)
         return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta))
 
     def price(self, rest: Charge) -> float:
-        """The least price of a range that covers the cost."""
+        """The least price of a declared cost that covers this one."""
         from dptopk.accounting.accounts.tokens import dominates
 
         ((cost, _),) = rest
-        for epsilon, price in self.prices.items():
-            if dominates(BoundedRange(epsilon), cost):
+        for declared, price in self.prices.items():
+            if dominates(declared, cost):
                 return float(price)
         raise IncompatibleCosts(f"{cost} is covered by none of {self.what}")
 
@@ -152,13 +163,13 @@ class Ranges(Meter):
         """Name, prices and capacity."""
         return {
             "name": self.name,
-            "prices": [list(item) for item in self.prices.items()],
+            "prices": [[str(cost), price] for cost, price in self.prices.items()],
             "capacity": int(self.capacity),
         }
 
 
 @lru_cache(maxsize=32)
-def _price_capacity(prices: tuple[tuple[float, int], ...], epsilon: float, delta: float) -> int:
+def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float) -> int:
     return price_capacity(dict(prices), epsilon, delta)
 
 
@@ -211,7 +222,9 @@ def meter_of(terms: dict[str, Any]) -> Meter:
     if terms["name"] == Pure.name:
         return Pure(terms["epsilon"])
     if terms["name"] == Ranges.name:
-        return Ranges(dict(terms["prices"]), terms["capacity"])
+        # Once only ranges could be declared, and were stored as numbers.
+        costs = {cost_of(key) if isinstance(key, str) else BoundedRange(key): price for key, price in terms["prices"]}
+        return Ranges(costs, terms["capacity"])
     if terms["name"] == Gaussian.name:
         return Gaussian(terms["capacity"])
     return Renyi(terms["order"], terms["capacity"])

@@ -29,7 +29,7 @@ from dptopk.accounting.ledger.state import DatasetState, LedgerState
 from dptopk.accounting.ledger.store import Store, Transaction
 from dptopk.accounting.ledger.terms import account_of, by_segment, segments_of, shares_of, terms_of
 from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
-from dptopk.costs import Charge
+from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
@@ -120,7 +120,7 @@ class Ledger:
 
     # Writing
 
-    def create_dataset(
+    def create_dataset(  # noqa: PLR0913 - what an entry says
         self,
         name: str,
         *,
@@ -128,6 +128,7 @@ class Ledger:
         budget: Budget | None = None,
         delta: float | None = None,
         ranges: Sequence[float] | None = None,
+        costs: Sequence[Cost] | None = None,
         shares: Mapping[str, Charge | Budget] | None = None,
         segments: Mapping[str, Sequence[str]] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
@@ -142,6 +143,7 @@ class Ledger:
             budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
             delta: with ``registered``: the δ at which the guarantee is stated.
             ranges: with ``budget``: ranges that may be chosen freely, at the tighter prices of docs/filters.md.
+            costs: with ``budget``: other costs that may be chosen freely besides, at such prices.
             shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
                 fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
             segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
@@ -154,7 +156,7 @@ class Ledger:
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = _whole(registered, budget, delta, ranges, shares)
+        terms = _whole(registered, budget, delta, ranges, costs, shares)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
@@ -176,12 +178,13 @@ class Ledger:
         budget: Budget | None = None,
         delta: float | None = None,
         ranges: Sequence[float] | None = None,
+        costs: Sequence[Cost] | None = None,
     ) -> None:
         """Limit one analyst inside a dataset's budget.
 
         What the analyst has spent before counts, and what the analyst was shown of others' answers.
         """
-        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, ranges)
+        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, ranges, costs)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             shown, terms = state.shown(analyst), by_segment(terms, state.segments)
@@ -221,6 +224,7 @@ class Ledger:
         budget: Budget | None = None,
         delta: float | None = None,
         ranges: Sequence[float] | None = None,
+        costs: Sequence[Cost] | None = None,
         shares: Mapping[str, Charge | Budget] | None = None,
     ) -> None:
         """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on.
@@ -229,7 +233,7 @@ class Ledger:
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        terms = _whole(registered, budget, delta, ranges, shares)
+        terms = _whole(registered, budget, delta, ranges, costs, shares)
         with self._journal.write() as log:
             terms = by_segment(terms, self._now.dataset(dataset).segments)
             body = normal(renewal={"terms": terms, "reason": reason})
@@ -543,12 +547,13 @@ def _whole(
     budget: Budget | None,
     delta: float | None,
     ranges: Sequence[float] | None,
+    costs: Sequence[Cost] | None,
     shares: Mapping[str, Charge | Budget] | None,
 ) -> dict[str, Any]:
     """The terms of a dataset's budget."""
     if shares is None:
-        return terms_of(registered, budget, delta, ranges)
-    if delta is None or not (registered is None and budget is None and ranges is None):
+        return terms_of(registered, budget, delta, ranges, costs)
+    if delta is None or not (registered is None and budget is None and ranges is None and costs is None):
         raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
     return shares_of(shares, delta)
 

@@ -19,7 +19,7 @@ from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.names import analyst_name, plain_text
-from dptopk.costs import Charge
+from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 
 __all__ = ["account_of", "by_segment", "segments_of", "shares_of", "terms_of"]
@@ -28,7 +28,11 @@ _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
 
 def terms_of(
-    registered: Charge | None, budget: Budget | None, delta: float | None, ranges: Sequence[float] | None = None
+    registered: Charge | None,
+    budget: Budget | None,
+    delta: float | None,
+    ranges: Sequence[float] | None = None,
+    costs: Sequence[Cost] | None = None,
 ) -> dict[str, Any]:
     """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's total (ε, δ).
 
@@ -40,9 +44,9 @@ def terms_of(
     if budget is not None:
         if not isinstance(budget, Budget) or delta is not None:
             raise InvalidParameter("budget must be a Budget, which has its own delta")
-        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget, ranges=ranges).terms()}
-    if ranges is not None:
-        raise InvalidParameter("ranges are for a budget: a registration names its costs")
+        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget, ranges=ranges, costs=costs).terms()}
+    if ranges is not None or costs is not None:
+        raise InvalidParameter("ranges and costs are for a budget: a registration names its costs")
     if not isinstance(registered, Charge) or delta is None:
         raise InvalidParameter("registered must be a Charge, with the delta at which its guarantee is stated")
     account = Accountant(registered, delta)  # refuses what the accountant refuses

@@ -99,6 +99,9 @@ PASSES = 100
 
 # ---- prices --------------------------------------------------------------------------------------------------------
 PRICE_STEPS = 40  # grid steps of the largest range, at least
+# The profile of a declared cost: how much finer its grid is, the δ whose tilt it has, standard deviations of a cost in
+# grid steps, the share of δ beyond which it is not looked at, nodes at most.
+PROFILE_STEPS, PROFILE_DELTA, SPREAD_STEPS, PROFILE_BEYOND, PROFILE_NODES = 8, 1e-9, 4, 1e-9, 4000
 FINEST_PRICE = 8  # price of the smallest range, at most
 EXPONENT = 1.93  # prices are about ε^1.93: near ε², where many costs meet
 MISFIT = 0.02  # by how much, relatively, prices may miss the proportions

@@ -1,14 +1,15 @@
-"""The price game for bounded range: ranges chosen freely, from all answers, while a sum of prices lasts.
+"""The price game: costs chosen freely, from all answers, while a sum of prices lasts.
 
-Each range ε has an integer price p_ε >= 1. With money S left the analyst may stop, or play any range of at most that
-price:
+Each declared cost c has an integer price p_c >= 1. With money S left the analyst may stop, or play any cost of at most
+that price:
 
-    W_0 = [1 - e^x]_+,    W_S = max(W_{S-1}, max over ε with p_ε <= S of step_ε(W_{S - p_ε})),
+    W_0 = [1 - e^x]_+,    W_S = max(W_{S-1}, max over c with p_c <= S of step_c(W_{S - p_c})),
 
 the largest δ at ε = x, whatever the prices are. So a filter that adds up prices and accepts while the sum is at most S
 is (x, δ)-DP as soon as W_S(x) <= δ; and V_E <= W_{Σp} for a registration E, which is one way of spending. The state is
-one number, so that six ranges cost no more layers than two. Steps and their certified bounds are those of the set-wise
-recursion (``chords.upper_step``). Statement and proof: docs/filters.md.
+one number, so that six costs take no more layers than two. Steps and their certified bounds are those of the set-wise
+recursion (``chords.upper_step``) for bounded range, and expectations over a pair for others (``declared``). Statement
+and proof: docs/filters.md.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise.declared import Declared
 from dptopk.accounting.setwise.recursion import Layer, Rules
+from dptopk.costs import Cost
 
-__all__ = ["capacity", "price_layers", "prices_of", "window_of"]
+__all__ = ["alone", "capacity", "game_layers", "price_layers", "prices_of", "proportional", "window_of"]
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
@@ -35,15 +41,20 @@ def prices_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[floa
     >>> prices_of((0.1, 0.05))
     {0.1: 15, 0.05: 4}
     """
-    least = min(ranges)
-    shares = [math.pow(epsilon / least, guesses.EXPONENT) for epsilon in ranges]
+    return proportional({epsilon: math.pow(epsilon, guesses.EXPONENT) for epsilon in ranges}, largest)
+
+
+def proportional(worth: Mapping[Key, float], largest: float = math.inf) -> dict[Key, int]:
+    """Integer prices in about the given proportions; see ``prices_of``."""
+    least = min(worth.values())
+    shares = [each / least for each in worth.values()]
 
     def misfit(unit: int) -> float:
         return max(abs(max(1, round(unit * share)) / (unit * share) - 1) for share in shares)
 
     units = [unit for unit in range(1, guesses.FINEST_PRICE + 1) if unit == 1 or unit * max(shares) <= largest]
     unit = next((unit for unit in units if misfit(unit) <= guesses.MISFIT), min(units, key=misfit))
-    return {epsilon: max(1, round(unit * share)) for epsilon, share in zip(ranges, shares, strict=True)}
+    return {key: max(1, round(unit * share)) for key, share in zip(worth, shares, strict=True)}
 
 
 def price_layers(
@@ -53,7 +64,7 @@ def price_layers(
     reach: float = guesses.REACH,
     rules: Rules | None = None,
 ) -> Iterator[Layer]:
-    """Upper bounds on W_0, W_1, W_2, ... as node values.
+    """Upper bounds on W_0, W_1, W_2, ... of bounded ranges, as node values.
 
     Args:
         prices: of each range ε.
@@ -63,12 +74,25 @@ def price_layers(
     """
     rules = rules or Rules.of(dict.fromkeys(prices, 1), steps, upper=True, reach=reach)
     costs = tuple(prices[epsilon] for epsilon in rules.epsilons)
+    yield from game_layers(rules, costs, lambda money: window_of(rules, costs, money))
+
+
+def game_layers(
+    rules: Rules | Declared, costs: Sequence[int], window_at: Callable[[int], tuple[int, int]]
+) -> Iterator[Layer]:
+    """Upper bounds on W_0, W_1, W_2, ... of a game, as node values.
+
+    Args:
+        rules: the game's grid and steps.
+        costs: the price of each of its costs, in its order.
+        window_at: the nodes that matter with so much money.
+    """
     layers: deque[Layer] = deque([rules.nothing_left()], maxlen=max(costs))
     yield layers[-1]
     money = 0
     while True:
         money += 1
-        window = window_of(rules, costs, money)
+        window = window_at(money)
         before = layers[-1]
         best, top = before.extended(*window), before.top
         for part, price in enumerate(costs):
@@ -86,11 +110,23 @@ def window_of(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, in
     return int(windows[:, 0].min()), int(windows[:, 1].max())
 
 
-def capacity(prices: Mapping[float, int], epsilon: float, delta: float, *, max_seconds: float = 30.0) -> int:
+def alone(cost: Cost, epsilon: float, delta: float) -> float:
+    """About how many of one cost (ε, δ) takes, with a fraction; at least 1."""
+    game = Declared([cost], delta, steps=guesses.PRICE_STEPS)
+    before, count = -math.inf, 0
+    for layer in game_layers(game, (1,), lambda money: game.window((1,), money)):
+        now = math.log(float(layer.above(np.array([epsilon]))[0]))
+        if now > math.log(delta):
+            return max(count - 1 + (math.log(delta) - before) / (now - before), 1.0) if count > 1 else 1.0
+        before, count = now, count + 1
+    return 1.0  # the layers have no end
+
+
+def capacity(prices: Mapping[Cost, int], epsilon: float, delta: float, *, max_seconds: float = 30.0) -> int:
     """The largest S found with W_S(epsilon) <= delta, certified; 0 when there is none.
 
     Args:
-        prices: of each range.
+        prices: of each cost.
         epsilon: of the total, above 0.
         delta: of the total, above 0.
         max_seconds: where to stop: a smaller S is sound too.
@@ -98,7 +134,9 @@ def capacity(prices: Mapping[float, int], epsilon: float, delta: float, *, max_s
     deadline = time.monotonic() + max_seconds
     reach = max(guesses.REACH, math.sqrt(-2 * math.log(delta)) + 3)
     found = 0
-    for money, layer in enumerate(price_layers(prices, reach=reach)):
+    game = Declared(list(prices), delta, steps=guesses.PRICE_STEPS, reach=reach)
+    costs = tuple(prices[cost] for cost in game.costs)
+    for money, layer in enumerate(game_layers(game, costs, lambda money: game.window(costs, money))):
         if float(layer.above(np.array([epsilon]))[0]) > delta or time.monotonic() > deadline:
             break
         found = money

@@ -18,11 +18,26 @@ from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.composition import gaussian_delta
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.accounting.pld.dominating import dominating_mu
-from dptopk.accounting.setwise.prices import capacity, price_layers, prices_of
-from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.accounting.setwise.declared import Declared, profile
+from dptopk.accounting.setwise.prices import capacity, game_layers, price_layers, prices_of
+from dptopk.accounting.setwise.recursion import Layer
+from dptopk.costs import (
+    ZCDP,
+    ApproxDP,
+    BoundedRange,
+    Charge,
+    Cost,
+    DiscreteGaussianDP,
+    DiscreteLaplaceDP,
+    GaussianDP,
+    PureDP,
+)
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 H = 0.1  # losses of the games played out are multiples of it: every strategy is a real one
+
+
+NOISE = DiscreteGaussianDP(math.sqrt(5), 1)  # of losses that are odd multiples of 0.1; 0.1-zCDP
 
 
 def laws(cost: Cost) -> list[list[tuple[float, int]]]:
@@ -30,6 +45,13 @@ def laws(cost: Cost) -> list[list[tuple[float, int]]]:
     if isinstance(cost, PureDP):
         n, p = round(cost.epsilon / H), 1 / (1 + math.exp(-cost.epsilon))
         return [[(p, n), (1 - p, -n)]]
+    if isinstance(cost, ZCDP):  # ρ = 0.1
+        return laws(NOISE)
+    if isinstance(cost, DiscreteGaussianDP):  # losses (1 - 2z) / 2s² of the noises z
+        z = np.arange(-25, 26)
+        weights = np.exp(-(z**2) / (2 * cost.scale**2))
+        losses = np.rint((1 - 2 * z) / (2 * cost.scale**2 * H)).astype(int)
+        return [list(zip((weights / weights.sum()).tolist(), losses.tolist(), strict=True))]
     assert isinstance(cost, BoundedRange)
     n = round(cost.epsilon / H)
     q = [-math.expm1((t - n) * H) / -math.expm1(-cost.epsilon) for t in range(n + 1)]
@@ -69,6 +91,79 @@ def test_free_choice_within_prices_never_exceeds_the_price_game(prices: dict[flo
     assert caught > 0  # steps of ranges 3% smaller would have been found out
 
 
+def weaker(cost: Cost) -> Cost:
+    """A cost that promises a little more."""
+    if isinstance(cost, DiscreteGaussianDP):
+        return DiscreteGaussianDP(cost.scale / 0.96, 1)
+    assert isinstance(cost, PureDP | BoundedRange)
+    return type(cost)(0.96 * cost.epsilon)
+
+
+def bounds_of(prices: dict[Cost, int], money: int) -> Layer:
+    game = Declared(list(prices), 1e-6, steps=160)
+    costs = [prices[cost] for cost in game.costs]
+    return next(islice(game_layers(game, costs, lambda left: game.window(costs, left)), money, None))
+
+
+@pytest.mark.parametrize(
+    ("prices", "money"),
+    [
+        ({BoundedRange(0.4): 1, PureDP(0.3): 2, NOISE: 2}, 5),
+        ({PureDP(0.3): 1, NOISE: 1}, 3),
+        ({BoundedRange(0.6): 2, NOISE: 3}, 7),
+        ({PureDP(0.5): 1, PureDP(0.2): 1}, 3),
+    ],
+)
+def test_free_choice_among_costs_of_any_class_never_exceeds_the_price_game(prices: dict[Cost, int], money: int) -> None:
+    layer = bounds_of(prices, money)
+    mutant = bounds_of({weaker(cost): price for cost, price in prices.items()}, money)
+    caught = 0
+    for x in range(0, 16, 3):
+        played = best_play(list(prices), lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x)
+        above = float(layer.above(np.array([x * H]))[0])
+        assert played <= above * (1 + 1e-12) + 1e-15
+        assert above <= played * 1.05 + 3e-3
+        caught += played > float(mutant.above(np.array([x * H]))[0])
+    assert caught > 0
+
+
+def test_a_class_without_a_worst_mechanism_has_a_price_too() -> None:
+    prices: dict[Cost, int] = {BoundedRange(0.4): 1, ZCDP(0.1): 2}
+    layer = bounds_of(prices, 5)
+    for x in range(0, 16, 3):
+        played = best_play(list(prices), lambda ran: ran[0] + 2 * ran[1] <= 5, x)
+        assert played <= float(layer.above(np.array([x * H]))[0])
+
+
+@pytest.mark.parametrize("cost", [NOISE, PureDP(0.37), GaussianDP(0.2), DiscreteLaplaceDP(4.0, 3)])
+def test_the_profile_of_a_declared_cost_is_no_lower_than_its_own(cost: Cost) -> None:
+    x = np.linspace(0.0, 1.0, 6)
+    found = profile(cost, x, 0.02)
+    for each, bound in zip(x, found, strict=True):
+        own = compose(Charge({cost: 1}), epsilon=float(each))
+        assert bound >= (own.lower or 0.0)
+        assert bound <= own.delta * 1.2 + 1e-3
+
+
+def test_one_filter_for_selections_noise_and_pure_costs() -> None:
+    costs = [DiscreteGaussianDP(20.0, 1), PureDP(0.1)]
+    free = Accountant.filter(Budget(2.252, 1e-6), failure_delta=0.0)
+    priced = Accountant.filter(Budget(2.252, 1e-6), failure_delta=0.0, ranges=(0.1,), costs=costs)
+    for cost in (BoundedRange(0.1), *costs):
+        most = priced.fits(Charge({cost: 1}))
+        assert most >= 1.05 * free.fits(Charge({cost: 1}))
+        assert compose(Charge({cost: most}), delta=1e-6).epsilon <= 2.252
+    assert priced.price(DiscreteGaussianDP(20.0, 1))[0] == priced.price(BoundedRange(0.1))[0]
+    with pytest.raises(IncompatibleCosts):
+        Filter(Budget(2.0, 1e-6), costs=costs[:1]).can_spend(Charge({ZCDP(0.1): 1}))
+    again = Filter.of_terms(priced.terms())
+    again.spend(Charge({BoundedRange(0.1): 50, costs[0]: 20, costs[1]: 2}))
+    assert again.terms() == priced.terms()
+    for bad in ([], [0.1], [BoundedRange(0.1), ZCDP(0.1, xi=0.1), 3], [ApproxDP(0.1, 1e-7)]):
+        with pytest.raises(InvalidParameter, match="costs"):
+            Filter(Budget(2.0, 1e-6), costs=bad)  # type: ignore[arg-type]
+
+
 def test_a_registration_is_one_way_of_spending() -> None:
     prices = {0.2: 4, 0.1: 1}
     layer = next(islice(price_layers(prices), 3 * 4 + 5, None))
@@ -82,7 +177,7 @@ def test_prices_keep_their_proportions() -> None:
     assert prices_of((0.1,)) == {0.1: 1}
     assert prices_of((0.1, 0.05)) == {0.1: 15, 0.05: 4}
     assert prices_of((0.1, 0.05), largest=10) == {0.1: 4, 0.05: 1}
-    assert capacity({0.1: 1}, 1e-9, 1e-12) == 0
+    assert capacity({BoundedRange(0.1): 1}, 1e-9, 1e-12) == 0
 
 
 @pytest.mark.parametrize(("total", "epsilon", "renyi", "ranges"), [(2.252, 0.1, 89, 100), (1.0, 0.05, 79, 89)])
@@ -189,7 +284,7 @@ def test_the_gaussian_filter_takes_discrete_noise_at_a_dominating_mu(scale: floa
 
 def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
     with Ledger(tmp_path / "l.db") as ledger:
-        ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,))
+        ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,), costs=[DiscreteGaussianDP(20.0, 1)])
         left = ledger.summary("d").fits(Charge({BoundedRange(0.1): 1}))
         assert left > 70
     monkeypatch.setattr("dptopk.accounting.accounts.meters.price_capacity", lambda *_: pytest.fail("computed again"))

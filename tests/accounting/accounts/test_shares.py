@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dptopk.accounting.accounts.account import Account
@@ -11,7 +12,7 @@ from dptopk.accounting.accounts.shares import Shares
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.costs import ApproxDP, BoundedRange, Charge, GaussianDP, PureDP
+from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter
 
 MONTH = Charge({BoundedRange(0.1): 30})
@@ -41,6 +42,20 @@ def test_the_total_is_the_bound_for_all_groups_together_and_below_the_sum() -> N
 def test_it_is_never_above_the_sum(delta: float, count: int) -> None:
     shares = Shares({f"a{i}": Accountant(Charge({PureDP(0.3): 1}), delta) for i in range(count)}, delta)
     assert shares.epsilon() <= shares.sum().epsilon
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_shares_are_within_their_sum_and_above_each(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    costs = [BoundedRange(0.1), PureDP(0.3), GaussianDP(0.1), ZCDP(0.02), DiscreteGaussianDP(20.0, 1)]
+    charges = [Charge({costs[i]: int(rng.integers(1, 20)) for i in rng.choice(5, 2)}) for _ in range(3)]
+    parts: dict[str, Account] = {f"a{i}": Accountant(charge, DELTA) for i, charge in enumerate(charges)}
+    parts["reserve"] = Filter(Budget(0.2, 1e-8))
+    shares = Shares(parts, DELTA)
+    assert max(part.epsilon() for part in parts.values()) * (1 - 1e-2) <= shares.epsilon() <= shares.sum().epsilon
+    everything = Charge.join(*charges, Charge({ApproxDP(0.2, 1e-8): 1}))
+    lower = compose(everything, delta=DELTA).lower
+    assert lower is None or shares.epsilon() >= lower
 
 
 def test_each_analyst_spends_an_own_share_and_the_rest_the_reserve() -> None:
