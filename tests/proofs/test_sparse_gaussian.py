@@ -72,6 +72,27 @@ def test_the_curve_is_that_of_brute_force(cost):
     assert found == pytest.approx(exact, rel=3e-6)
 
 
+def test_below_the_loss_of_the_labels_that_are_hidden_the_curve_is_exact_too():
+    """Counts so likely to pass that x + m ln h < 0: the product of pairs, listed outcome by outcome."""
+    scale, shift, threshold, labels = 1.3, 1, 2, 3
+    noise = np.arange(-40.0, 41.0)
+    masses = np.exp(-(noise**2) / (2 * scale**2))
+    masses /= masses.sum()
+    hidden = masses[noise <= threshold - shift].sum()
+    for x in (0.0, 0.1, 0.3, 0.6):
+        worst = 0.0
+        for j in range(labels + 1):
+            kept = hidden ** (labels - j)
+            p = q = np.ones(1)
+            for _ in range(j):
+                p, q = (np.multiply.outer(a, b).ravel() for a, b in ((p, masses), (q, np.roll(masses, shift))))
+            # With the user: what is hidden, and what is shown and cannot be without.
+            worst = max(worst, 1 - kept + np.maximum(kept * p - math.exp(x) * q, 0).sum(),
+                        np.maximum(p - math.exp(x) * kept * q, 0).sum())  # fmt: skip
+        found = float(sparse_gaussian_delta(np.array([x]), scale, shift, threshold, labels)[0])
+        assert worst * (1 - 1e-9) <= found <= worst * (1 + 1e-6)
+
+
 def test_ranges_of_splits_are_above_the_splits_and_hardly():
     cost = (6.0, 1, 33, 30)
     x = np.array([0.5, 2.0, 4.0, 6.0])

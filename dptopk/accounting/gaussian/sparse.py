@@ -58,8 +58,9 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
         curve = discrete_gaussian_curve(scale, shift, j, listed=WIDE)
         added = -math.expm1(m * log_hidden) + math.exp(m * log_hidden) * curve.delta(epsilon - m * log_hidden)
         earlier = epsilon + m * log_hidden
-        # δ(y) <= δ(0) + 1 - e^y for y < 0.
-        removed = curve.delta(np.maximum(earlier, 0.0)) - np.expm1(np.minimum(earlier, 0.0))
+        # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.
+        before_zero = np.minimum(earlier, 0.0)
+        removed = np.exp(before_zero) * curve.delta(np.abs(earlier)) - np.expm1(before_zero)
         worst = np.maximum(worst, np.maximum(added, removed))
     upper: Floats = np.minimum(outward(worst), 1.0)
     return upper

@@ -87,7 +87,8 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     """
     parts = sources(charge)
     atoms = sum(part.atoms() for part in parts)
-    if atoms > MOST_ATOMS or time.monotonic() + SECONDS_PER_ATOM * atoms > query.deadline:
+    seconds = SECONDS_PER_ATOM * atoms + math.fsum(part.seconds() for part in parts)
+    if atoms > MOST_ATOMS or time.monotonic() + seconds > query.deadline:
         return _vacuous(charge, query, "no time for a product of this many losses")
     if not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
         return _vacuous(charge, query, "losses too small or too large for a grid")

@@ -66,6 +66,10 @@ class Source:
         """How many losses are listed before they are brought onto the grid, where that is many."""
         return 0
 
+    def seconds(self) -> float:
+        """About how long its pairs take to make and multiply, beyond what ``atoms`` says, where that is long."""
+        return 0.0
+
     def spread(self) -> float:
         """About the variance of the total loss; sizes the first grid."""
         raise NotImplementedError

@@ -194,7 +194,7 @@ class Run:
         """About how long this will take."""
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
         factors = sum(part.roundings()[0] for part in self.curve.parts) + 8 * len(self.groups)
-        planned = math.fsum(group.seconds for group in self.groups)
+        planned = math.fsum(group.seconds for group in self.groups) + math.fsum(p.seconds() for p in self.curve.parts)
         planned += guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
         if not self.curve.ranges:
             return planned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import mpmath as mp
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 from dptopk.accounting.accounts.tokens import dominates, match, size
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.curves import Query
+from dptopk.accounting.kinds.dominating_pairs import certified_bracket
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf, decay
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.sources import Grid
@@ -223,3 +226,9 @@ def test_clocks_without_a_moment_at_order_one_beside_ranges_and_concentrated_cos
 def test_a_clock_without_any_moment_has_no_finite_bound():
     found = compose(Charge({ExponentialClockDP(700.0): 1, BoundedRange(0.1): 2}), delta=1e-6, max_seconds=1.0)
     assert found.epsilon == math.inf
+
+
+def test_a_thousand_different_clocks_are_not_multiplied_when_there_is_no_time():
+    many = Charge({ExponentialClockDP(0.01 + 1e-4 * i): 1 for i in range(1000)})
+    query = Query(delta=1e-6, rtol=1e-3, deadline=time.monotonic() + 2.0)
+    assert "no time" in certified_bracket(many, query).note
