@@ -57,6 +57,7 @@ class Design:
         whole: needs the whole histogram.
         joint: the threshold's δ is part of the noise's charge, not added to it, and may be all of it.
         own_delta: does not work without a δ.
+        additive: labels are ordered by counts with noise of one law, so that its noise can be told without their gaps.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Design:
     whole: bool = False
     joint: bool = False
     own_delta: bool = False
+    additive: bool = True
 
     @property
     def pure(self) -> bool:
@@ -102,7 +104,7 @@ class Design:
                 "the shape has fewer than k labels",
             ),
             (
-                self.method == "whole" and request.shape is None and not named,
+                not self.additive and request.shape is None and not named,
                 "how well it does depends on the gaps between the counts: give like=, or its name",
             ),
         )
@@ -276,9 +278,12 @@ DESIGNS = (
             Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _peel(_centred_gaussian_counts)),
         )
     ),
-    *(Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta) for name, draw, own_delta in DRAWS),
     *(
-        Design(name, "whole", "any", "public", then_counts(draw, ordered, _COUNTS))
+        Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=name == "one-shot draw")
+        for name, draw, own_delta in DRAWS
+    ),
+    *(
+        Design(name, "whole", "any", "public", then_counts(draw, ordered, _COUNTS), additive=False)
         for name, draw, ordered in COUNTED_DRAWS
     ),
 )

@@ -15,6 +15,7 @@ from dptopk.mechanisms import (
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    OneShotTopK,
     RoutedTopK,
     StabilityTopK,
     UnknownGumbel,
@@ -93,6 +94,8 @@ def swapped(request: Request, first: Any) -> float | None:
 
 def selection_noise(mechanism: Any, sensitivity: Sensitivity) -> float:
     """Standard deviation of the noise that decides which labels are chosen; inf where it depends on the counts."""
+    if isinstance(mechanism, OneShotTopK):  # exponential noise
+        return mechanism.k * sensitivity.linf / mechanism.epsilon
     if isinstance(mechanism, WholeAnswer | RoutedTopK | StabilityTopK):
         return math.inf
     if isinstance(mechanism, Noisy):
