@@ -154,8 +154,10 @@ def test_whole_answers_compete_where_the_shape_is_known():
     unknown = plan_topk(10, Budget(1.0), domain="public")
     assert not set(unknown.alternatives["design"]) & set(table.index[:1])
     named = plan_topk(10, Budget(1.0), domain="public", method="whole", counts=None)
-    assert named.design == "joint draw"
-    assert "asked for" in named.explain()
+    assert named.design == "one-shot draw"  # the only one whose noise can be told without the gaps
+    labels_only = plan_topk(10, Budget(1.0), domain="public", counts=None)
+    assert labels_only.design == "one-shot draw"
+    assert labels_only.mechanisms[0].epsilon == 1.0
 
 
 def test_a_whole_answer_is_simulated_by_its_own_draws():
