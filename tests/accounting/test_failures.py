@@ -17,7 +17,7 @@ from dptopk.errors import IncompatibleCosts
 def every_bound(charge, **asked):
     for name in names():
         try:
-            yield compose(charge, bound=name, **asked)
+            yield compose(charge, bound=name, max_seconds=1.0, **asked)
         except IncompatibleCosts:
             continue
 

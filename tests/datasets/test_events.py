@@ -71,7 +71,7 @@ ITEMS = st.sampled_from(["x", "y", "z", "日本", "|", "b|x"])
 EVENTS = st.lists(st.tuples(USERS, ITEMS), max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     EVENTS,
     st.integers(1, 3),

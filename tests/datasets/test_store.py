@@ -36,7 +36,7 @@ def as_dict(histogram):
 DAYS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwxyz")), max_size=12), max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(DAYS, st.sampled_from([1, 2, None]), st.integers(1, 3), st.sampled_from(["", "k"]), st.booleans())
 def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, portable):
     options = COLUMNS | {"labels_per_user": delta, "per_label_cap": cap, "key": key, "portable": portable}
