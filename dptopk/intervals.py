@@ -47,7 +47,9 @@ class CountNoise:
 
     @property
     def std_upper(self) -> float:
-        """Upper bound on the standard deviation: that of the continuous law, which is never below."""
+        """Upper bound on the standard deviation: that of the continuous law is never below; + 1/2 for rounding."""
+        if self.kind == "subgaussian":
+            return self.scale + 0.5
         return self.scale * math.sqrt(2) if self.kind == "laplace" else self.scale
 
     def tail(self, c: int) -> float:

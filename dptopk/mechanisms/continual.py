@@ -99,7 +99,7 @@ class ContinualTopK:
         return factorise(self.factorisation, self.days)
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
-        """Upper bound on the standard deviation of the noise on a total: on a day from 1 on, or on the worst one."""
+        """Upper bound on the standard deviation of a total's noise before rounding: on a day, or the worst one."""
         spread = self.measurements.scales(sensitivity.linf * self.sigma)
         return float(spread.max() if day is None else spread[self._at(day)])
 
