@@ -59,9 +59,9 @@ Fit = Annotated[
 
 
 def _methods() -> list[str]:
-    from dptopk.planning.designs import DESIGNS
+    from dptopk.planning.designs import METHOD_NAMES
 
-    return [*METHODS, *dict.fromkeys(design.name for design in DESIGNS)]
+    return list(METHOD_NAMES)
 
 
 MethodOption = Annotated[

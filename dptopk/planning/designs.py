@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dptopk._choices import DOMAINS, Domain
+from dptopk._choices import DOMAINS, METHODS, Domain
 from dptopk.mechanisms import (
     Centred,
     CountMLE,
@@ -31,7 +31,7 @@ from dptopk.planning.request import Request, Split, at_least, at_most
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.whole import COUNTED_DRAWS, DRAWS, then_counts
 
-__all__ = ["DESIGNS", "Design"]
+__all__ = ["DESIGNS", "METHOD_NAMES", "Design"]
 
 Mechanisms = tuple[Any, ...]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
@@ -287,3 +287,5 @@ DESIGNS = (
         for name, draw, ordered in COUNTED_DRAWS
     ),
 )
+# What can be asked for: a kind of design, or one by its name, which may stand for one of each domain.
+METHOD_NAMES = (*METHODS, *dict.fromkeys(design.name for design in DESIGNS))

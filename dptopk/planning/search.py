@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk import _validate as validate
-from dptopk._choices import METHODS, ChargeAs, Counts, Domain, Method
+from dptopk._choices import ChargeAs, Counts, Domain, Method
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram import Sensitivity
-from dptopk.planning.designs import DESIGNS, Design
+from dptopk.planning.designs import DESIGNS, METHOD_NAMES, Design
 from dptopk.planning.merit import Merit, half_width, merit_of
 from dptopk.planning.plan import Phase, Plan, joined, phases_of
 from dptopk.planning.request import Request, Split, at_least
@@ -125,7 +125,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         d_bar=default_d_bar(k) if d_bar is None else d_bar,
         whole=d_bar is None,
         counts="none" if counts is None else counts,
-        method=validate.member((*METHODS, *(design.name for design in DESIGNS)), method=method),
+        method=validate.member(METHOD_NAMES, method=method),
         selection_share=selection_share,
         fit=fit,
         shape=None if like is None else Shape.of(like),
