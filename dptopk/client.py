@@ -127,7 +127,8 @@ class Client:
             budget: the (ε, δ) of this answer.
             accuracy: instead, with ``delta``: 95% of the noise on a count within ± this many.
             delta: that goes with ``accuracy``.
-            counts: as for plan_topk; None = the service's default.
+            counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for noisy counts too, as
+                plan_topk. With ``accuracy``, which is one of counts, None is "auto".
             method: as for plan_topk.
             d_bar: as for plan_topk.
             where: column -> value, out of the data set's public lists.
@@ -316,10 +317,11 @@ def _number(value: float | None) -> float:
 
 
 def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A question as JSON; what is None is left to the service."""
+    """A question as JSON; what is None is left to the service, but for the counts, whose default is a Session's."""
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
     asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    asked.setdefault("counts", "none" if accuracy is None else "auto")
     if budget is not None:
         if "delta" in asked:
             raise InvalidParameter("delta goes with accuracy; a budget has its own")

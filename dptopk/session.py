@@ -62,7 +62,8 @@ class Session:
         ledger: a Ledger; then ``dataset`` and ``analyst`` name the account that pays.
         dataset: the ledger's dataset that this histogram was made of.
         analyst: who asks.
-        version: of the data the histogram was made of; when given it must be the ledger's.
+        version: of the data the histogram was made of; when given it must be the ledger's. None: not checked, but for
+            declared segments, which are taken to be of the ledger's version at this moment.
         unit: the privacy unit the histogram was made for; when given it must be the ledger's.
         source: where the histogram comes from, in words (a file and its columns, a query, a filter, the domain), for
             ``reuse``: a stored answer is given again only to a question with the same source. It must not be computed
@@ -189,7 +190,8 @@ class Session:
             segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms enforces. For a ledger they
                 must be declared there, under the name of what they are ``by``: their owner promises that a user is in
                 one of them in all data and under all filters, which no single query can enforce. From now on the
-                session is one for the version of the data that the ledger has, as if ``version`` had said so.
+                session is one for the version of the data that the ledger had when it was made, as if ``version`` had
+                said so.
 
         Raises:
             InvalidParameter: for segments that a user may share; for other segments than were declared before; for a
@@ -304,16 +306,25 @@ class Session:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def top_k(
-        self, k: int, *, budget: Budget, counts: Counts | None = "auto", reuse: bool = False, **options: Any
+        self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
     ) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
         Args:
             k: how many labels.
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
-            counts: as for plan_topk, and with the same default.
+            counts: None for labels alone, so that all of the budget finds labels; "auto" for whichever noisy counts are
+                best, "gaussian" or "laplace", as for plan_topk.
             reuse: as for ``run``.
             options: further arguments of plan_topk: d_bar, method, like, selection_share, charge_as.
+
+        >>> from dptopk import Budget, Sensitivity
+        >>> reads = Histogram(None, [900, 700, 0], sensitivity=Sensitivity(l0=1))
+        >>> session = Session(reads, budget=Budget(2.0, 1e-6))
+        >>> list(session.top_k(2, budget=Budget(1.0, 0.0)).table.columns)
+        ['rank', 'label']
+        >>> list(session.top_k(2, budget=Budget(1.0, 0.0), counts="auto").table.columns)
+        ['rank', 'label', 'count']
         """
         histogram = self._histogram
         if histogram.domain == "private" and not histogram.complete:
@@ -432,6 +443,7 @@ class _Durable:
         self._dataset = dataset
         self._analyst = analyst
         self._made_for: dict[str, Any] = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
+        self._first_version = ledger.state(dataset).version if version is None else version
         self._seeded = seeded
 
     def stored(self, query: str) -> Release | None:
@@ -491,13 +503,12 @@ class _Durable:
         return known["by"] == segments.by and set(segments) <= set(known["names"])
 
     def only(self, *names: str) -> _Durable:
-        """The book of some of the segments, in the version of the data that there is now, if none was stated.
+        """The book of some of the segments, in the version of the data that there was when the session began.
 
         With the next version a user may be in another segment, and its account is that of the new one: an answer from
         the old data would be paid for by nobody.
         """
-        if self._made_for["version"] is None:
-            self._made_for["version"] = self._ledger.state(self._dataset).version
+        self._made_for["version"] = self._first_version
         made = copy.copy(self)
         made._segments = names  # noqa: SLF001 - a copy of this very object
         return made

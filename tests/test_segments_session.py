@@ -175,12 +175,12 @@ def test_a_ledger_charges_segments_of_its_owner_alone(tmp_path):
     with pytest.raises(InvalidParameter, match="no such segments by 'region'"):
         asking(plain).segments(by_region())
     with pytest.raises(InvalidParameter, match="none were declared"):
-        plain.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["eu"])
+        plain.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["eu"], version="1")
     ledger = declared(tmp_path)
     with pytest.raises(InvalidParameter, match="no such segments by 'age'"):
         asking(ledger).segments(Segments(segments(1).histograms, 1, by="age"))
     with pytest.raises(InvalidParameter, match="not declared"):
-        ledger.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["mars"])
+        ledger.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["mars"], version="1")
     with pytest.raises(InvalidParameter, match="distinct"):
         ledger.create_dataset("e", budget=Budget(1, 0), segments={"region": ["eu", "eu"]})
     with pytest.raises(InvalidParameter, match="add_remove"):
@@ -215,7 +215,7 @@ def test_users_who_may_have_moved_pay_for_both_segments(tmp_path):
     regions["eu"].run(NOISE)
     regions["eu"].run(NOISE)
     regions["us"].run(NOISE)
-    receipt = ledger.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["us"])
+    receipt = ledger.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["us"], version="1")
     ledger.set_version("d", "2")
     account = ledger.state("d").account
     assert all(account.only(name).fits(Charge({PureDP(0.5): 1})) == 2 for name in ("eu", "us", "asia"))
@@ -245,11 +245,34 @@ def test_segments_of_an_old_version_are_asked_no_more(tmp_path):
     asking(ledger).segments(by_region())["us"].run(NOISE)
 
 
+def test_a_charge_to_segments_says_which_data_it_is_for(tmp_path):
+    """Charged for the old eu alone and drawn from the new one, an answer would be paid for by nobody who came there."""
+    ledger = declared(tmp_path)
+    half = Charge({PureDP(0.5): 1})
+    with pytest.raises(InvalidParameter, match="version is needed"):
+        ledger.charge("d", "ann", half, segments=["eu"])
+    ledger.charge("d", "ann", half, segments=["us"], version="1")
+    first = ledger.charge("d", "ann", half, segments=["eu"], version="1", once="first")
+    assert ledger.charge("d", "ann", half, segments=["eu"], version="1", once="first") == first
+    begun = asking(ledger)
+    ledger.set_version("d", "2")
+    with pytest.raises(InvalidParameter, match="version: the dataset is at '2'"):
+        ledger.charge("d", "ann", half, segments=["eu"], version="1")
+    for version in ("1", "2"):
+        with pytest.raises(InvalidParameter, match="older data"):
+            ledger.charge("d", "ann", half, segments=["eu"], version=version, once="first")
+    with pytest.raises(InvalidParameter, match="version"):  # its histogram is of the old version
+        begun.segments(by_region())["eu"].run(NOISE)
+    assert len(ledger.history("d")) == 2
+    asking(ledger).run(NOISE)  # of all data: every account pays, wherever its users are now
+    assert ledger.verify()
+
+
 def test_a_new_version_that_does_not_fit_one_account_is_refused(tmp_path):
     ledger = declared(tmp_path, budget=Budget(1.0, 0.0))
-    ledger.charge("d", "ann", Charge({PureDP(0.75): 1}), segments=["eu"])
+    ledger.charge("d", "ann", Charge({PureDP(0.75): 1}), segments=["eu"], version="1")
     for _ in range(4):
-        ledger.charge("d", "ann", Charge({PureDP(0.25): 1}), segments=["us"])
+        ledger.charge("d", "ann", Charge({PureDP(0.25): 1}), segments=["us"], version="1")
     with pytest.raises(InvalidParameter, match="moved between segments"):
         ledger.set_version("d", "2")
     assert ledger.verify()

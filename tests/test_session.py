@@ -320,3 +320,12 @@ def test_clocks_are_charged_where_they_are_registered(tmp_path):
     assert not filtered.top_k(40, budget=Budget(1, 1e-7), counts=None, method="Gumbel selections").charge.of(
         ExponentialClockDP
     )
+
+
+def test_top_k_spends_all_on_labels_unless_counts_are_asked_for():
+    session = Session(WORDS, budget=Budget(8, 1e-4), rng=np.random.default_rng(1))
+    labels = session.top_k(5, budget=Budget(1, 1e-6))
+    assert list(labels.table.columns) == ["rank", "label"]
+    assert list(session.top_k(5, budget=Budget(1, 1e-6), counts="auto").table.columns) == ["rank", "label", "count"]
+    alone = plan_topk(5, Budget(1, 1e-6), sensitivity=SENSITIVITY, counts=None)
+    assert labels.charge == alone.charge

@@ -232,7 +232,10 @@ def _by_segment(
     from dptopk.cli.segments import plan_each, total_bound, write_segments
     from dptopk.session import Session
 
-    declared = None if paying["ledger"] is None else paying["ledger"].state(str(paying["dataset"])).segments
+    now = None if paying["ledger"] is None else paying["ledger"].state(str(paying["dataset"]))
+    declared = None if now is None else now.segments
+    if now is not None and declared:  # the data are read from here on: a version that comes meanwhile is not theirs
+        paying = paying | {"version": paying["version"] or now.version}
     if declared and declared["by"] == given.segment_by and given.segments_per_user is None:
         given = replace(given, segments_per_user=1)  # as their owner says
     n = len(given.segments)

@@ -109,7 +109,7 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
     (Ledger.verify, [], {}),
     (Session, ["histogram"], {"budget": None, "ledger": None, "dataset": None, "analyst": None, "rng": None}),
     (Session.run, ["mechanism"], {}),
-    (Session.top_k, ["k"], {"budget": REQUIRED, "counts": parameters(plan_topk)["counts"].default}),
+    (Session.top_k, ["k"], {"budget": REQUIRED, "counts": None}),
     (Session.remaining, [], {}),
     (Session.report, [], {}),
     (

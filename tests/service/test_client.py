@@ -37,6 +37,15 @@ def test_by_accuracy(client):
     assert str(release.charge) == plan["charge"]
 
 
+def test_labels_alone_unless_counts_are_asked_for(client):
+    alone = {"budget": Budget(0.3, 1e-7), "method": "threshold"}
+    plan = client.plan(2, **alone)
+    release = client.top_k(2, **alone, where={"part": "two"})
+    assert release.counts is None
+    assert str(release.charge) == plan["charge"]
+    assert client.plan(2, accuracy=30.0, delta=1e-7, method="threshold")["half_width"] <= 30
+
+
 def test_refusals_are_the_library_s(server, client):
     with pytest.raises(BudgetExceeded) as caught:
         client.top_k(3, **PART | {"budget": Budget(90.0, 1e-7)})

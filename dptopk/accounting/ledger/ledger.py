@@ -263,7 +263,8 @@ class Ledger:
             sensitivity: what the charge was computed for; it must cover the dataset's.
             mechanism: name and parameters, for the record.
             query: fingerprint under which a stored answer can be found again.
-            version: when given it must be the dataset's.
+            version: of the data that will be asked; when given it must be the dataset's. With ``segments`` it is needed:
+                in the next version a user may be in another of them, whose account has not paid for this one's answer.
             unit: when given it must be the dataset's.
             seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a test one.
             once: a key of the analyst's for this charge: where it was charged before, that charge's receipt comes
@@ -282,6 +283,8 @@ class Ledger:
             raise InvalidParameter(f"query must be text, got {type(query).__name__}")
         if not isinstance(once, str):
             raise InvalidParameter(f"once must be text, got {type(once).__name__}")
+        if segments is not None and version is None:
+            raise InvalidParameter("version is needed with segments: of the next one users may be in other segments")
         if seeded and not self.test:
             raise LedgerError("a release with a fixed seed may be written only to a ledger marked as a test one")
         body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
@@ -289,6 +292,10 @@ class Ledger:
             state = self._now.dataset(dataset)
             before = self._charged_once(log, dataset, analyst, once)
             if before is not None:
+                if "segments" in before.body and before.seq < state.versioned:
+                    raise InvalidParameter(
+                        "version: under this key segments of older data were charged; take a new key"
+                    )
                 return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
             _check_fit(state, charge, sensitivity, version, unit)
             body["records"] = _records(state, state.accounts(analyst, segments), charge)
