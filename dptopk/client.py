@@ -127,8 +127,8 @@ class Client:
             budget: the (ε, δ) of this answer.
             accuracy: instead, with ``delta``: 95% of the noise on a count within ± this many.
             delta: that goes with ``accuracy``.
-            counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for noisy counts too, as
-                plan_topk. With ``accuracy``, which is one of counts, None is "auto".
+            counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for noisy counts too,
+                as plan_topk. With ``accuracy``, which is one of counts, None is "auto".
             method: as for plan_topk.
             d_bar: as for plan_topk.
             where: column -> value, out of the data set's public lists.

@@ -263,8 +263,8 @@ class Ledger:
             sensitivity: what the charge was computed for; it must cover the dataset's.
             mechanism: name and parameters, for the record.
             query: fingerprint under which a stored answer can be found again.
-            version: of the data that will be asked; when given it must be the dataset's. With ``segments`` it is needed:
-                in the next version a user may be in another of them, whose account has not paid for this one's answer.
+            version: of the data that will be asked; when given it must be the dataset's. Needed with ``segments``: in
+                the next version a user may be in another of them, whose account has not paid for this one's answer.
             unit: when given it must be the dataset's.
             seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a test one.
             once: a key of the analyst's for this charge: where it was charged before, that charge's receipt comes
