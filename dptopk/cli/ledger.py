@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptopk._display import visible
+from dptopk.cli.options import listed_names
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def init(
     if costs is not None:
         terms["costs"] = list(Charge.parse(costs).costs)
     if segments is not None:
-        terms["segments"] = {segment_by: segments.split(",")}
+        terms["segments"] = {segment_by: listed_names(segments=segments)}
     with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:
         if test and not ledger.test:
             raise InvalidParameter("test: this ledger exists, and was not made for tests")

@@ -26,6 +26,7 @@ __all__ = [
     "PerUser",
     "Seed",
     "Users",
+    "listed_names",
     "total",
     "warn",
 ]
@@ -90,6 +91,15 @@ def total(epsilon: float | None, delta: float, accuracy: float | None) -> dict[s
     if (epsilon is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of --epsilon and --accuracy")
     return {"accuracy": accuracy, "delta": delta} if epsilon is None else {"budget": Budget(epsilon, delta)}
+
+
+def listed_names(**arguments: str) -> list[str]:
+    """The names of an option such as 'eu,us'; none of them empty, nor with blanks around it that were not meant."""
+    ((option, text),) = arguments.items()
+    names = text.split(",")
+    if not all(name and name == name.strip() for name in names):
+        raise InvalidParameter(f"{option} must be names with commas alone between them, such as 'eu,us', got {text!r}")
+    return names
 
 
 def warn(warnings: list[str]) -> None:

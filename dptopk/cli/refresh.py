@@ -23,8 +23,11 @@ def refresh(
         int | None, typer.Option("--labels-per-user", metavar="Δ", help="At most Δ labels of one user count.")
     ] = None,
     per_label_cap: Annotated[
-        int, typer.Option("--per-label-cap", metavar="τ", help="One user adds at most τ to one label.")
-    ] = 1,
+        int | None, typer.Option("--per-label-cap", metavar="τ", help="One user adds at most τ to one label (1).")
+    ] = None,
+    portable: Annotated[
+        bool, typer.Option("--portable", help="Choose labels by SHA-256: the store outlives DuckDB's own hash.")
+    ] = False,
     ledger: Annotated[str | None, typer.Option("--ledger", help="Set the version of the data here too.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Name of the dataset in the ledger.")] = None,
     key_file: Annotated[Path | None, typer.Option("--key-file", help="File with the secret of the ledger.")] = None,
@@ -37,8 +40,11 @@ def refresh(
 
     if (ledger is None) != (dataset is None):
         raise InvalidParameter("--ledger and --dataset go together")
-    caps: dict[str, Any] = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap}
-    with EventsStore(store, user=user_col, item=item_col, **(caps if user_col else {})) as events:
+    given = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "portable": portable or None}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if settings and user_col is None:
+        raise InvalidParameter("the caps and --portable are fixed when a store is made: name --user-col and --item-col")
+    with EventsStore(store, user=user_col, item=item_col, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)
         count = len(events.versions)

@@ -28,6 +28,7 @@ from dptopk.cli.options import (
     PerUser,
     Seed,
     Users,
+    listed_names,
     total,
     warn,
 )
@@ -173,7 +174,7 @@ def topk(
         memory_limit=memory_limit,
         passes=passes,
         segment_by=segment_by,
-        segments=[] if segments is None else segments.split(","),
+        segments=[] if segments is None else listed_names(segments=segments),
         segments_per_user=segments_per_user,
     )
     asked = total(epsilon, delta, accuracy)

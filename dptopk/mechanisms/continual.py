@@ -301,7 +301,14 @@ class Stream:
         return Measurement(noise, len(self.names), whole=True, cut=cut)
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as plain values, for JSON: *private*, it holds counts and noise."""
+        """The state as plain values, for JSON: *private*, it holds counts and noise.
+
+        Raises:
+            InvalidParameter: for a label of a type that ``to_plain`` knows as text alone: read again it would be
+                another label, with counts of its own. Like the state, that it is raised is for who keeps the data.
+        """
+        if any(identity(from_plain(to_plain(name))) != identity(name) for name in self.names):
+            raise InvalidParameter("labels: one is of a type of your own, which no state can hold; use texts or tuples")
         return {
             "mechanism": str(self.mechanism),
             "sensitivity": str(self.sensitivity),
@@ -330,6 +337,7 @@ class Stream:
             names, sums = [from_plain(name) for name in plain["names"]], np.array(plain["sums"], dtype=np.int64)
             stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, int(plain["day"]))
             fits = sums.size == stream._sums.size and 0 <= stream.day <= mechanism.days
+            fits = fits and len(stream._rows) == len(names)
             fits = fits and (plain["mechanism"], plain["sensitivity"]) == (str(mechanism), str(sensitivity))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error

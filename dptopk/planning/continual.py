@@ -36,7 +36,7 @@ def plan_continual(
         days: how many days.
         budget: the total (ε, δ) for one user-day, δ above 0.
         sensitivity: of one user-day; its l0 must be finite for private labels.
-        labels: size of the public domain; None = labels are private.
+        labels: size of the public domain, at least 1; None = labels are private.
         factorisation: "auto" takes the one with the least noise on its worst day.
 
     Returns:
@@ -53,7 +53,9 @@ def plan_continual(
         raise InvalidParameter("budget: Gaussian noise needs a delta above 0")
     kinds: tuple[Kind, ...] = tuple(FACTORISATIONS) if factorisation == "auto" else (factorisation,)
     validate.member(tuple(FACTORISATIONS), factorisation=kinds[0])
-    delta = 0.0 if labels is not None else FAILURE_SHARE * budget.delta
+    delta = FAILURE_SHARE * budget.delta
+    if labels is not None:
+        labels, delta = validate.count(labels=labels), 0.0
     draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta)  # refuses too many days, before they are factorised
     draft = replace(draft, factorisation=min(kinds, key=lambda name: _error(factorise(name, draft.days))))
     sharpness = calibrate(lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget)

@@ -86,6 +86,9 @@ def test_a_ledger_is_charged_once(counts, tmp_path):
         (*PARTS, "--format", "html"),
         (*PARTS, "--where", "region=eu"),
         ("--segment-by", "planet", "--segments", "eu"),
+        ("--segment-by", "region", "--segments", ""),
+        ("--segment-by", "region", "--segments", "eu,"),
+        ("--segment-by", "region", "--segments", "eu, us"),
     ],
 )
 def test_what_does_not_fit_is_refused(counts, wrong):
@@ -100,6 +103,7 @@ def test_declared_segments_are_asked_one_after_another_for_the_price_of_one(coun
     by = ("--segment-by", "region", "--segments")
     init = ("ledger", "init", url, "--dataset", "d", "--delta", 1e-5, "--labels-per-user", 1, "--test", "--epsilon", 3)
     assert run(*init, "--segment-by", "region").exit_code == 2
+    assert run(*init, *by, "").exit_code == 2
     assert run(*init, *by, "eu,us,asia").exit_code == 0
     who = ("--ledger", url, "--dataset", "d", "--analyst", "ann")
     for names in ("eu", "us,asia"):

@@ -175,6 +175,26 @@ def test_refresh_sets_the_version_in_the_ledger(tmp_path):
         assert ledger.state("clicks").version == "2026-01-02"
 
 
+def test_refresh_makes_a_portable_store_and_forgets_no_setting(tmp_path):
+    store, day = tmp_path / "events.store", tmp_path / "day.csv"
+    frame([("a", "x")]).to_csv(day, index=False)
+
+    def refresh(version, *more):
+        command = ["refresh", store, day, "--data-version", version, *more]
+        return CliRunner().invoke(app, [str(argument) for argument in command])
+
+    made = refresh("1", "--user-col", "who", "--item-col", "what", "--portable", "--labels-per-user", 3)
+    assert made.exit_code == 0, made.output
+    with EventsStore(store) as events:
+        assert events.bounds.portable
+        assert events.bounds.labels_per_user == 3
+    for more in (("--portable",), ("--labels-per-user", 2), ("--per-label-cap", 1)):
+        refused = refresh("2", *more)
+        assert refused.exit_code == 2
+        assert "fixed when a store is made" in refused.output
+    assert refresh("2").exit_code == 0
+
+
 def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
     """On the command line: a day is added, the version is set by the same call, and the old answer is history."""
     book, store, day = str(tmp_path / "ledger.db"), str(tmp_path / "clicks.store"), tmp_path / "day.csv"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -140,6 +141,31 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     ):
         with pytest.raises(InvalidParameter, match="state"):
             Stream.from_dict(state, public, ONE)
+
+
+class Sku(str):
+    """A type of a caller's own: equal texts of it and of ``str`` are two labels."""
+
+    __slots__ = ()
+
+
+def test_a_state_keeps_labels_as_they_are_or_not_at_all():
+    mechanism = ContinualTopK(k=1, days=3, sigma=1.0)
+    kept = [("a", 1), "a", Fraction(1, 3)]
+    stream = mechanism.stream(ONE, labels=kept)
+    assert Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE).names == kept
+    for label in (Sku("a"), ("a", Sku("b"))):
+        with pytest.raises(InvalidParameter, match="type of your own"):
+            mechanism.stream(ONE, labels=["a", label]).to_dict()
+    twice = stream.to_dict() | {"names": ["a", "a", "b"]}
+    with pytest.raises(InvalidParameter, match="state"):
+        Stream.from_dict(twice, mechanism, ONE)
+
+
+@pytest.mark.parametrize("labels", [0, -1, 2.0, True])
+def test_a_public_domain_has_labels(labels):
+    with pytest.raises(InvalidParameter, match="labels"):
+        plan_continual(5, 7, Budget(1, 1e-6), sensitivity=ONE, labels=labels)
 
 
 @pytest.mark.parametrize("other", [{"sigma": 0.1}, {"factorisation": "daily"}, {"k": 2}])
