@@ -31,7 +31,7 @@ __all__ = ["Asker", "KeyUsed", "job_of", "shown"]
 
 
 class KeyUsed(DptopkError):
-    """The idempotency key was used for another question, or is of a budget that was renewed since."""
+    """The idempotency key was used for another question, or is of a budget or of data that were renewed since."""
 
 
 def job_of(analyst: str, dataset: str, key: str) -> str:
@@ -90,7 +90,10 @@ class Asker:
             made_for: dict[str, Any] = {"version": state.version, "unit": spec.unit, "sensitivity": spec.sensitivity}
             described = recorded(question, plan) | {"version": state.version}
             try:
-                self.ledger.charge(spec.name, analyst, charge, once=key, mechanism=described, **made_for)
+                paying = spec.paying(question.segments, question.where)
+                self.ledger.charge(
+                    spec.name, analyst, charge, once=key, mechanism=described, segments=paying, **made_for
+                )
             except InvalidParameter:
                 if self.ledger.state(spec.name).version == state.version:
                     raise
@@ -115,6 +118,8 @@ class Asker:
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
         question, plan = revived(spec, self.plans, spend.mechanism, spend.charge)
         state = self.ledger.state(spec.name)
+        if spend.segments is not None and spend.seq < state.versioned:  # users may be in other segments of the new data
+            raise KeyUsed("the data changed before this question was answered: take a new idempotency key")
         if spend.seq <= state.renewed:  # what is drawn now would be about data that the budget of now is for
             raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
         releases = {}

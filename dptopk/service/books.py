@@ -11,6 +11,7 @@ from typing import Any
 
 from dptopk.accounting.accounts.account import Account
 from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.accounts.parallel import Parallel
 from dptopk.accounting.accounts.shares import RESERVE
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.ledger.ledger import Ledger, Spend
@@ -49,7 +50,7 @@ def _agree(ledger: Ledger, spec: DatasetSpec) -> None:
     if spec.name not in ledger.datasets():
         made_for: dict[str, Any] = {"sensitivity": spec.sensitivity, "unit": spec.unit, "version": spec.version}
         try:
-            ledger.create_dataset(spec.name, **spec.terms.arguments(), **made_for)
+            ledger.create_dataset(spec.name, segments=spec.declared, **spec.terms.arguments(), **made_for)
         except InvalidParameter:
             if spec.name not in ledger.datasets():  # not another worker's
                 raise
@@ -59,6 +60,14 @@ def _agree(ledger: Ledger, spec: DatasetSpec) -> None:
             f"dataset {spec.name!r}: the ledger says {state.unit!r} and {state.sensitivity}, the catalog {spec.unit!r} "
             f"and {spec.sensitivity}"
         )
+    for column, values in (spec.declared or {}).items():
+        there = state.segments or {"by": "nothing", "names": ()}
+        if there["by"] != column or not set(values) <= set(there["names"]):
+            raise LedgerError(
+                f"dataset {spec.name!r}: the catalog has a budget for each {column}, the ledger for each "
+                f"{there['by']}{': ' if there['names'] else ''}{', '.join(there['names'])}; they are declared once, "
+                "when the data set is new there"
+            )
     for analyst, terms in spec.limits.items():
         if not ledger.state(spec.name).limits_of(canonical(analyst)):
             ledger.set_limit(spec.name, analyst, **terms.arguments())
@@ -82,6 +91,7 @@ class Books:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._lines: dict[int, _Line] = {}
+        self._merges: dict[int, str] = {}  # of accounts of segments, by new versions: entry -> data set
         self._read = 0
         self._readings: Kept[float] = Kept(KEPT)
         self._pages: Kept[Any] = Kept(KEPT)
@@ -104,6 +114,7 @@ class Books:
                 spend = Spend(
                     entry.seq, entry.at, entry.analyst, charge, body["mechanism"], body["query"],
                     released=False, answer=None, current=True,
+                    segments=None if "segments" not in body else tuple(body["segments"]),
                 )  # fmt: skip
                 self._lines[entry.seq] = _Line(spend, entry.dataset)
             elif entry.kind == "release" and body["charge"] in self._lines:
@@ -113,19 +124,24 @@ class Books:
                 self._lines[body["charge"]] = replace(
                     line, spend=replace(line.spend, charge=net, released=True, answer=answer)
                 )
+            elif entry.kind == "version" and "merged" in body:
+                self._merges[entry.seq] = entry.dataset
             self._read = entry.seq
 
     def _now(self, make: Callable[[], Any], *key: Hashable) -> Any:
         """A page of the books as of the ledger's last entry: made once for each entry."""
         return self._pages.get((self.ledger.head()["hash"], *key), make)
 
-    def balance(self, dataset: str, analyst: str, *charges: Charge) -> dict[str, Any]:
+    def balance(
+        self, dataset: str, analyst: str, *charges: Charge, segments: tuple[str, ...] | None = None
+    ) -> dict[str, Any]:
         """The budgets that an analyst's question must fit, each before and after further charges.
 
         Args:
             dataset: whose.
             analyst: who would ask.
             charges: what would be spent; the data set is charged nothing here.
+            segments: declared ones that would pay; None: all data.
 
         Returns:
             "total": of the data set. "mine": the share or the limit that was allotted to the analyst; ``owner`` says
@@ -133,23 +149,30 @@ class Books:
         """
         name = canonical(analyst)
         page: dict[str, Any] = self._now(
-            lambda: self._balance(dataset, name, charges), "balance", dataset, name, *map(str, charges)
+            lambda: self._balance(dataset, name, charges, segments),
+            "balance",
+            dataset,
+            name,
+            segments,
+            *map(str, charges),
         )
         return page
 
-    def _balance(self, dataset: str, name: str, charges: tuple[Charge, ...]) -> dict[str, Any]:
+    def _balance(
+        self, dataset: str, name: str, charges: tuple[Charge, ...], segments: tuple[str, ...] | None
+    ) -> dict[str, Any]:
         state = self.ledger.state(dataset)  # a copy: what is spent on it is spent nowhere else
         parts = state.terms.get("shares")
         if parts is None:
-            balance = {"total": self._page(state.account, state.terms, charges)}
+            balance = {"total": self._page(_of(state.account, segments), state.terms, charges)}
             limits = {owner_of(who): terms for who, (terms, _) in state.limits.items()}
-            for owner, account in state.limits_of(name).items():
+            for owner, account in state.limits_of(name, segments).items():
                 balance["mine"] = {"owner": name} | self._page(account, limits[owner], charges)
             return balance
         owner = name if name in parts else RESERVE
         if owner not in parts:
             return {"total": self._page(state.account, state.terms, ()), "mine": _no_share(name)}
-        mine = {"owner": owner} | self._page(state.account.account(name), parts[owner], charges)
+        mine = {"owner": owner} | self._page(_of(state.account.account(name), segments), parts[owner], charges)
         return {"total": self._page(state.account, state.terms, ()), "mine": mine}
 
     def budget(self, dataset: str, analyst: str, *, everyone: bool = False) -> dict[str, Any]:
@@ -170,15 +193,19 @@ class Books:
         for spend in self.spends(dataset, None if everyone else analyst):
             kinds[str(spend.mechanism.get("text", ""))] = spend
         state = self.ledger.state(dataset)
-        try:
-            accounts = list(state.accounts(analyst).values())
-        except BudgetExceeded:  # no share and no reserve
-            accounts = []
+
+        def fitting(spend: Spend) -> int:
+            try:
+                accounts = state.accounts(analyst, spend.segments).values()
+            except BudgetExceeded:  # no share and no reserve
+                return 0
+            return min(account.fits(spend.charge) for account in accounts)
+
         fits = [
             {
                 "question": spend.mechanism.get("question"),
                 "text": str(spend.mechanism.get("text", "")),
-                "fits": min((account.fits(spend.charge) for account in accounts), default=0),
+                "fits": fitting(spend),
             }
             for spend in list(kinds.values())[-5:]
         ]
@@ -211,14 +238,20 @@ class Books:
     def spending(self, dataset: str) -> dict[str, Any]:
         """For who owns the data: the share of the budget used after each charge, and what each analyst spent."""
         state = self.ledger.state(dataset)
-        account, line = account_of(state.terms), []
-        for spend in self.spends(dataset):
+        replayed, line = replace(state, account=account_of(state.terms), limits={}), []
+        spends = self.spends(dataset)
+        merges = [seq for seq, name in self._merges.items() if name == dataset and seq > state.renewed]
+        for spend in spends:
             if spend.current:
                 try:
-                    account.account(canonical(spend.analyst)).spend(spend.charge)
+                    while merges and merges[0] < spend.seq:
+                        merges.pop(0)
+                        replayed.merge(replayed.merged())
+                    for account in replayed.accounts(spend.analyst, spend.segments).values():
+                        account.spend(spend.charge)
                 except DptopkError:  # written under other rules; the account's own share is below
                     continue
-                used = max(_used(account).values(), default=0.0)
+                used = max(_used(replayed.account).values(), default=0.0)
                 line.append({"entry": spend.seq, "at": spend.at, "analyst": spend.analyst, "share": used})
         people = {
             name: {"queries": total.queries, "spent": str(state.spent(analyst=name))}
@@ -274,8 +307,16 @@ def _after(account: Account, charges: tuple[Charge, ...]) -> Mapping[str, Any]:
     return {"fits": fits, "refused": refused, "share_after": max(later.values(), default=0.0), "shares_after": later}
 
 
+def _of(account: Account, segments: tuple[str, ...] | None) -> Account:
+    """The account of these segments; None: of all data."""
+    return account.only(*segments) if segments is not None and isinstance(account, Parallel) else account
+
+
 def _used(account: Account) -> dict[str, float]:
-    """What is used of each kind of budget; of a filter, also of the δ that is set aside for failures."""
+    """What is used of each kind of budget, or of each segment; of a filter, also of the δ set aside for failures."""
+    if isinstance(account, Parallel):
+        each = {str(name): _used(part) for name, part in account.parts.items()}
+        return next(iter(each.values())) if len(each) == 1 else {name: max(each[name].values()) for name in each}
     shares = dict(account.shares())
     if isinstance(account, Filter) and account.failure_delta:
         shares["failure delta"] = float(Fraction(account.state()["failures"]) / Fraction(account.failure_delta))

@@ -112,6 +112,8 @@ class DatasetSpec:
         filters: column -> public list of values that a question may ask for.
         segments: columns of these whose values may all be asked at once -> in how many of them one user counts; of
             events this is enforced, of a table of counts it is taken as given.
+        budget_by: one of these columns, whose values are disjoint segments by nature, declared in the ledger when the
+            data set is new there: each has the whole budget, and pays for what is asked of it and of all data.
         limits: analyst -> part of the budget, allotted when the analyst has none.
         analysts: who may ask; None = every analyst.
         description: for people.
@@ -133,6 +135,7 @@ class DatasetSpec:
     engine: str = "duckdb"
     filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     segments: Mapping[str, int] = field(default_factory=dict)
+    budget_by: str | None = None
     limits: Mapping[str, Terms] = field(default_factory=dict)
     analysts: tuple[str, ...] | None = None
     description: str = ""
@@ -151,6 +154,10 @@ class DatasetSpec:
             validate.count(segments=per_user)
             if column not in self.filters:
                 raise InvalidParameter(f"datasets.{self.name}: segments by {column} need its public list in filters")
+        if self.budget_by is not None and self.segments.get(self.budget_by) != 1:
+            raise InvalidParameter(
+                f"datasets.{self.name}: a budget for each {self.budget_by} needs segments = {{ {self.budget_by} = 1 }}"
+            )
         validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
 
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
@@ -182,6 +189,20 @@ class DatasetSpec:
                 raise InvalidParameter(f"where: {column} must be one of {', '.join(self.filters[column])}")
         return dict(sorted(where.items()))
 
+    @property
+    def declared(self) -> dict[str, tuple[str, ...]] | None:
+        """The disjoint segments that have a budget each, as ``Ledger.create_dataset`` takes them."""
+        return None if self.budget_by is None else {self.budget_by: self.filters[self.budget_by]}
+
+    def paying(self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> tuple[str, ...] | None:
+        """The declared segments that a question is about, each of which pays; None: all data, and all of them."""
+        if self.budget_by is None:
+            return None
+        if self.budget_by in where:
+            return (where[self.budget_by],)
+        asked = self.segmented(segments, where)
+        return asked.values if asked.column == self.budget_by else None
+
     def segmented(self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> Segmented:
         """The segments that a question is put to.
 
@@ -207,7 +228,7 @@ class DatasetSpec:
 
 _DATASET_KEYS = {
     "source", "label", "count", "user", "item", "labels_per_user", "per_label_cap", "unit", "version", "labels", "top",
-    "engine", "filters", "segments", "limits", "analysts", "description", "budget",
+    "engine", "filters", "segments", "budget_by", "limits", "analysts", "description", "budget",
 }  # fmt: skip
 _KEYS = {"ledger", "access", "key_file", "head_file", "answers_every", "rates", "datasets", "workers"}
 

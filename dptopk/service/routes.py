@@ -141,6 +141,7 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
         "domain": spec.domain,
         "filters": {column: list(values) for column, values in spec.filters.items()},
         "segments": dict(spec.segments),
+        "budget_by": spec.budget_by,
     }
 
 
@@ -157,7 +158,8 @@ def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> 
     question.check(spec)
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
-    balance = service.books.balance(spec.name, person.analyst, charge)
+    paying = spec.paying(question.segments, question.where)
+    balance = service.books.balance(spec.name, person.analyst, charge, segments=paying)
     delta = float(balance["total"]["delta"])
     promised = service.pages.get(
         ("plan", question.fingerprint(spec), delta), lambda: promise(prepared, charge, spec.sensitivity, delta)

@@ -183,6 +183,20 @@ class DatasetState:
             merged[owner] = {"charge": str(spent), "record": account_of(terms).quote(spent)}
         return merged
 
+    def merge(self, merged: dict[str, Any]) -> None:
+        """Begin each account anew with what ``merged`` said that it takes.
+
+        Raises:
+            LedgerError: when an account of segments is left out.
+        """
+        owned = self.by_owner()
+        if self.segments and merged.keys() != owned.keys():
+            raise LedgerError("a new version without the record of what an account of segments takes")
+        for owner, taken in merged.items():
+            terms, account = owned[owner]
+            account.restore(account_of(terms).state())
+            account.take(Charge.parse(taken["charge"]), taken["record"])
+
     def copy(self) -> DatasetState:
         """An equal state that shares nothing with this one."""
         return DatasetState.restored(self.name, self.state())
@@ -372,13 +386,7 @@ def _limit(ledger: LedgerState, entry: Entry) -> None:
 def _version(ledger: LedgerState, entry: Entry) -> None:
     state = ledger.dataset(entry.dataset)
     state.version, state.versioned = entry.body["version"], entry.seq
-    merged, owned = entry.body.get("merged", {}), state.by_owner()
-    if state.segments and merged.keys() != owned.keys():
-        raise LedgerError("a new version without the record of what an account of segments takes")
-    for owner, taken in merged.items():
-        terms, account = owned[owner]
-        account.restore(account_of(terms).state())
-        account.take(Charge.parse(taken["charge"]), taken["record"])
+    state.merge(entry.body.get("merged", {}))
 
 
 def _renewal(ledger: LedgerState, entry: Entry) -> None:

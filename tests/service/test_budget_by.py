@@ -1,0 +1,107 @@
+"""Segments that the ledger declares, over HTTP: each has the whole budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, KnownLaplace
+from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.costs import Charge, PureDP
+from dptopk.errors import LedgerError
+from dptopk.service.asking import Asker
+from dptopk.service.books import opened
+from dptopk.service.catalog import Catalog
+
+from .conftest import CATALOG, Server
+
+BY_PART = CATALOG.replace("segments = { part = 1 }", 'segments = { part = 1 }\nbudget_by = "part"')
+COUNT = KnownLaplace(epsilon=2.5)  # of a budget of 4: one fits into an account, two do not
+LABELS = {"labels": ["three"]}
+
+
+@pytest.fixture
+def by_part(tmp_path):
+    with Server(tmp_path, BY_PART).running() as running:
+        yield running
+
+
+@pytest.fixture
+def client(by_part):
+    return Client(by_part.url, by_part.tokens["ann"], dataset="words")
+
+
+def test_each_segment_has_the_whole_budget(by_part, client):
+    assert client.schema()["budget_by"] == "part"
+    client.run(COUNT, where={"part": "one"}, **LABELS)
+    planned = client.plan(COUNT, where={"part": "one"}, **LABELS)["balance"]["total"]
+    assert planned["refused"]
+    assert planned["fits"] == 0
+    assert client.plan(COUNT, where={"part": "two"}, **LABELS)["balance"]["total"]["fits"] == 1
+    with pytest.raises(BudgetExceeded, match="segment one"):
+        client.run(COUNT, where={"part": "one"}, **LABELS)
+    for everything in ({}, {"segments": {"part": []}}):
+        assert client.plan(COUNT, **LABELS, **everything)["balance"]["total"]["fits"] == 0
+    client.run(COUNT, where={"part": "two"}, **LABELS)
+    ledger = by_part.service.books.ledger
+    assert ledger.spent("words") == Charge({PureDP(2.5): 1})
+    assert client.budget()["total"]["shares"] == {"one": pytest.approx(2.5 / 4), "two": pytest.approx(2.5 / 4)}
+    assert client.remaining().epsilon_spent == pytest.approx(2.5, rel=1e-3)
+    assert [one["fits"] for one in client.budget()["fits"]] == [0]
+    assert ledger.verify()
+
+
+def test_a_limit_holds_in_each_segment(by_part):
+    bob = Client(by_part.url, by_part.tokens["bob"], dataset="words")
+    small = KnownLaplace(epsilon=0.3)  # of a limit of 0.4
+    for part in ("one", "two"):
+        bob.run(small, where={"part": part}, **LABELS)
+        assert bob.plan(small, where={"part": part}, **LABELS)["balance"]["mine"]["refused"]
+    with pytest.raises(BudgetExceeded, match="limit"):
+        bob.run(small, **LABELS)
+
+
+def test_all_segments_at_once_are_paid_by_each(client):
+    client.top_k_each("part", 2, budget=Budget(2.5, 1e-7), counts="laplace")
+    for part in ("one", "two"):
+        with pytest.raises(BudgetExceeded):
+            client.run(COUNT, where={"part": part}, **LABELS)
+
+
+def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_new(by_part, client, monkeypatch):
+    """Its users may be in the other segment now, whose account has not paid for it."""
+
+    asked = {"mechanism": {"name": "KnownLaplace", "epsilon": 2.5}, "where": {"part": "one"}} | LABELS
+
+    def killed(*_):
+        raise LedgerError("killed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Asker, "_answer", killed)
+        with by_part.client("ann") as ann:
+            lost = ann.post("/v1/datasets/words/run", json=asked, headers={"Idempotency-Key": "was-killed"})
+        assert lost.status_code == 503, lost.text
+    client.run(KnownLaplace(epsilon=1.0), where={"part": "two"}, **LABELS)
+    (by_part.folder / "words-2.csv").write_bytes((by_part.folder / "words-1.csv").read_bytes())
+    with by_part.client("eve") as admin:
+        assert admin.post("/v1/datasets/words/versions", json={"version": "2"}).status_code == 200
+        with by_part.client("ann") as ann:
+            late = ann.post("/v1/datasets/words/run", json=asked, headers={"Idempotency-Key": "was-killed"})
+        assert late.status_code == 409, late.text
+        assert "the data changed" in late.json()["message"]
+        client.run(KnownLaplace(epsilon=1.0), where={"part": "two"}, **LABELS)
+        with pytest.raises(BudgetExceeded):  # 2.5 and 1 of the merged account
+            client.run(KnownLaplace(epsilon=1.0), where={"part": "two"}, **LABELS)
+        drawn = admin.get("/v1/datasets/words/spending").json()["over_time"]
+    assert [point["share"] for point in drawn] == pytest.approx([2.5 / 4, 2.5 / 4, 3.5 / 4])
+
+
+def test_the_catalog_and_the_ledger_agree(tmp_path):
+    with pytest.raises(InvalidParameter, match="needs segments"):
+        Catalog.read({"datasets": {"d": {"source": "d.csv", "budget": {"epsilon": 1}, "budget_by": "part"}}}, tmp_path)
+    plain, by = tmp_path / "plain.toml", tmp_path / "by.toml"
+    plain.write_text(CATALOG, encoding="utf-8")
+    by.write_text(BY_PART, encoding="utf-8")
+    opened(Catalog.load(plain)).close()
+    with pytest.raises(LedgerError, match="a budget for each part, the ledger for each nothing"):
+        opened(Catalog.load(by))
+    assert Ledger(Catalog.load(plain).ledger).state("words").segments is None
