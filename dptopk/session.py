@@ -43,6 +43,8 @@ __all__ = ["Budget", "Session", "selections_charged_as"]
 
 _LOG = logging.getLogger(__name__)
 
+MOST_STORED = 2**22  # characters of an answer that a ledger keeps: a thousand labels of a thousand letters, four times
+
 # An Accountant may serve several sessions and threads: a check and the spend that follows must not be torn apart.
 _SPENDING = threading.RLock()
 
@@ -474,13 +476,16 @@ class _Durable:
         )  # fmt: skip
 
     def settle(self, receipt: Receipt, release: Release) -> Release:
-        """Record the answer. It is paid for: should the database fail now, it is given all the same, with a note."""
+        """Record the answer. It is paid for: where it cannot be stored it is given all the same, with a note."""
+        answer: dict[str, Any] | None = release.to_dict()
+        lost = ""
+        if len(json.dumps(answer)) > MOST_STORED:  # labels are as long as users make them
+            answer, lost = None, "not stored in the ledger: it is too long"
         try:
-            self._ledger.settle(receipt, release.charge, answer=release.to_dict())
+            self._ledger.settle(receipt, release.charge, answer=answer)
         except LedgerError as error:
             lost = f"not stored in the ledger ({error}): entry {receipt.seq} stays charged in full"
-            return replace(release, note=f"{release.note}; {lost}" if release.note else lost)
-        return release
+        return replace(release, note="; ".join(filter(None, (release.note, lost))))
 
     def account(self) -> Account:
         """The data set's account as it is now: a copy that spends nothing."""

@@ -329,3 +329,17 @@ def test_top_k_spends_all_on_labels_unless_counts_are_asked_for():
     assert list(session.top_k(5, budget=Budget(1, 1e-6), counts="auto").table.columns) == ["rank", "label", "count"]
     alone = plan_topk(5, Budget(1, 1e-6), sensitivity=SENSITIVITY, counts=None)
     assert labels.charge == alone.charge
+
+
+def test_an_answer_that_is_too_long_is_given_and_not_kept(tmp_path):
+    long = Histogram(["x" * 2**22, "y"], [900, 5], sensitivity=SENSITIVITY)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create_dataset("words", registered=REGISTERED, delta=1e-5, sensitivity=SENSITIVITY)
+    session = Session(long, ledger=ledger, dataset="words", analyst="ann")
+    answer = session.run(UnknownGumbel(k=1, d_bar=1, epsilon=0.5, delta=1e-7))
+    assert len(answer.labels[0]) == 2**22
+    assert "too long" in answer.note
+    (spend,) = ledger.history("words")
+    assert spend.released
+    assert spend.answer is None
+    assert (tmp_path / "ledger.db").stat().st_size < 2**20

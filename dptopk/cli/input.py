@@ -256,7 +256,7 @@ def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines:
 def _json_label(line: str) -> Any:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
     return value if type(value) in {int, str} else line
 

@@ -76,13 +76,10 @@ def _files(url: str) -> tuple[str, str]:
 
 
 def _key(key_file: Path | None) -> bytes | None:
-    """The secret in a file, without white space around it."""
-    if key_file is None:
-        return None
-    try:
-        return key_file.read_bytes().strip()
-    except OSError as error:
-        raise InvalidParameter(f"key-file: cannot read {key_file.name!r}: {error.strerror}") from None
+    """The secret in a file, if one is named."""
+    from dptopk.accounting.ledger.keys import read_key
+
+    return None if key_file is None else read_key(**{"key-file": key_file})
 
 
 def _terms(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["as_dict", "plain", "plot", "show"]
 
 RECENT = 10
+EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)  # that leave room for margins
 
 
 def plain(text: object) -> Text:
@@ -142,20 +143,18 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    from dptopk.accounting.accounts.parallel import Parallel
-    from dptopk.accounting.ledger.terms import account_of
-
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     current = [spend for spend in spends if spend.current]
     analysts = list(dict.fromkeys(spend.analyst for spend in current))
     for colour, analyst in zip(["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False):
-        account, points = account_of(state.terms), list[tuple[datetime, float]]()
+        replayed, points = state.unspent(), list[tuple[datetime, float]]()
         for spend in current:
-            part = account.only(*spend.segments) if spend.segments and isinstance(account, Parallel) else account
+            part = replayed.accounts(spend.analyst, spend.segments)["dataset"]
             if analyst in {None, spend.analyst} and part.can_spend(spend.charge):
                 part.spend(spend.charge)
-                points.append((datetime.fromisoformat(spend.at), 100 * max(account.shares().values())))
+                at = min(max(datetime.fromisoformat(spend.at), EARLIEST), LATEST)
+                points.append((at, 100 * max(replayed.account.shares().values())))
         when, used = zip(*points, strict=True) if points else ((), ())
         label = "everyone" if analyst is None else plain(analyst).plain
         axes.step(when, used, where="post", label=label.replace("$", r"\$"), color=colour, marker=".")

@@ -180,7 +180,7 @@ def _read(reader: Callable[[_File], pd.DataFrame], file: _File) -> pd.DataFrame:
         raise InvalidParameter(f"source: {name!r} cannot be read as {file.kind[1:]}: it is empty") from None
     except OSError as error:
         raise InvalidParameter(f"source: cannot open {name!r}: {error.strerror or 'unreadable file'}") from None
-    except (ValueError, ArithmeticError, EOFError, pd.errors.ParserError):  # includes Arrow errors
+    except (ValueError, ArithmeticError, EOFError, RecursionError, pd.errors.ParserError):  # includes Arrow errors
         hint = ": rows of unequal length, or a quote that is not closed" if reader is _csv else ""
         raise InvalidParameter(f"source: {name!r} cannot be read as {file.kind[1:]}{hint}") from None
 

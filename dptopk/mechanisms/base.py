@@ -80,6 +80,7 @@ class Thresholded(Protocol):
 LARGEST_SCALE = 2.0**48
 # All labels of a public domain are counted one by one up to this many; beyond, labels= must name a few.
 LARGEST_LISTING = 10**8
+LARGEST_NAMING = 10**7  # where each needs its name made and looked up: about 200 bytes and 2 µs a label
 
 
 def add_remove(sensitivity: Sensitivity) -> Sensitivity:
@@ -147,7 +148,7 @@ def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, 
 
 
 def _whole_domain(histogram: Histogram) -> Rows:
-    if histogram.domain_size > LARGEST_LISTING:
+    if histogram.domain_size > (LARGEST_LISTING if histogram.listed else LARGEST_NAMING):
         raise InvalidParameter(f"domain_size={histogram.domain_size} is too large to count every label; give labels=")
     return Rows(*histogram.whole())
 

@@ -17,7 +17,6 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.ledger.ledger import Ledger, Spend
 from dptopk.accounting.ledger.names import canonical
 from dptopk.accounting.ledger.state import owner_of
-from dptopk.accounting.ledger.terms import account_of
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.service.catalog import Catalog, DatasetSpec
@@ -238,7 +237,7 @@ class Books:
     def spending(self, dataset: str) -> dict[str, Any]:
         """For who owns the data: the share of the budget used after each charge, and what each analyst spent."""
         state = self.ledger.state(dataset)
-        replayed, line = replace(state, account=account_of(state.terms), limits={}), []
+        replayed, line = state.unspent(), []
         spends = self.spends(dataset)
         merges = [seq for seq, name in self._merges.items() if name == dataset and seq > state.renewed]
         for spend in spends:

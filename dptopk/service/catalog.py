@@ -12,6 +12,7 @@ from typing import Any
 from dptopk import _validate as validate
 from dptopk._choices import Domain
 from dptopk.accounting.budget import Budget
+from dptopk.accounting.ledger.keys import read_key
 from dptopk.costs import Charge
 from dptopk.datasets import read_labels
 from dptopk.errors import InvalidParameter
@@ -260,12 +261,7 @@ class Catalog:
     @property
     def key(self) -> bytes | None:
         """The secret of the ledger's hash chain."""
-        if self.key_file is None:
-            return None
-        try:
-            return self.key_file.read_bytes().strip()
-        except OSError as error:
-            raise InvalidParameter(f"key_file: cannot read {self.key_file.name!r}: {error.strerror}") from None
+        return None if self.key_file is None else read_key(key_file=self.key_file)
 
     @classmethod
     def load(cls, path: str | Path) -> Catalog:

@@ -4,11 +4,13 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 from typer.testing import CliRunner
 
-from dptopk import Budget, Sensitivity, plan_topk
+from dptopk import Budget, Charge, Ledger, PureDP, Sensitivity, plan_topk
+from dptopk.accounting.ledger import store
 from dptopk.cli.app import app
 
 OPTIONS = ("--k", "2", "--epsilon", "2", "--known-domain", "--labels-per-user", "1", "--seed", "1")
@@ -103,3 +105,60 @@ def test_a_plan_shows_itself_in_a_notebook():
     page = plan._repr_html_()
     assert plan.design in page
     assert str(plan.charge) in page
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("where", ["source", "domain", "head"])
+def test_json_as_deep_as_the_sea_is_refused_or_a_plain_text(counts, tmp_path, where):
+    """One line of one user's must not end a command in a traceback, which might quote data."""
+    lines = tmp_path / f"{where}.jsonl"
+    lines.write_text(f'{{"label": "a", "count": 5}}\n{DEEP if where == "source" else ""}\n', encoding="utf-8")
+    deep = tmp_path / "deep.txt"
+    deep.write_text(f"a\n{DEEP}\n", encoding="utf-8")
+    if where == "head":
+        url = tmp_path / "l.db"
+        assert run("ledger", "init", url, "--dataset", "d", "--epsilon", 3, "--delta", 1e-6).exit_code == 0
+        result = run("ledger", "verify", url, "--head", deep)
+        assert "'deep.txt' is not an exported head" in result.output
+    elif where == "domain":
+        result = run("topk", lines, "--k", 1, "--epsilon", 1, "--labels-per-user", 1, "--domain", deep)
+        assert result.exit_code == 0, result.output
+        return
+    else:
+        result = run("topk", lines, *OPTIONS)
+        assert "cannot be read as jsonl" in result.output
+    assert result.exit_code == 2
+
+
+def test_a_key_file_is_its_owner_s(tmp_path, caplog):
+    secret, url = tmp_path / "chain.key", tmp_path / "l.db"
+    secret.write_text(" a secret \n", encoding="utf-8")
+    secret.chmod(0o600)
+    init = ("ledger", "init", url, "--dataset", "d", "--epsilon", 3, "--delta", 1e-6, "--key-file", secret)
+    assert run(*init).exit_code == 0
+    assert not caplog.records
+    secret.chmod(0o644)
+    assert run("ledger", "verify", url, "--key-file", secret).exit_code == 0
+    assert "other users may read 'chain.key'" in caplog.text
+    secret.write_text(" \n", encoding="utf-8")
+    refused = run("ledger", "verify", url, "--key-file", secret)
+    assert refused.exit_code == 2
+    assert "'chain.key' is empty" in refused.output
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_spending_is_drawn_whatever_the_clock_said(tmp_path, monkeypatch, year):
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(year, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(store, "datetime", Clock)
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.create_dataset("d", budget=Budget(1, 1e-6))
+        ledger.charge("d", "ann", Charge({PureDP(0.1): 1}))
+    drawn = run("ledger", "show", tmp_path / "l.db", "--plot", tmp_path / "spent.svg")
+    assert drawn.exit_code == 0, drawn.output
+    assert (tmp_path / "spent.svg").stat().st_size

@@ -58,3 +58,10 @@ def test_release_or_refusal(name, linf):
             assert release.counts.dtype == np.int64
     assert answered >= 2
     assert all(any(parameter in text for parameter in ("epsilon", "sigma", "delta", "scale")) for text in refusals)
+
+
+def test_a_domain_whose_names_do_not_fit_into_memory_is_refused_at_once():
+    named = Histogram(["a"], [5], sensitivity=Sensitivity(l0=1), domain="public", domain_size=10**8, absent_label=str)
+    with pytest.raises(InvalidParameter, match="too large to count every label"):
+        KnownLaplace(epsilon=1.0).release(named)
+    assert len(KnownLaplace(epsilon=1.0).release(named, labels=["a"])) == 1

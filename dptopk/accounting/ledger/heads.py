@@ -64,7 +64,7 @@ def read_head(path: Path) -> Head | None:
         return Head.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidParameter(f"head: {path.name!r} is not an exported head ({type(error).__name__})") from None
 
 

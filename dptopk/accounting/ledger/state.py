@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -196,6 +196,10 @@ class DatasetState:
             terms, account = owned[owner]
             account.restore(account_of(terms).state())
             account.take(Charge.parse(taken["charge"]), taken["record"])
+
+    def unspent(self) -> DatasetState:
+        """The same data set and budget, nothing spent, and nobody with a limit: to go through its charges again."""
+        return replace(self, account=account_of(self.terms), limits={}, now={}, ever={}, seen={}, closed=set())
 
     def copy(self) -> DatasetState:
         """An equal state that shares nothing with this one."""

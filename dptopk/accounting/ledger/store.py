@@ -155,12 +155,16 @@ class Store:
         return connection
 
     def _postgresql(self, connection: Any, _record: Any) -> None:
-        """Refuse a server that loses commits when it crashes."""
+        """Refuse a server that loses commits when it crashes, or a database that cannot hold every name."""
         with connection.cursor() as cursor:
             for setting in ("fsync", "full_page_writes"):
                 cursor.execute(f"SHOW {setting}")
                 if cursor.fetchone()[0] != "on":
                     raise LedgerError(f"PostgreSQL refuses durability: {setting} is off")
+            cursor.execute("SHOW server_encoding")
+            encoding = cursor.fetchone()[0]
+            if encoding != "UTF8":
+                raise LedgerError(f"a ledger's database must have the encoding UTF8, this one has {encoding}")
         connection.rollback()
 
     def _unmoved(self) -> None:

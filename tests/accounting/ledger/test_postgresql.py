@@ -128,3 +128,13 @@ def test_commits_are_synchronous_and_a_server_that_loses_them_is_refused(url):
         finally:
             statements(url, f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()", "SELECT pg_sleep(0.2)")
     Ledger(url, key="secret").close()
+
+
+def test_a_database_that_cannot_hold_every_name_is_refused(url):
+    """Charging an analyst whose name Latin-1 lacks would otherwise fail in the driver, with a traceback."""
+    import psycopg
+
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    with pytest.raises(LedgerError, match="encoding UTF8"):
+        Ledger(url.replace("/postgres", "/narrow"))
