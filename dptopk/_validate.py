@@ -135,4 +135,5 @@ def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
     for choice in choices:
         if isinstance(value, str) and value == choice:
             return choice
-    raise InvalidParameter(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    listed = ", ".join(repr(choice) if " " in choice else choice for choice in choices)
+    raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}")

@@ -149,6 +149,13 @@ class RoutedTopK:
 
         return weights
 
+    def chance_at_once(self, histogram: Histogram) -> float:
+        """How likely the answer is drawn at once, an estimate for counts that are public. Private: not released."""
+        above = self.margin(histogram) - self.threshold
+        far = math.exp(-abs(above) * self.share / self.statistic_range)
+        side = 1 / (1 + far) if self.delta else 1 - far / 2
+        return side if above > 0 else 1 - side
+
     def margin(self, histogram: Histogram) -> float:
         """How many users must change for peeling to be the better mechanism, times ``rest``. Private: not released."""
         linf, ranked = histogram.sensitivity.linf, Ranked(histogram.counts, histogram.absent)

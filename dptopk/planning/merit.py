@@ -24,6 +24,7 @@ from dptopk.mechanisms.base import Noisy, Thresholded
 from dptopk.mechanisms.whole import WholeAnswer
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome
+from dptopk.planning.simulation import BLOCK
 from dptopk.tails import gaussian_difference_tail, laplace_difference_tail
 
 __all__ = ["Merit", "half_width", "merit_of"]
@@ -57,8 +58,8 @@ class Merit:
     outcome: Outcome | None
 
 
-def merit_of(request: Request, mechanisms: tuple[Any, ...]) -> Merit:
-    """The merit of mechanisms for a request: stated in plan_topk."""
+def merit_of(request: Request, mechanisms: tuple[Any, ...], draws: int = BLOCK) -> Merit:
+    """The merit of mechanisms for a request: stated in plan_topk; on a shape from at least so many draws."""
     sensitivity, first, last = request.sensitivity, mechanisms[0], mechanisms[-1]
     noise = float(last.noise_std(sensitivity)) if request.counted else None
     threshold = appears = None
@@ -66,7 +67,7 @@ def merit_of(request: Request, mechanisms: tuple[Any, ...]) -> Merit:
         threshold = first.threshold_offset(sensitivity)
         appears = first.appears_at(sensitivity, probability=0.5)
     if request.shape is not None:
-        seen = request.shape.outcome(mechanisms, request.k, sensitivity, request.counted)
+        seen = request.shape.outcome(mechanisms, request.k, sensitivity, request.counted, draws)
         words = "the error of a shown count and the count missed, per row" if request.counted else "the count missed"
         return Merit(seen.loss, words, noise, threshold, appears, swapped(request, first), seen)
     parts = {} if noise is None else {"the noise on a count": noise}

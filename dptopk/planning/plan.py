@@ -18,7 +18,7 @@ from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms import CountMLE
 from dptopk.mechanisms.base import Measured, Mechanism, Noisy, Thresholded
 from dptopk.planning.request import Request
-from dptopk.planning.shape import Outcome
+from dptopk.planning.shape import Outcome, passes_paid
 from dptopk.planning.warnings import doubts
 from dptopk.release import Release
 
@@ -243,9 +243,7 @@ def _after(phase: Phase, released: Release, sensitivity: Sensitivity, average: b
     counting = phase.mechanism
     if not isinstance(counting, CountMLE):
         return {"labels": released}
-    passes, rows = 1, len(released)
-    while average and rows and phase.charge.includes(counting.repeated(sensitivity, rows, passes + 1)):
-        passes += 1
+    passes = passes_paid(counting, phase.charge, sensitivity, len(released)) if average else 1
     return {"ranking": released, "passes": passes}
 
 

@@ -78,6 +78,10 @@ class Request:
         if self.selection_share not in (None, "best"):
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
+        if self.selection_share == "best" and self.domain == "public" and self.shape is None:
+            raise InvalidParameter(
+                "selection_share='best' needs like= in a public domain: nothing else tells what a wrong selection costs"
+            )
         if self.accuracy is not None and self.counts == "none":
             raise InvalidParameter("accuracy is that of a count: counts must not be None")
         if self.domain == "private" and self.delta == 0:

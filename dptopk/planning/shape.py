@@ -9,29 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import (
-    CountMLE,
-    KnownGumbel,
-    KnownLaplace,
-    RoutedTopK,
-    StabilityTopK,
-    TruncatedGaussian,
-    TruncatedLaplace,
-    UnknownGumbel,
-)
-from dptopk.mechanisms.base import Thresholded
-from dptopk.mechanisms.whole import WholeAnswer
+from dptopk.mechanisms import CountMLE, KnownLaplace
+from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
 from dptopk.release import Release
 
-__all__ = ["Outcome", "Shape"]
+__all__ = ["Outcome", "Shape", "passes_paid"]
 
 Array = np.ndarray[Any, Any]
 # A shape is cut to its largest counts; smaller ones hardly ever come into the top k.
 LONGEST = 5000
-DRAWS = 64
-FITS = 24
 
 
 @dataclass(frozen=True)
@@ -44,12 +33,14 @@ class Outcome:
             empty misses all of its count.
         recall: share of the true top k among the labels shown.
         rows: how many labels are shown.
+        deviation: standard error of the loss, that of the draws.
     """
 
     error: float
     missed: float
     recall: float
     rows: float
+    deviation: float = 0.0
 
     @property
     def loss(self) -> float:
@@ -62,7 +53,8 @@ class Shape:
     """Counts in falling order, float64, shape (n,)."""
 
     counts: Array
-    _seen: dict[Any, tuple[Array, Array]] = field(default_factory=dict, repr=False)
+    _seen: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(default_factory=dict, repr=False)
+    _noises: dict[tuple[str, int, int], Array] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, like: Any) -> Shape:
@@ -98,89 +90,78 @@ class Shape:
         return cls(np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:LONGEST])
 
     @cached_property
-    def _standard(self) -> dict[str, Array]:
-        """The same standard noise for every design, a column a label and one more for the floor."""
-        rng, shape = np.random.default_rng(0), (DRAWS, len(self.counts) + 1)
-        return {"normal": rng.normal(size=shape), "laplace": rng.laplace(size=shape), "gumbel": rng.gumbel(size=shape)}
+    def _standard(self) -> Standard:
+        return Standard(len(self.counts))
 
-    def outcome(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
-        """Simulate a design on these counts, with continuous noise and fixed seeds."""
-        chosen, values = self._select(mechanisms[0], k, sensitivity)
+    def outcome(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK
+    ) -> Outcome:
+        """Simulate a design on these counts, with fixed seeds; at least so many draws."""
+        selection = mechanisms[0]
+        chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK))
         shown = chosen >= 0
         true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
         top = self.counts[:k]
-        missed = max((top.sum() - true.sum(axis=1)).mean(), 0.0) / k
-        rows = shown.sum(axis=1)
-        recall = ((chosen < len(top)) & shown).sum(axis=1) / max(len(top), 1)
-        error = 0.0
+        rows, hits = shown.sum(axis=1), ((chosen < len(top)) & shown).sum(axis=1)
+        missed = np.maximum(top.sum() - true.sum(axis=1), 0.0) / k
+        squares = np.zeros(len(chosen))
         if counted and len(mechanisms) > 1:
-            error = self._counting_error(mechanisms[1], true, shown, sensitivity)
-        elif counted and rows.sum():
-            error = math.sqrt(((values - true) ** 2)[shown].sum() / rows.sum())
-        return Outcome(error, float(missed), float(recall.mean()), float(rows.mean()))
+            squares = self._counted(mechanisms[1], true, shown, k, sensitivity)
+        elif counted:
+            squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)
+        return _averages(squares, rows, missed, hits / max(len(top), 1))
 
-    def _counting_error(self, counting: Any, true: Array, shown: Array, sensitivity: Sensitivity) -> float:
-        """Root mean square error of counts measured after a selection; with a fit, of the fitted counts."""
+    def _counted(self, counting: Any, true: Array, shown: Array, k: int, sensitivity: Sensitivity) -> Array:
+        """The sum of squared errors of counts measured after a selection, as they are shown, in each draw."""
+        rows = shown.sum(axis=1)
         if not isinstance(counting, CountMLE):
-            return float(counting.noise_std(sensitivity))
+            alike: Array = rows * float(counting.noise_std(sensitivity)) ** 2
+            return alike
         own, shared = (math.sqrt(variance) for variance in counting.variances(sensitivity))
         kind = "laplace" if isinstance(counting.noise, KnownLaplace) else "normal"
-        # Another part of the standard noise than the selection saw; a standard Laplace variable has variance 2.
-        standard = self._standard[kind][::-1][:FITS] / (math.sqrt(2) if kind == "laplace" else 1)
-        squares, rows = 0.0, 0
-        for counts, there, noise in zip(true, shown, standard, strict=False):
-            truth = counts[there]
-            width = min(len(truth), len(noise) - 1)
-            measured = truth[:width] + own * noise[:width] + shared * noise[-1]
-            squares += float(((counting.fit(measured, sensitivity) - truth[:width]) ** 2).sum())
-            rows += width
-        return math.sqrt(squares / rows) if rows else 0.0
+        charge = counting.charge(sensitivity, labels=k)
+        passes = {row: passes_paid(counting, charge, sensitivity, row) for row in set(rows.tolist())}
+        squares = np.zeros(len(true))
+        for draw, (counts, there) in enumerate(zip(true, shown, strict=True)):
+            noise, truth = self._measured(kind, k, draw), counts[there]
+            often = passes[len(truth)]
+            measured = truth + own / math.sqrt(often) * noise[: len(truth)] + shared * noise[-1]
+            squares[draw] = ((counting.fit(measured, sensitivity, often) - truth) ** 2).sum()
+        return squares
 
-    def _select(self, mechanism: Any, k: int, sensitivity: Sensitivity) -> tuple[Array, Array]:
+    def _measured(self, kind: str, k: int, draw: int) -> Array:
+        """Noise of variance 1 on k counts, and what they share; the same for every design."""
+        number, row = divmod(draw, BLOCK)
+        if (kind, k, number) not in self._noises:
+            rng, scale = np.random.default_rng([k, number]), math.sqrt(2) if kind == "laplace" else 1.0
+            self._noises[kind, k, number] = getattr(rng, kind)(size=(BLOCK, k + 1)) / scale
+        noise: Array = self._noises[kind, k, number][row]
+        return noise
+
+    def _select(self, mechanism: Any, k: int, sensitivity: Sensitivity, blocks: int) -> tuple[Array, Array]:
         """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape (draws, k)."""
         if mechanism not in self._seen:
-            self._seen[mechanism] = self._drawn(mechanism, k, sensitivity)
-        return self._seen[mechanism]
+            self._seen[mechanism] = (drawer(mechanism, k, sensitivity, self.counts, self._standard), [])
+        draw, found = self._seen[mechanism]
+        found += [draw(number) for number in range(len(found), blocks)]
+        chosen, values = zip(*found[:blocks], strict=True)
+        return np.concatenate(chosen), np.concatenate(values)
 
-    def _drawn(self, mechanism: Any, k: int, sensitivity: Sensitivity) -> tuple[Array, Array]:
-        if isinstance(mechanism, WholeAnswer | RoutedTopK | StabilityTopK):
-            return self._released(mechanism, sensitivity)
-        counts, noise = self.counts, self._noise(mechanism, sensitivity)
-        passing = np.ones((DRAWS, len(counts)), dtype=np.bool_)
-        if isinstance(mechanism, Thresholded):
-            slots = len(counts) if mechanism.d_bar is None else min(mechanism.d_bar, len(counts))
-            floor = 0.0 if mechanism.d_bar is None or slots == len(counts) else counts[slots]
-            floor_noise = 0.0 if mechanism.d_bar is None else noise[:, -1:]
-            counts = counts[:slots]
-            passing = counts + noise[:, :slots] > floor + floor_noise + mechanism.threshold_offset(sensitivity)
-            passing &= counts > 0
-        values = np.where(passing, counts + noise[:, : len(counts)], -np.inf)
-        first = min(k, values.shape[1])
-        chosen = np.argpartition(-values, first - 1, axis=1)[:, :first]
-        values = np.take_along_axis(values, chosen, axis=1)
-        order = np.argsort(-values, axis=1)  # the order of selection, to which counts are fitted
-        chosen, values = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(values, order, axis=1)
-        return np.where(np.isfinite(values), chosen, -1), values
 
-    def _released(self, mechanism: Any, sensitivity: Sensitivity) -> tuple[Array, Array]:
-        """The ranks in seeded answers of a mechanism that draws all labels together."""
-        histogram = Histogram(None, np.rint(self.counts).astype(np.int64), sensitivity=sensitivity, domain="public")
-        rng = np.random.default_rng(0)
-        chosen = np.array([mechanism.release(histogram, rng).labels for _ in range(FITS)], dtype=np.int64)
-        return chosen, np.zeros(chosen.shape)
+def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:
+    error = math.sqrt(squares.sum() / max(rows.sum(), 1))
+    # What each draw adds to the loss, to the first order.
+    influence = missed + (squares - error**2 * rows) / max(2 * error * rows.mean(), 1e-12)
+    deviation = float(influence.std() / math.sqrt(len(squares)))
+    return Outcome(error, float(missed.mean()), float(recall.mean()), float(rows.mean()), deviation)
 
-    def _noise(self, mechanism: Any, sensitivity: Sensitivity) -> Array:
-        noise: Array
-        if isinstance(mechanism, KnownGumbel | UnknownGumbel):
-            noise = self._standard["gumbel"] * (sensitivity.linf / mechanism.epsilon)
-        elif hasattr(mechanism, "sigma"):
-            noise = self._standard["normal"] * (sensitivity.linf * mechanism.sigma)
-        else:
-            noise = self._standard["laplace"] * (sensitivity.linf / mechanism.epsilon)
-        if isinstance(mechanism, TruncatedGaussian | TruncatedLaplace):
-            bound = mechanism.bound(sensitivity)
-            noise = np.clip(noise, -bound, bound)
-        return noise
+
+def passes_paid(counting: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
+    """How often so many rows can be counted for the charge of counting as many as were asked for."""
+    passes = 1
+    while rows and charge.includes(counting.repeated(sensitivity, rows, passes + 1)):
+        passes += 1
+    return passes
 
 
 def _continued(top: Array) -> Array:

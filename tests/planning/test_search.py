@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +18,22 @@ from dptopk.datasets import macbeth
 from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace
 from dptopk.mechanisms.random import random_bits
 from dptopk.planning.designs import DESIGNS
+from dptopk.planning.shape import Shape
 from dptopk.planning.warnings import doubts
 
 BUDGET = Budget(1, 1e-6)
 ZIPF = np.rint(1e4 / np.arange(1, 2001))
 
 
-def _benchmark():
-    path = Path(__file__).parents[2] / "benchmarks" / "merit.py"
-    spec = importlib.util.spec_from_file_location("merit", path)
-    module = importlib.util.module_from_spec(spec)
+def _benchmark(name):
+    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
 
-MERIT = _benchmark()
+MERIT, UTILITY = _benchmark("merit"), _benchmark("utility")
 merit = MERIT.merit
 # `make merit` has a hundred.
 GRID = [
@@ -198,6 +201,65 @@ def test_the_best_share_has_the_smallest_merit():
     for share in (0.3, 0.5, 0.7):
         assert merit(best) < merit(plan_topk(5, BUDGET, sensitivity=sensitivity, selection_share=share, **options))
     assert best.noise_std > plan_topk(5, BUDGET, sensitivity=sensitivity, **options).noise_std
+
+
+@pytest.mark.parametrize(("domain", "l0"), [("public", None), ("private", None), ("private", 8)])
+def test_at_half_the_product_of_both_noises_is_smallest(domain, l0):
+    """What a peel is planned by: no other share has less noise on counts times less noise on selections."""
+
+    def product(share):
+        plan = plan_topk(
+            25,
+            BUDGET,
+            sensitivity=Sensitivity(l0=l0),
+            domain=domain,
+            method="Gumbel, then Gaussian counts",
+            charge_as="bounded_range",
+            **share,
+        )
+        return plan.noise_std / plan.mechanisms[0].epsilon
+
+    planned = product({})
+    for share in (0.3, 0.4, 0.6, 0.7):
+        assert planned < product({"selection_share": share})
+
+
+def test_the_share_of_the_smallest_merit_needs_a_shape_in_a_public_domain():
+    with pytest.raises(InvalidParameter, match="needs like="):
+        plan_topk(5, BUDGET, domain="public", selection_share="best")
+    shaped = plan_topk(5, BUDGET, domain="public", method="peel", like=ZIPF)
+    assert plan_topk(5, BUDGET, domain="public", method="peel", selection_share="best", like=ZIPF) == shaped
+
+
+@pytest.mark.parametrize(
+    ("domain", "method", "epsilon"),
+    [
+        ("private", "Gumbel, then centred Gaussian counts", 0.3),
+        ("private", "truncated Laplace on all counts", 0.08),
+        ("private", "Gaussian noise over a noisy floor", 0.1),
+        ("public", "Gumbel, then Laplace counts", 0.08),
+        ("public", "joint draw, then counts", 0.3),
+        ("public", "canonical draw, then counts", 0.3),
+        ("public", "one-shot draw, then counts", 0.3),
+        ("public", "routed draw, then counts", 0.3),
+    ],
+)
+def test_what_a_shape_simulates_is_what_releases_do(domain, method, epsilon):
+    """On counts where rows are missed and averages are taken: loss and rows within four standard errors."""
+    counts, sensitivity = np.repeat([600, 300, 80, 20], [4, 8, 40, 400]), Sensitivity(l0=2)
+    budget = Budget(epsilon, 1e-6)
+    plan = plan_topk(10, budget, sensitivity=sensitivity, domain=domain, method=method, max_seconds=0.2)
+    seen = Shape.of(counts).outcome(plan.mechanisms, 10, sensitivity, counted=True, draws=512)
+    trials = UTILITY.Trials(plan, counts, 10)
+    trials.run(100)
+    assert seen.missed > 0
+    assert abs(seen.loss - trials.loss) < 4 * math.hypot(seen.deviation, trials.deviation)
+    rows = trials.found[:, 3]
+    assert abs(seen.rows - rows.mean()) < 4 * rows.std() / math.sqrt(100) + 0.01
+    wrong = replace(plan.mechanisms[0], epsilon=2 * plan.mechanisms[0].epsilon) if domain == "public" else None
+    if wrong is not None:  # and not what selections of twice the ε would do
+        other = Shape.of(counts).outcome((wrong, *plan.mechanisms[1:]), 10, sensitivity, counted=True, draws=512)
+        assert abs(other.loss - trials.loss) > 4 * math.hypot(other.deviation, trials.deviation)
 
 
 def test_a_delta_above_one_over_users_is_told():

@@ -8,14 +8,24 @@ from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.accounting.kinds.implied import pure_row
 from dptopk.accounting.kinds.registry import Kind, kind_of, register
 from dptopk.costs import Cost, DiscreteGaussianDP, MultiDP, SparseGaussianDP
+from dptopk.errors import InvalidParameter
 
 _NONE = "thresholded counts have no counterpart"
 
 
 def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
-    """Those that say anything: with little noise δ rounds up to 1 where ε is small."""
+    """Those that say anything: with little noise δ rounds up to 1 where ε is small.
+
+    Raises:
+        InvalidParameter: where none says anything.
+    """
     every = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
-    return tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
+    told = tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
+    if not told:
+        raise InvalidParameter(
+            f"{cost} promises nothing: a label that one user alone has is shown almost surely; give a higher threshold"
+        )
+    return told
 
 
 def _covers(token: SparseGaussianDP, cost: Cost) -> bool:

@@ -1,0 +1,169 @@
+"""A design at the scale of a budget: by a cheap estimate, roughly, or exactly by the tightest valid bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.planning.designs import Design
+from dptopk.planning.merit import Merit, half_width, merit_of
+from dptopk.planning.plan import Phase, joined, phases_of
+from dptopk.planning.request import Request, Split
+from dptopk.planning.simulation import BLOCK
+
+__all__ = ["FINE", "ROUGH", "Candidate", "at", "closer", "exactly", "looks", "rank", "roughly"]
+
+# How far candidates may be apart by one rough look and still be compared exactly; how much of the budget a candidate
+# may leave unspent in the end; how close to the budget one look must be to be extrapolated from.
+ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
+# What may be left where a last step could lower a threshold.
+LAST = 1e-4
+MOST_STEPS = 12
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound`` is there."""
+
+    design: Design
+    split: Split
+    rho: float
+    phases: tuple[Phase, ...]
+    merit: Merit
+    bound: Bound | None = None
+
+
+def looks(request: Request, design: Design) -> list[Candidate]:
+    """The design with each division of the budget, by estimate."""
+    scale = _accurate if request.epsilon is None else _affordable
+    return [at(request, design, split, scale(request, design, split)) for split in design.splits(request)]
+
+
+def closer(request: Request, found: Candidate, draws: int) -> Candidate:
+    """The same, its merit on a shape from so many draws."""
+    if request.shape is None:
+        return found
+    mechanisms = tuple(phase.mechanism for phase in found.phases)
+    return replace(found, merit=merit_of(request, mechanisms, draws))
+
+
+def rank(request: Request, found: Candidate) -> float:
+    """What is compared: ε where an accuracy was asked for, else the merit."""
+    if request.epsilon is None and found.bound is not None:
+        return found.bound.epsilon
+    return _estimate(found, request) if request.epsilon is None else found.merit.total
+
+
+def at(request: Request, design: Design, split: Split, rho: float) -> Candidate:
+    """The design at a scale ρ; its merit on a shape from a few draws."""
+    phases = phases_of(request, design.build(request, split, rho), design.method)
+    merit = merit_of(request, tuple(phase.mechanism for phase in phases), BLOCK)
+    return Candidate(design, split, rho, phases, merit)
+
+
+def _affordable(request: Request, design: Design, split: Split) -> float:
+    """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs are pure."""
+    assert request.epsilon is not None  # noqa: S101 - for the type checker
+    rest = design.left(request, split)
+    rho = _gaussian(request.epsilon, rest) if rest else 0.0
+    if design.pure:
+        at_one = joined(phases_of(request, design.build(request, split, 1.0), design.method))
+        rho = max(rho, (request.epsilon / _basic(at_one)) ** 2)
+    return rho
+
+
+@lru_cache(maxsize=64)
+def _gaussian(epsilon: float, delta: float) -> float:
+    """μ²/2 of the Gaussian with this (ε, δ), which nearly all compositions are close to."""
+    return gaussian_mu(epsilon, delta) ** 2 / 2
+
+
+def _basic(charge: Any) -> float:
+    try:
+        return compose(charge, delta=charge.delta, bound="basic").epsilon
+    except IncompatibleCosts:
+        return math.inf
+
+
+def _estimate(found: Candidate, request: Request) -> float:
+    """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
+    rest = found.design.left(request, found.split)
+    epsilon = float(gaussian_epsilon(rest, math.sqrt(2 * found.rho))) if rest else math.inf
+    return min(epsilon, _basic(joined(found.phases))) if found.design.pure else epsilon
+
+
+def _accurate(request: Request, design: Design, split: Split) -> float:
+    """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a thousandth."""
+
+    def reached(rho: float) -> bool:
+        return half_width(design.build(request, split, rho)[-1], request.sensitivity) <= (request.accuracy or 0)
+
+    high = 1.0
+    while not reached(high):
+        high *= 4
+    low = high / 4
+    while low > 1e-12 and reached(low):
+        low, high = low / 4, low
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+def roughly(request: Request, guess: Candidate, max_seconds: float) -> Candidate:
+    """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
+
+    ε grows about as the root of ρ: from an ε within CLOSE_LOOK of the budget the error is below a per cent.
+    """
+    found = guess
+    for _ in range(MOST_STEPS):
+        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, max_seconds=max_seconds)
+        if request.epsilon is None:
+            return replace(found, bound=bound)
+        found = at(request, guess.design, guess.split, found.rho * _step(request.epsilon, bound.epsilon))
+        if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_LOOK:
+            break
+    return found
+
+
+def _step(aim: float, epsilon: float) -> float:
+    """By what to multiply ρ, where it costs ``epsilon``, so that it costs about ``aim``."""
+    return min(max((aim / epsilon) ** 2, 1e-3), 1e3) if epsilon > 0 else 4.0
+
+
+def exactly(request: Request, guess: Candidate, max_seconds: float) -> Candidate:
+    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within FINE of the budget.
+
+    A few steps are enough. Where they end elsewhere (a bound that had less time, the rounding of parameters), the
+    largest ρ found that is within the budget is taken.
+    """
+    rho, best = guess.rho, None
+    for number in range(MOST_STEPS):
+        found = at(request, guess.design, guess.split, rho)
+        # By what ``compose`` says when it is asked without further options.
+        bound = compose(joined(found.phases), delta=request.delta, rtol=FINE / 2, max_seconds=max(10.0, max_seconds))
+        found = replace(found, bound=bound)
+        if request.epsilon is None or request.epsilon * (1 - FINE) <= bound.epsilon <= request.epsilon:
+            return _with_lower_threshold(request, found) if guess.design.joint else found
+        if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
+            best = found
+        rho *= _step(request.epsilon * (1 - FINE * (1 if best is None and number > 3 else 0.3)), bound.epsilon)
+    if best is None:
+        raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
+    return best
+
+
+def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
+    """The same with what is left of the budget, if that makes the threshold an integer lower."""
+    if request.epsilon is None or found.bound is None:
+        return found
+    other = at(request, found.design, found.split, found.rho * _step(request.epsilon * (1 - LAST), found.bound.epsilon))
+    if other.merit.threshold == found.merit.threshold:
+        return found
+    bound = compose(joined(other.phases), delta=request.delta)
+    return replace(other, bound=bound) if bound.epsilon <= request.epsilon else found
