@@ -175,6 +175,7 @@ def init(
     test: Annotated[bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
+    from dptopk.cli.ledger_view import moved
     from dptopk.costs import Charge
     from dptopk.histogram import Sensitivity
 
@@ -196,7 +197,8 @@ def init(
         if test and not ledger.test:
             raise InvalidParameter("test: this ledger exists, and was not made for tests")
         ledger.create_dataset(dataset, sensitivity=sensitivity, unit=unit, version=version, **terms)
-        typer.echo(f"Dataset {dataset!r}: one {unit} {sensitivity}. Guarantee: {_guarantee(ledger.state(dataset))}")
+        made = ledger.state(dataset)
+        typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {_guarantee(made)}")
     if registered is not None:
         typer.echo(f"Registered: {terms['registered']}")
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dptopk.accounting.ledger.state import DatasetState
     from dptopk.costs import Charge
 
-__all__ = ["as_dict", "plain", "plot", "show"]
+__all__ = ["as_dict", "moved", "plain", "plot", "show"]
 
 RECENT = 10
 EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)  # that leave room for margins
@@ -41,13 +41,7 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
     """
     console = Console(highlight=False)
     console.rule(plain(f"dataset {state.name}"), align="left")
-    touched = "any number of" if state.sensitivity.l0 is None else state.sensitivity.l0
-    console.print(
-        plain(
-            f"one {state.unit} moves {touched} label(s) by at most {state.sensitivity.linf}; "
-            f"data version {state.version}; {state.sensitivity.neighbours}"
-        )
-    )
+    console.print(plain(f"{moved(state)}; data version {state.version}; {state.sensitivity.neighbours}"))
     if state.segments:
         names = ", ".join(state.segments["names"])
         console.print(plain(f"segments by {state.segments['by']}, each with the whole budget: {names}"))
@@ -97,6 +91,12 @@ def _balance(state: DatasetState) -> Table:
     for name, share in state.account.summary().shares.items():
         table.add_row(plain(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}")
     return table
+
+
+def moved(state: DatasetState) -> str:
+    """What one unit can move, in words."""
+    labels = "any number of labels" if state.sensitivity.l0 is None else f"{state.sensitivity.l0} label(s)"
+    return f"one {state.unit} moves {labels} by at most {state.sensitivity.linf}"
 
 
 def _analysts(state: DatasetState) -> Table:
