@@ -25,6 +25,7 @@ __all__ = [
     "DiscreteLaplaceDP",
     "ExponentialClockDP",
     "GaussianDP",
+    "LabelCoinsDP",
     "MultiDP",
     "PureDP",
     "SparseGaussianDP",
@@ -179,6 +180,41 @@ class SparseGaussianDP(Cost):
 
 
 @dataclass(frozen=True, slots=True)
+class LabelCoinsDP(Cost):
+    """Private labels shown by coins: each by its own count alone, and nothing else of it is released.
+
+    The chance of the next level is the largest with a Rényi divergence of ``order`` of at most ``divergence`` in both
+    directions, but for a share ``first``, the chance of a label that one user alone has. One user moves at most
+    ``labels`` labels by one level each. The statement is that of the largest δ over all their levels, at one to several
+    hundred ε's (docs/partition-selection.md).
+
+    Raises:
+        InvalidParameter: unless order > 1, divergence > 0 and 0 < first < 1/2.
+    """
+
+    symbol: ClassVar[str] = "Coins"
+    spellings: ClassVar[tuple[str, ...]] = ("labelcoins",)
+    order: float
+    divergence: float
+    first: float
+    labels: int
+
+    def __post_init__(self) -> None:
+        order, first = validate.positive(order=self.order), validate.positive(first=self.first)
+        if order <= 1:
+            raise InvalidParameter(f"order must be above 1, got {order}")
+        if first >= 0.5:
+            raise InvalidParameter(f"first must be below 1/2, got {first}")
+        validate.assign(
+            self,
+            order=order,
+            divergence=validate.positive(divergence=self.divergence),
+            first=first,
+            labels=validate.count(labels=self.labels),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ExponentialClockDP(Cost):
     """An exponential clock whose rate one user changes by a factor in [1, e^ε], or anything that costs no more.
 
@@ -238,5 +274,5 @@ class MultiDP(Cost):
 # In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
 COST_TYPES: tuple[type[Cost], ...] = (
     PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP,
-    SparseGaussianDP, ZCDP, CDP,
+    SparseGaussianDP, LabelCoinsDP, ZCDP, CDP,
 )  # fmt: skip

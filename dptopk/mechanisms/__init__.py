@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.joint import JointTopK as JointTopK
     from dptopk.mechanisms.laplace import KnownLaplace as KnownLaplace, UnknownLaplace as UnknownLaplace
     from dptopk.mechanisms.one_shot import OneShotTopK as OneShotTopK
+    from dptopk.mechanisms.partition_selection import PartitionSelection as PartitionSelection
     from dptopk.mechanisms.router import RoutedTopK as RoutedTopK
     from dptopk.mechanisms.sparse_gaussian import SparseGaussian as SparseGaussian
     from dptopk.mechanisms.stability import StabilityTopK as StabilityTopK

@@ -19,6 +19,7 @@ from dptopk.release import Release
 
 __all__ = [
     "LARGEST_SCALE",
+    "Appearing",
     "CountingMechanism",
     "Measured",
     "Mechanism",
@@ -62,18 +63,23 @@ class Measured(Protocol):
 
 
 @runtime_checkable
-class Thresholded(Protocol):
-    """A mechanism for private labels: what it releases has passed a noisy threshold."""
+class Appearing(Protocol):
+    """A mechanism for private labels: the more users a label has, the more likely it is released."""
 
     @property
     def d_bar(self) -> int | None:
         """How many of the largest counts take part; None for all."""
 
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float) -> int:
+        """How far above the count of rank d_bar + 1, or 0, a label appears with this probability."""
+
+
+@runtime_checkable
+class Thresholded(Appearing, Protocol):
+    """One whose labels have passed a noisy threshold."""
+
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far the threshold lies above the count of rank d_bar + 1."""
-
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float) -> int:
-        """How far above that count a label appears with this probability."""
 
 
 # Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly small.

@@ -49,6 +49,7 @@ MECHANISMS = {
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),
     "TruncatedLaplace": ("epsilon", "delta"),
     "SparseGaussian": ("sigma", "delta"),
+    "PartitionSelection": ("epsilon", "delta"),
     "CountMLE": ("noise", "shrink"),
     "Centred": ("noise", "common", "centre"),
 }

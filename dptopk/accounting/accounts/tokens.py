@@ -11,6 +11,7 @@
 |                   | or is discrete Gaussian, its dominating μ' <= μ         | docs/filters.md                        |
 | DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law (docs/theorems.md)     |
 | SparseGaussian    | the same scale, no more labels, shift or chance to pass | docs/sparse-gaussian.md                |
+| LabelCoins        | the same coin, no more labels                           | docs/partition-selection.md            |
 | ZCDP(ρ, ξ)        | is (ξ', ρ')-zCDP, ρ' <= ρ and ξ' + ρ' <= ξ + ρ          | ξ' + ρ'α <= ξ + ρα for all α > 1       |
 | CDP(μ, τ)         | is (μ', τ')-CDP with μ' <= μ and τ' <= τ                | both are monotone                      |
 

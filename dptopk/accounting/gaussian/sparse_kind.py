@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
-from dptopk.accounting.kinds.implied import pure_row
-from dptopk.accounting.kinds.registry import Kind, kind_of, register
-from dptopk.costs import Cost, DiscreteGaussianDP, MultiDP, SparseGaussianDP
+from dptopk.accounting.kinds.stated import register_stated
+from dptopk.costs import Cost, DiscreteGaussianDP, SparseGaussianDP
 from dptopk.errors import InvalidParameter
-
-_NONE = "thresholded counts have no counterpart"
 
 
 def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
@@ -41,21 +36,4 @@ def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
     )
 
 
-@lru_cache(maxsize=64)
-def _without_failure(cost: SparseGaussianDP) -> tuple[Cost | None, float]:
-    several = MultiDP(_statements(cost))
-    split = kind_of(several).without_failure
-    return split(several) if split else (several, 0.0)
-
-
-register(
-    Kind(
-        SparseGaussianDP,
-        covers=_covers,
-        implied=pure_row(lambda cost: _statements(cost)[0][0]),  # once its atom is split off
-        statements=_statements,
-        without_failure=_without_failure,
-        dp_event=_NONE,
-        pld=_NONE,
-    )
-)
+register_stated(SparseGaussianDP, _statements, _covers, counterpart="thresholded counts have no counterpart")

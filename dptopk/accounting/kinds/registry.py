@@ -27,7 +27,7 @@ _MODULES = (
     "discrete_gaussian", "zcdp", "cdp",
 )  # fmt: skip
 # Kinds whose own laws stand in another family.
-_ELSEWHERE = ("gaussian.sparse_kind",)
+_ELSEWHERE = ("gaussian.sparse_kind", "renyi.label_coins_kind")
 
 CostType = type[Any]
 

@@ -24,6 +24,7 @@ from dptopk.costs import (
     DiscreteLaplaceDP,
     ExponentialClockDP,
     GaussianDP,
+    LabelCoinsDP,
     MultiDP,
     PureDP,
     SparseGaussianDP,
@@ -41,6 +42,7 @@ COSTS = [
     (GaussianDP(0.1), GaussianDP(0.7)),
     (DiscreteGaussianDP(5.0, 1), DiscreteGaussianDP(5.0, 3)),
     (SparseGaussianDP(5.0, 1, 25, 2), SparseGaussianDP(5.0, 2, 25, 3)),
+    (LabelCoinsDP(17.0, 0.07, 1e-7, 2), LabelCoinsDP(17.0, 0.07, 1e-7, 3)),
     (ZCDP(0.1, xi=0.01), ZCDP(0.7, xi=0.01)),
     (CDP(0.1, 0.3), CDP(0.4, 0.9)),
 ]

@@ -1,0 +1,241 @@
+"""PartitionSelection: exact divergences over all small neighbours, its charge hardly above them, mutants, the draws."""
+
+import itertools
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dptopk import Charge, Histogram, InvalidParameter, LabelCoinsDP, Sensitivity, compose
+from dptopk.accounting.renyi.label_coins import Chances, coin_chances, label_coins_statements, renyi_delta
+from dptopk.mechanisms import PartitionSelection
+from dptopk.mechanisms.partition_selection import best_coin, coins
+from dptopk.mechanisms.random import random_bits
+
+from .harness import World, hockey_stick, laws
+from .test_mutants import mutant
+
+EPSILONS = [0.0, 0.2, 0.5, 1.0, 1.5, 2.5]
+
+
+@cache
+def promised(charge, epsilon):
+    return compose(charge, epsilon=epsilon).delta
+
+
+def shown_sets(mechanism, histogram):
+    """The law of the set of labels that are shown, as bits, by the chances that the mechanism draws by."""
+    chances = mechanism.chances(histogram.sensitivity)
+    level = np.minimum(-(-histogram.counts // histogram.sensitivity.linf), len(chances.shown) - 1)
+    law = np.ones(1)
+    for shown, hidden in zip(chances.shown[level], chances.hidden[level], strict=True):
+        law = np.concatenate([law * hidden, law * shown])
+    kept = law > 0
+    return np.flatnonzero(kept), law[kept]
+
+
+def divergence(mechanism, world):
+    return hockey_stick(laws(world, lambda h: shown_sets(mechanism, h)), world.neighbours(), EPSILONS)
+
+
+def world_for(mechanism, sensitivity, labels):
+    levels = len(mechanism.chances(sensitivity).shown)
+    return World(labels, tuple(range((levels - 1) * sensitivity.linf + 1)), sensitivity)
+
+
+@pytest.mark.parametrize(("linf", "l0"), [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (2.5, 0.2)])
+def test_the_divergence_stays_below_the_charge_and_close_to_it(epsilon, delta, linf, l0):
+    mechanism, sensitivity = PartitionSelection(epsilon=epsilon, delta=delta), Sensitivity(linf=linf, l0=l0)
+    charge = mechanism.charge(sensitivity)
+    found = divergence(mechanism, world_for(mechanism, sensitivity, l0))
+    bound = np.array([promised(charge, each) for each in EPSILONS])
+    assert (found <= bound * (1 + 1e-9)).all()
+    at = EPSILONS.index(epsilon)
+    assert found[at] > 0.9 * delta
+    assert bound[at] <= delta * (1 + 1e-6)
+    if l0 == 1:
+        assert found[at] == pytest.approx(delta)
+
+
+def test_more_labels_than_one_user_touches():
+    mechanism, sensitivity = PartitionSelection(epsilon=1.5, delta=0.1), Sensitivity(l0=2)
+    found = divergence(mechanism, world_for(mechanism, sensitivity, 3))
+    assert (found <= [promised(mechanism.charge(sensitivity), each) for each in EPSILONS]).all()
+
+
+def test_mutants_are_caught():
+    """A coin one step too likely, likelier for a label that one user alone has, or rising faster; one label less."""
+    sensitivity = Sensitivity(l0=2)
+    mechanism = PartitionSelection(epsilon=1.5, delta=0.02)
+    world = world_for(mechanism, sensitivity, 2)
+    bound = np.array([promised(mechanism.charge(sensitivity), each) for each in EPSILONS])
+    coin, right = mechanism.coin(sensitivity), mechanism.chances(sensitivity)
+
+    def excess(shown, hidden):
+        charge = mechanism.charge(sensitivity)
+        wrong = mutant(mechanism, chances=lambda self, s: Chances(shown, hidden), charge=lambda self, s: charge)
+        return (divergence(wrong, world) / bound).max()
+
+    assert excess(*right) <= 1
+    for at in range(1, len(right.shown) - 1):  # each level as likely as the next
+        moved = [np.concatenate([part[:at], part[at + 1 :], part[-1:]]) for part in right]
+        if at == 1:
+            assert excess(*moved) > 2
+        jumped = [part.copy() for part in right]
+        for part in jumped:
+            part[at] = part[at + 1]
+        assert excess(*jumped) > 1.05
+    assert excess(*coin_chances(coin.order, coin.divergence, coin.first * 2.5)) > 1.05
+    assert excess(*coin_chances(coin.order, coin.divergence * 1.1, coin.first)) > 1.05
+    fewer = Charge({replace(coin, labels=1): 1})
+    assert max(divergence(mechanism, world) / [promised(fewer, each) for each in EPSILONS]) > 1.3
+
+
+def test_the_coin_of_one_label_is_the_best_there_is():
+    """Desfontaines-Voss-Gipson 2022, Theorem 1, by its three cases; one label's next chance can be no larger."""
+    epsilon, delta = 0.7, 1e-3
+    chances = PartitionSelection(epsilon=epsilon, delta=delta).chances(Sensitivity(l0=1)).shown
+    expected = [0.0]
+    while expected[-1] < 1:
+        p = expected[-1]
+        expected.append(min(math.exp(epsilon) * p + delta, 1 - math.exp(-epsilon) * (1 - p - delta), 1.0))
+    assert chances == pytest.approx(np.array(expected), abs=1e-14)
+
+
+def test_the_next_chance_is_the_largest_of_its_order():
+    order, divergence, first = 7.0, 0.2, 1e-3
+    shown = coin_chances(order, divergence, first).shown
+
+    def renyi(p, r):
+        terms = [p**order * r ** (1 - order), (1 - p) ** order * (1 - r) ** (1 - order)]
+        return math.log(sum(terms)) / (order - 1)
+
+    for p, r in itertools.pairwise(shown[1:-2]):
+        p, r = p / (1 - first), (r - first) / (1 - first)
+        assert max(renyi(p, r), renyi(r, p)) == pytest.approx(divergence, rel=1e-9)
+
+
+def worst_multiset(coin, labels, epsilon):
+    """The largest δ over all choices of levels that are fixed beforehand, in both directions: outcomes one by one."""
+    worst = 0.0
+    every = np.column_stack([coin.shown, coin.hidden])
+    for P, Q in ((every[1:], every[:-1]), (every[:-1], every[1:])):
+        for levels in itertools.combinations_with_replacement(range(len(P)), labels):
+            p = q = np.ones(1)
+            for level in levels:
+                p, q = np.outer(p, P[level]).ravel(), np.outer(q, Q[level]).ravel()
+            worst = max(worst, np.maximum(p - math.exp(epsilon) * q, 0).sum())
+    return worst
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_choosing_levels_by_the_answers_so_far_is_hardly_worse_than_beforehand(labels):
+    coin = best_coin(2.0, 1e-3, labels)
+    chances = coin_chances(coin.order, coin.divergence, coin.first)
+    for epsilon in (0.5, 1.0, 2.0):
+        bound = promised(Charge({coin: 1}), epsilon)
+        exact = worst_multiset(chances, labels, epsilon)
+        assert exact <= bound <= (1.02 if labels == 2 else 1.15) * exact
+
+
+def test_added_renyi_divergences_are_above_the_game_and_the_mean_of_many_labels():
+    for coin in (LabelCoinsDP(17.0, 0.07, 1e-7, 5), LabelCoinsDP(8.0, 0.08, 1e-9, 20)):
+        chances = coin_chances(coin.order, coin.divergence, coin.first)
+        epsilons, deltas = np.array(label_coins_statements(coin.order, coin.divergence, coin.first, coin.labels)).T
+        added = renyi_delta(epsilons, chances, coin.order, coin.first, coin.labels)
+        assert (deltas <= added * 1.02).all()
+        assert (added[deltas < 1e-3] <= deltas[deltas < 1e-3] * 4).all()
+
+
+def test_a_coarser_grid_is_above_a_finer_one():
+    fine, coarse = (dict(label_coins_statements(17.0, 0.07, 1e-7, 5, grid)) for grid in (0.01, 0.3))
+    x = np.array(sorted(coarse))
+    exact = np.interp(np.exp(x), np.exp(sorted(fine)), [fine[e] for e in sorted(fine)])
+    assert (np.array([coarse[e] for e in sorted(coarse)]) >= exact * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize(("l0", "half"), [(1, 14), (2, 26), (5, 38), (10, 48), (20, 60)])
+def test_half_of_the_labels_appear(l0, half):
+    """At (1, 1e-6), against 15, 28, 50, 71, 103 with counts; and the charge is within the budget."""
+    mechanism, sensitivity = PartitionSelection(epsilon=1.0, delta=1e-6), Sensitivity(l0=l0)
+    assert mechanism.appears_at(sensitivity, probability=0.5) == half
+    assert 0.997 < compose(mechanism.charge(sensitivity), delta=1e-6).epsilon <= 1 + 1e-9
+
+
+def test_coins_have_exactly_their_chances():
+    """Against the binary fractions that the chances are: words one below, at and one above them, and longer ties."""
+
+    class Words:
+        def __init__(self, *words):
+            self.left = list(words)
+
+        def uint64(self, size):
+            return np.array([self.left.pop(0) for _ in range(size)], dtype=np.uint64)
+
+        def more(self, value):
+            return value << 64 | self.left.pop(0)
+
+    for chance in (0.5, 0.25, 2.0**-64, 3 * 2.0**-70, 1e-7, 1e-17, 5e-324, 0.0):
+        digits, bits = [], chance
+        for _ in range(20):
+            digits.append(int(bits * 2.0**64))
+            bits = bits * 2.0**64 - digits[-1]
+        for length in range(20):
+            if digits[length]:
+                assert coins(np.array([chance]), Words(*digits[:length], digits[length] - 1, *digits[length + 1 :]))[0]
+            assert not coins(np.array([chance]), Words(*digits[:length], digits[length] + 1, *digits))[0]
+        assert not coins(np.array([chance]), Words(*digits, 0))[0]
+
+
+def test_draws_follow_the_chances_and_reject_others():
+    mechanism, sensitivity = PartitionSelection(epsilon=1.0, delta=0.01), Sensitivity(linf=3, l0=2)
+    chances, draws = mechanism.chances(sensitivity), 4000
+    counts = np.repeat(np.arange(1, 3 * len(chances.shown) + 4), draws)
+    shown = mechanism.tossed(sensitivity, counts, random_bits(np.random.default_rng(3)))
+    seen = shown.reshape(-1, draws).sum(axis=1)
+    level = np.minimum(-(-np.arange(1, len(seen) + 1) // 3), len(chances.shown) - 1)
+
+    def chi(levels):
+        expected = chances.shown[levels] * draws
+        spread = np.maximum(expected * chances.hidden[levels], 1e-9)
+        return ((seen - expected) ** 2 / spread).sum()
+
+    assert chi(level) < len(seen) + 6 * math.sqrt(2 * len(seen))
+    assert chi(np.maximum(level - 1, 0)) > 10 * len(seen)
+
+
+def test_a_release_is_a_set_in_label_order_and_nothing_else():
+    labels = [f"w{i:03}" for i in range(300)]
+    histogram = Histogram(labels, np.arange(300)[::-1], sensitivity=Sensitivity(l0=5))
+    release = PartitionSelection(epsilon=1.0, delta=1e-6).release(histogram, np.random.default_rng(1))
+    assert list(release.labels) == sorted(release.labels)
+    assert release.counts is None
+    assert {f"w{i:03}" for i in range(200)} < set(release.labels) < {f"w{i:03}" for i in range(280)}
+    assert "set" in release.note
+    with pytest.raises(InvalidParameter, match="complete"):
+        PartitionSelection(epsilon=1.0, delta=1e-6).release(
+            Histogram(labels, np.arange(300)[::-1], sensitivity=Sensitivity(l0=5), complete=False)
+        )
+
+
+def test_refusals():
+    with pytest.raises(InvalidParameter, match="l0"):
+        PartitionSelection(epsilon=1.0, delta=1e-6).charge(Sensitivity())
+    with pytest.raises(InvalidParameter, match="delta"):
+        PartitionSelection(epsilon=1.0, delta=0.6)
+    with pytest.raises(InvalidParameter, match="neighbours"):
+        PartitionSelection(epsilon=1.0, delta=1e-6).charge(Sensitivity(l0=1, neighbours="replace_one"))
+    with pytest.raises(InvalidParameter, match="steps"):
+        PartitionSelection(epsilon=1e-6, delta=1e-6).chances(Sensitivity(l0=1))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 0.01), (2.0, 1e-3)])
+def test_one_label_may_show_a_noisy_count_at_the_same_price(epsilon, delta):
+    """The coin's steps as a law of noise: both directions cost δ at ε, counts shown or not."""
+    shown = coin_chances(math.inf, epsilon, delta).shown
+    noise = np.concatenate([[0.0], np.diff(shown), [0.0]])
+    for one, other in ((noise[1:], noise[:-1]), (noise[:-1], noise[1:])):
+        assert np.maximum(one - math.exp(epsilon) * other, 0).sum() == pytest.approx(delta, rel=1e-6)
