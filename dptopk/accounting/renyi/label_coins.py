@@ -7,9 +7,9 @@ in both directions, is at most ρ,
     p_{n+1} = q + (1 - q) ν(p_n / (1 - q)),
 
 up to 1: after Harrison-Manurangsi 2026, who show that such coins are the best for one label under approximate RDP; for
-α -> inf the coin of Desfontaines-Voss-Gipson 2022. One user moves each of up to n labels from one level to the next, or back. The δ of
-all of them is bounded by the game in which the user picks the level of every next label from the answers so far, but
-none that comes before the last one in a fixed order of the levels:
+α -> inf the coin of Desfontaines-Voss-Gipson 2022. One user moves each of up to n labels from one level to the next,
+or back. The δ of all of them is bounded by the game in which the user picks the level of every next label from the
+answers so far, but none that comes before the last one in a fixed order of the levels:
 
     V_0(x, n) = max(1 - e^x, 0),   V_{j+1}(x, n) = max over m >= n of E[V_j(x - L_m, m)],
 
@@ -141,7 +141,9 @@ def label_coins_statements(
         deltas = renyi_delta(x, coin, order, first, labels)
     kept = deltas < 1  # below 1 a statement says something
     if not kept.any():
-        raise InvalidParameter(f"first={first} promises nothing for {labels} labels: an own label is shown almost surely")
+        raise InvalidParameter(
+            f"first={first} promises nothing for {labels} labels: an own label is shown almost surely"
+        )
     return tuple(zip(x[kept].tolist(), deltas[kept].tolist(), strict=True))[::-1]
 
 
