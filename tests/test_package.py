@@ -30,7 +30,7 @@ FLOORS = (
     ("release",),
     ("accounting",),
     ("mechanisms", "datasets"),
-    ("planning", "remaining"),
+    ("planning", "remaining", "paying"),
     ("session",),
     ("experiments", "service", "audit", "client"),
     ("cli",),

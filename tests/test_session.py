@@ -19,7 +19,7 @@ from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP, PureDP
-from dptopk.datasets import macbeth
+from dptopk.datasets import Segments, macbeth
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import CountMLE, KnownGumbel, KnownLaplace, UnknownGumbel
@@ -343,3 +343,43 @@ def test_an_answer_that_is_too_long_is_given_and_not_kept(tmp_path):
     assert spend.released
     assert spend.answer is None
     assert (tmp_path / "ledger.db").stat().st_size < 2**20
+
+
+@pytest.mark.parametrize(("l0", "counts"), [(1, "auto"), (3, "auto"), (None, None)])
+def test_one_question_may_take_the_whole_budget(l0, counts):
+    """More δ than a filter sets aside for failures, or bounds that no filter has: it is the one that is registered."""
+    histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=l0))
+    budget = Budget(2, 1e-6)
+    plan = plan_topk(2, budget, sensitivity=histogram.sensitivity, counts=counts)
+    with pytest.raises(BudgetExceeded):
+        Session(histogram, budget=Accountant.filter(budget)).run(plan)  # an account of one's own is as it was made
+    session = Session(histogram, budget=budget)
+    session.run(plan)
+    assert session.remaining().epsilon_total <= 2
+    assert session.remaining().delta == 1e-6
+    with pytest.raises(BudgetExceeded):
+        session.run(plan)
+    with pytest.raises(BudgetExceeded):
+        session.run(KnownLaplace(epsilon=1.0), labels=["a"])
+
+
+def test_what_the_first_question_needs_is_set_aside_and_nothing_later():
+    session = Session(WORDS, budget=Budget(1, 1e-6))
+    with pytest.raises(BudgetExceeded):
+        session.run(UnknownGumbel(k=5, d_bar=50, epsilon=3.0, delta=9e-7))
+    session.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=8e-7))
+    session.run(KnownLaplace(epsilon=0.01), labels=["the"])
+    with pytest.raises(BudgetExceeded, match="failure delta"):
+        session.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=1e-7))
+    even = Session(WORDS, budget=Budget(1, 1e-6))
+    even.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=1e-8))
+    with pytest.raises(BudgetExceeded, match="failure delta"):  # an answer was given: the parts of δ are fixed
+        even.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=8e-7))
+
+
+def test_segments_are_declared_before_a_question_that_takes_the_whole_budget():
+    histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=None))
+    session = Session(histogram, budget=Budget(2, 1e-6))
+    session.top_k(2, budget=Budget(2, 1e-6))
+    with pytest.raises(InvalidParameter, match="declare segments before"):
+        session.segments(Segments({"x": histogram}, 1))

@@ -9,10 +9,11 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.accounts.filter import Filter
-from dptopk.accounting.accounts.meters import Gaussian
+from dptopk.accounting.accounts.meters import Gaussian, Renyi
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.composition import gaussian_delta
@@ -293,3 +294,29 @@ def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
         with pytest.raises(BudgetExceeded):
             ledger.charge("d", "ann", Charge({BoundedRange(0.1): 1}))
         assert ledger.verify()
+
+
+def test_one_pool_for_failures_and_conversion_would_be_worth_twice_as_much():
+    """docs/filters.md: where no first loss came the rest of δ is spent on a failure, else on a second loss."""
+    epsilon, delta, order = 1.0, 1e-6, 20.984537163299986
+
+    def within(part):
+        return Renyi.at(epsilon, part, order).capacity
+
+    def asked(loss, chance):
+        """ln E_P[e^{λL}] of a mechanism whose loss is this large with this chance, and else a little below 0."""
+        other = math.log1p(-chance) - math.log1p(-chance * math.exp(-loss))
+        return float(np.logaddexp(math.log(chance) + order * loss, math.log1p(-chance) + order * other))
+
+    def value(loss, chance, second, part, failure):
+        """δ of the play whose Rényi sum uses up the capacity for this part of δ, and whose failure is this large."""
+        left = within(part) - asked(loss, chance)
+        again = brentq(lambda x: asked(second, x) - left, 1e-12, 1 - 1e-12)
+        return -chance * again * math.expm1(epsilon - loss - second) + (1 - chance) * failure
+
+    first = (0.7553, math.exp(-9.52))
+    converts = delta * math.exp(asked(*first) - within(delta))  # what the first mechanism takes of the pool
+    assert within(converts) == pytest.approx(asked(*first))
+    assert value(*first, 0.2915, delta, delta - converts) > 1.9 * delta  # no path takes more of the pool than δ
+    apart = value(0.9045, math.exp(-10.79), 0.1421, delta / 2, delta / 2)
+    assert 0.99 * delta < apart <= delta
