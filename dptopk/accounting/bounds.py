@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
@@ -53,7 +53,8 @@ __all__ = [
     "table",
 ]
 
-# Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
+# Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions, and
+# last those that another one makes needless (``bound``, below).
 _MODULES = (
     "pure_dp.homogeneous", "pure_dp.two_epsilon", "pure_dp.heterogeneous", "gaussian.composition",
     "bounded_range.nonadaptive", "bounded_range.nonadaptive_heterogeneous", "bounded_range.nonadaptive_with_dp",
@@ -125,6 +126,7 @@ class BoundSpec:
     takes: tuple[type[Cost], ...]
     valid_through: Interaction | Callable[[Charge], Interaction]
     lower_from: Callable[[Charge], Interaction]
+    below: Callable[[Charge], str]
     build: Callable[[Charge], Curve]
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
@@ -158,6 +160,7 @@ def bound(
     takes: Iterable[type[Cost]],
     valid_through: Interaction | Callable[[Charge], Interaction] = "setwise",
     lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
+    below: Callable[[Charge], str] = lambda charge: "",  # noqa: ARG005
 ) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
     """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
 
@@ -168,10 +171,12 @@ def bound(
         valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
         lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
             for a bound that is attained only by an analyst who adapts.
+        below: a function of the charge giving the name of another bound that is never larger but for the width of its
+            answer, or "": where that other one has been answered as closely as asked, this one is not asked.
     """
 
     def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
-        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, build)
+        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, below, build)
         return build
 
     return register
@@ -227,6 +232,7 @@ def compose(
     bound: str = "best",
     rtol: float = 1e-3,
     max_seconds: float = 10.0,
+    lower: bool = True,
     certificate: bool = False,
 ) -> Bound:
     """The privacy guarantee of everything in a charge together: an upper bound, rounded outward.
@@ -240,6 +246,8 @@ def compose(
         bound: a name of the registry, or "best" for the smallest valid answer.
         rtol: relative width of the certified bracket at which refinement may stop.
         max_seconds: time after which refinement stops; the answer stays an upper bound and the note says so.
+        lower: whether a lower bound is wanted too. Without it an answer takes down to half the time; how narrow it is
+            is then not proven, only reckoned.
         certificate: also make a certificate of ε at ``delta`` (docs/certificates.md); it takes a second or two more.
 
     Returns:
@@ -254,7 +262,7 @@ def compose(
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
     2.07906
     """
-    question = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
+    question = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds, lower=lower)
     found = _answer(question, bound)
     return replace(found, certificate=_certificate(question)) if certificate else found
 
@@ -283,22 +291,38 @@ def _answer(question: _Question, bound: str) -> Bound:
         return question.settled
     best: Bound | None = None
     notes: dict[str, str] = {}
-    for spec in _registry().values():
-        if question.why_not(spec):
-            continue
+    for spec in _in_turn(question, notes):
         found = question.ask(spec)
         notes[spec.name] = found.note
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
         if best is None or question.value(found) < question.value(best):
             best = found
         best = _with_lower(best, lower, question.value(best))
-        if lower is not None and question.value(best) - lower <= question.query.rtol * question.value(best):
+        value = question.value(best)
+        if lower is not None and value - lower <= question.query.rtol * value < math.inf:
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
         return question.nothing("no registered bound takes these costs in this interaction")
     # Why the others did not end closer: what the winner itself has to say comes first.
     others = [f"{name}: {note}" for name, note in notes.items() if note and name != best.name]
     return replace(best, note="; ".join([*filter(None, [best.note]), *others]))
+
+
+def _in_turn(question: _Question, notes: dict[str, str]) -> Iterator[BoundSpec]:
+    """The bounds to ask; ``notes`` are those of the answers so far: "" where one is as close as was asked.
+
+    A bound that another one makes needless comes after it, or rests; so does what it makes needless itself.
+    """
+    better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
+
+    def place(name: str) -> int:
+        return 1 + place(better[name]) if name else 0
+
+    for spec in sorted(_registry().values(), key=lambda spec: place(spec.name)):
+        if notes.get(better[spec.name]) == "":
+            notes[spec.name] = ""
+        elif not question.why_not(spec):
+            yield spec
 
 
 def _with_lower(best: Bound, lower: float | None, value: float) -> Bound:
@@ -365,6 +389,8 @@ class _Question:
         interaction: Interaction,
         rtol: float,
         max_seconds: float,
+        *,
+        lower: bool = True,
     ) -> _Question:
         validate.instance(Charge, charge=charge)
         if (delta is None) == (epsilon is None):
@@ -373,21 +399,23 @@ class _Question:
         if interaction == "batch" and charge.adaptive:
             interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
         rtol = validate.positive(rtol=rtol)
-        deadline = time.monotonic() + validate.positive(max_seconds=max_seconds)
+        seconds = validate.positive(max_seconds=max_seconds)
+        deadline, lower = time.monotonic() + seconds, validate.instance(bool, lower=lower)
         rest, failure = split_failure(charge, summed=interaction == "filter")
         attained = split_failure(charge)[1] * (1 - 2 * FAILURE_SLACK)
         if delta is not None:
             delta = validate.probability(delta=delta)
             left, below = _rest_delta(delta, charge.delta, failure), _delta_below(delta, charge.delta, attained)
-            query = Query(delta=left, rtol=rtol, deadline=deadline, attained=below)
+            query = Query(left, None, rtol, deadline, below, seconds, lower)
         else:
             epsilon = validate.nonnegative(epsilon=epsilon)
-            query = Query(epsilon=epsilon, rtol=rtol, deadline=deadline)
+            query = Query(0.0, epsilon, rtol, deadline, None, seconds, lower)
         return cls(charge, rest, failure, attained, query, interaction, delta, epsilon)
 
     def fresh(self, max_seconds: float) -> _Question:
         """The same question with a new deadline; the curves that were built stay."""
-        return replace(self, query=replace(self.query, deadline=time.monotonic() + max_seconds))
+        query = replace(self.query, deadline=time.monotonic() + max_seconds, seconds=max_seconds)
+        return replace(self, query=query)
 
     @property
     def settled(self) -> Bound | None:

@@ -51,8 +51,10 @@ class Query:
     """What is asked of a bound: δ at ``epsilon`` if that is given, else ε at ``delta``.
 
     ``rtol`` is the width of the bracket at which a refining bound may stop; ``deadline`` is a reading of
-    time.monotonic() after which it must stop, still sound. A lower bound on ε is asked for at ``delta_below`` >= delta:
-    masses of failure of the whole charge add up in an upper bound, and multiply where they are attained.
+    time.monotonic() after which it must stop, still sound; ``seconds`` is the whole time that was given: what is tried
+    is chosen by that, and not by how much of it is left on a busy machine. Without ``lower`` a lower bound is not
+    needed. A lower bound on ε is asked for at ``delta_below`` >= delta: masses of failure of the whole charge add up in
+    an upper bound, and multiply where they are attained.
     """
 
     delta: float = 0.0
@@ -60,6 +62,8 @@ class Query:
     rtol: float = 1e-3
     deadline: float = field(default_factory=lambda: time.monotonic() + 10.0)
     attained: float | None = None
+    seconds: float = 10.0
+    lower: bool = True
 
     @property
     def delta_below(self) -> float:

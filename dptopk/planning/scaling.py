@@ -18,10 +18,12 @@ from dptopk.planning.simulation import BLOCK
 
 __all__ = ["FINE", "ROUGH", "Candidate", "at", "closer", "exactly", "looks", "rank", "roughly"]
 
-# How far candidates may be apart by one rough look and still be compared exactly; how much of the budget a candidate
-# may leave unspent in the end; how close to the budget one look must be to be extrapolated from.
+# How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
+# budget one look must be to be extrapolated from.
 ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
-# What may be left where a last step could lower a threshold.
+# What share of the budget a candidate may leave unspent in the end, and what share is left when it is aimed at.
+UNSPENT, SPARE = 0.001, 3e-4
+# The same after a rough look, which is a little too large itself, and where a last step could lower a threshold.
 LAST = 1e-4
 MOST_STEPS = 12
 
@@ -118,26 +120,34 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
 def roughly(request: Request, guess: Candidate, max_seconds: float) -> Candidate:
     """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
 
-    ε grows about as the root of ρ: from an ε within CLOSE_LOOK of the budget the error is below a per cent.
+    From an ε within CLOSE_LOOK of the budget the error is a few thousandths at most.
     """
-    found = guess
+    found, spare = guess, LAST if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
-        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, max_seconds=max_seconds)
+        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, max_seconds=max_seconds, lower=False)
         if request.epsilon is None:
             return replace(found, bound=bound)
-        found = at(request, guess.design, guess.split, found.rho * _step(request.epsilon, bound.epsilon))
+        found = at(request, guess.design, guess.split, found.rho * _step(request, guess, bound.epsilon, spare))
         if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_LOOK:
             break
     return found
 
 
-def _step(aim: float, epsilon: float) -> float:
-    """By what to multiply ρ, where it costs ``epsilon``, so that it costs about ``aim``."""
-    return min(max((aim / epsilon) ** 2, 1e-3), 1e3) if epsilon > 0 else 4.0
+def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPARE) -> float:
+    """By what to multiply ρ, where it costs ``epsilon``, so that it costs the budget but for a share ``spare``.
+
+    As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are pure.
+    """
+    assert request.epsilon is not None  # noqa: S101 - for the type checker
+    aim, rest = request.epsilon * (1 - spare), found.design.left(request, found.split)
+    if not 0 < epsilon < math.inf:
+        return 4.0 if epsilon == 0 else 1e-3
+    ratio = _gaussian(aim, rest) / _gaussian(epsilon, rest) if rest else (aim / epsilon) ** 2
+    return min(max(ratio, 1e-3), 1e3)
 
 
 def exactly(request: Request, guess: Candidate, max_seconds: float) -> Candidate:
-    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within FINE of the budget.
+    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT of the budget.
 
     A few steps are enough. Where they end elsewhere (a bound that had less time, the rounding of parameters), the
     largest ρ found that is within the budget is taken.
@@ -146,13 +156,15 @@ def exactly(request: Request, guess: Candidate, max_seconds: float) -> Candidate
     for number in range(MOST_STEPS):
         found = at(request, guess.design, guess.split, rho)
         # By what ``compose`` says when it is asked without further options.
-        bound = compose(joined(found.phases), delta=request.delta, rtol=FINE / 2, max_seconds=max(10.0, max_seconds))
+        bound = compose(
+            joined(found.phases), delta=request.delta, rtol=FINE / 2, max_seconds=max(10.0, max_seconds), lower=False
+        )
         found = replace(found, bound=bound)
-        if request.epsilon is None or request.epsilon * (1 - FINE) <= bound.epsilon <= request.epsilon:
+        if request.epsilon is None or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
             return _with_lower_threshold(request, found) if guess.design.joint else found
         if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
             best = found
-        rho *= _step(request.epsilon * (1 - FINE * (1 if best is None and number > 3 else 0.3)), bound.epsilon)
+        rho *= _step(request, found, bound.epsilon, UNSPENT if best is None and number > 3 else SPARE)
     if best is None:
         raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
     return best
@@ -162,8 +174,9 @@ def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
     """The same with what is left of the budget, if that makes the threshold an integer lower."""
     if request.epsilon is None or found.bound is None:
         return found
-    other = at(request, found.design, found.split, found.rho * _step(request.epsilon * (1 - LAST), found.bound.epsilon))
+    rho = found.rho * _step(request, found, found.bound.epsilon, LAST)
+    other = at(request, found.design, found.split, rho)
     if other.merit.threshold == found.merit.threshold:
         return found
-    bound = compose(joined(other.phases), delta=request.delta)
+    bound = compose(joined(other.phases), delta=request.delta, lower=False)
     return replace(other, bound=bound) if bound.epsilon <= request.epsilon else found

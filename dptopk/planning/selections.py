@@ -66,7 +66,7 @@ def _each(kind: type[Cost], times: int, epsilon: float, delta: float, start: flo
     each = start
     for _ in range(8):
         charge = Charge({kind(epsilon=each): times})  # type: ignore[call-arg]
-        found = compose(charge, delta=delta, rtol=0.01, max_seconds=0.5).epsilon
+        found = compose(charge, delta=delta, rtol=0.01, max_seconds=0.5, lower=False).epsilon
         if abs(found / epsilon - 1) < 0.004:
             break
         each *= min(max(epsilon / found, 0.05), 20.0) if found > 0 else 20.0

@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import math
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, plan_topk
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.setwise import groups, recursion
 from dptopk.datasets import macbeth
 from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace
 from dptopk.mechanisms.random import random_bits
@@ -276,3 +278,18 @@ def test_absurd_budgets_are_told_and_not_refused():
     assert plan.explain().count("Warning: ") == 2
     assert not plan_topk(3, BUDGET, sensitivity=Sensitivity(l0=1)).warnings
     assert "users" in doubts(1.0, 1e-6, users=10**7)[0]
+
+
+@pytest.mark.parametrize(("k", "max_seconds"), [(60, 0.3), (100, 0.5)])
+def test_the_same_plan_on_a_quick_and_on_a_slow_machine(k, max_seconds, monkeypatch):
+    """What is refined is chosen by how much work it is; the clock is looked at, and ends nothing that it need not."""
+    plans = []
+    for tick in (1e-5, 4e-3):
+        for kept in (groups._equal, recursion.ladder):
+            kept.cache_clear()
+        looks = itertools.count()
+        monkeypatch.setattr(time, "monotonic", lambda tick=tick, looks=looks: 1e4 + tick * next(looks))
+        plans.append(plan_topk(k, BUDGET, max_seconds=max_seconds))
+        assert next(looks) > 100
+    quick, slow = plans
+    assert (quick.charge, quick.bound) == (slow.charge, slow.bound)

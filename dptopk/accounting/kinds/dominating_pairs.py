@@ -80,7 +80,8 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
 
     Args:
         charge: costs of the types ``DOMINATED`` only, at least one; the bracket is of δ given that none of them fails.
-        query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline.
+        query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline. Without
+            ``query.lower`` the lower end is 0 and the width is reckoned: it is of second order in the step.
 
     Returns:
         Bracket: always sound; the note says when it is wider than rtol.
@@ -95,19 +96,28 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
     grids = _first_grids(charge, parts, tilt, query)
     started = time.monotonic()
-    best = _bracket(charge, parts, grids, query)
+    best, reckoned = _bracket(charge, parts, grids, query), _first_width(query)
     for _ in range(REFINEMENTS):
         now = time.monotonic()
         longest = max(part.masses.size for part in (best.above, best.below) if part is not None)
-        if best.narrow(query.rtol) or now + 3 * (now - started) > query.deadline or 2 * longest > MOST_POINTS:
+        if _narrow(best, reckoned, query) or now + 3 * (now - started) > query.deadline or 2 * longest > MOST_POINTS:
             break
         started = now
         above, below = grids
         grids = (replace(above, step=above.step / 2), replace(below, step=below.step / 2, width=below.width / 1.4))
-        best = best.tightened(_bracket(charge, parts, grids, query))
-    if best.narrow(query.rtol):
+        best, reckoned = best.tightened(_bracket(charge, parts, grids, query)), reckoned / 4
+    if _narrow(best, reckoned, query):
         return _finer(best, parts, grids[0], query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+
+
+def _narrow(best: Bracket, reckoned: float, query: Query) -> bool:
+    return best.narrow(query.rtol) if query.lower else reckoned <= query.rtol
+
+
+def _first_width(query: Query) -> float:
+    """The relative width at which the first grids aim; a narrower one is reached by refinement, watching the time."""
+    return min(max(query.rtol, 1e-3), 0.5)
 
 
 def _finer(best: Bracket, parts: Sequence[Source], grid: Grid, query: Query) -> Bracket:
@@ -133,7 +143,7 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
     """Grids on which a first bracket should be about rtol wide; a guess that only costs time when it is wrong."""
     spread = sum(part.spread() for part in parts)
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))  # about the size of the losses that matter
-    start = min(max(query.rtol, 1e-3), 0.5)  # a narrower bracket is reached by refinement, watching the time
+    start = _first_width(query)
     tolerance = start * typical if query.epsilon is None else min(start / (1 + tilt), typical / 2)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
     coarsest = 30 * math.sqrt(spread) / MOST_POINTS  # about MOST_POINTS cells within the reach of the product
@@ -154,6 +164,8 @@ def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], 
         upper = min(upper, largest)
     elif query.epsilon < largest:  # a δ that is positive, however small
         upper = max(upper, math.ulp(0.0))
+    if not query.lower:
+        return Bracket(upper, 0.0, "", above, None)
     if sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts):
         return Bracket(upper, min(_below_by_gap(parts, grids[0], above, query, upper), upper), "", above, None)
     below = grid_product(parts, grids[1])
@@ -203,7 +215,7 @@ class BracketCurve(Curve):
         found = certified_bracket(self.charge, query)
         upper = found.upper if query.epsilon is not None else min(found.upper, self.largest)
         note = "; ".join(filter(None, (self.note, found.note)))
-        return Answer(upper, min(found.lower, upper) if self.attained else None, note)
+        return Answer(upper, min(found.lower, upper) if self.attained and query.lower else None, note)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """Upper bounds on δ, a bracket each."""

@@ -370,20 +370,34 @@ def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
         for item, m in zip(placed, means, strict=True)
     )
     deviation = math.sqrt(variance) + 1e-9
-    ends = []
-    for sign in (-1, 1):
+    with np.errstate(divide="ignore"):
+        centred = [
+            (item.count, item.indices - m[:, None], np.log(item.masses)) for item, m in zip(placed, means, strict=True)
+        ]
+
+    def reach(s: float) -> float:
         # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 / ALIASED)) / s.
-        reaches = []
-        for s in np.geomspace(0.3, 30, 24) / deviation:
-            cumulant = 0.0
-            for item, m in zip(placed, means, strict=True):
-                exponents = sign * s * (item.indices - m[:, None])
-                with np.errstate(divide="ignore"):
-                    cumulant += item.count * math.fsum(_log_sum(np.log(item.masses) + exponents))
-            reaches.append((cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / s)
-        ends.append(mean + sign * (min(reaches) * (1 + 1e-9) + 1))
+        cumulant = 0.0
+        for count, distances, log_masses in centred:
+            cumulant += count * math.fsum(_log_sum(log_masses + s * distances))
+        return (cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / abs(s)
+
+    ends = [mean + sign * (_least(reach, sign / deviation) * (1 + 1e-9) + 1) for sign in (-1, 1)]
     low, high = max(least, math.floor(ends[0])), min(most, math.ceil(ends[1]))
     return low, high, 0.0 if (low, high) == (least, most) else ALIASED
+
+
+_SLOPES = np.geomspace(0.3, 30, 24).tolist()
+_USUAL = 16  # that of a normal law's least reach, about sqrt(2 ln(2 / ALIASED))
+
+
+def _least(reach: Callable[[float], float], scale: float) -> float:
+    """The least reach among the slopes, times ``scale``: it falls and then rises, and is looked for downhill."""
+    at, least = _USUAL, reach(_SLOPES[_USUAL] * scale)
+    for way in (-1, 1):
+        while 0 <= at + way < len(_SLOPES) and (found := reach(_SLOPES[at + way] * scale)) < least:
+            at, least = at + way, found
+    return least
 
 
 class _HasLogMgf(Protocol):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -242,15 +243,20 @@ class DiscreteGaussian(Source):
         spacing, offset = self.shift / self.scale**2, self.count * (self.shift / self.scale) ** 2 / 2
         centre, reach = round(self.shift * grid.tilt), math.ceil(12 * self.scale + 12)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
-        whole = math.ceil(40 * self.scale + 2)
-        log_total = math.log(math.fsum(np.exp(-(np.arange(-whole, whole + 1.0) ** 2) / (2 * self.scale**2))))
-        log_masses = -(y**2) / (2 * self.scale**2) - log_total
+        log_masses = -(y**2) / (2 * self.scale**2) - _log_total(self.scale)
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         one = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=1e-30)
         total = one if self.count == 1 else product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
         losses = offset + spacing * total.losses
         loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
         return [replace(total, losses=losses, count=1, loss_error=loss_error)]
+
+
+@lru_cache(maxsize=256)
+def _log_total(scale: float) -> float:
+    """Ln of the sum of e^{-y²/2 scale²} over the integers."""
+    whole = math.ceil(40 * scale + 2)
+    return math.log(math.fsum(np.exp(-(np.arange(-whole, whole + 1.0) ** 2) / (2 * scale**2))))
 
 
 @dataclass(frozen=True)

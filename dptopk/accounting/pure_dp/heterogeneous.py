@@ -114,6 +114,7 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
     "optimal_dp_exact",
     source="Murtagh-Vadhan 2016, Theorem 1.5; set-wise by Theorem A (docs/theorems.md)",
     takes=types_with(pure=True),
+    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp_exact(charge: Charge) -> Curve:
     """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
@@ -206,6 +207,7 @@ def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCur
     "optimal_dp_approx",
     source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
     takes=types_with(pure=True),
+    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's."""

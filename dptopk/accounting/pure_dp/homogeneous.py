@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk import _validate as validate
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve, DeferredCurve, DeltaCurve, EpsilonCurve, Floats, outward
+from dptopk.accounting.curves import Curve, DeferredCurve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
@@ -54,7 +55,22 @@ def array_of(**arguments: ArrayLike) -> Floats:
 )
 def basic(charge: Charge) -> Curve:
     """Basic composition: the sum of the ε's, with δ = 0; nothing is claimed below that sum."""
-    return DeltaCurve(np.zeros_like, epsilon_max=sum_up(pure_epsilons(charge)))
+    return _Sum(sum_up(pure_epsilons(charge)))
+
+
+@dataclass(frozen=True)
+class _Sum(Curve):
+    """All that a sum of ε's says: δ = 0 from there on."""
+
+    total: float
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """0 or 1."""
+        return np.where(np.asarray(epsilon, dtype=float) >= self.total, 0.0, 1.0)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """The sum, whatever δ is."""
+        return np.full(np.shape(delta), self.total)
 
 
 def advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:

@@ -130,6 +130,7 @@ class TwoEpsilonCurve(Curve):
     "two_epsilon",
     source="Cadir-Najib-Shkel 2025, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
     takes=types_with(pure=True),
+    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def two_epsilon(charge: Charge) -> Curve:
     """The optimal composition of two different ε's; the optimum itself when every cost is an ε-DP cost."""

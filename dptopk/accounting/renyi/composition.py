@@ -74,6 +74,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     source="Rényi curves of DDR Theorem 5 and randomised response, summed; CKS20 Prop. 12",
     takes=types_with(log_mgf=True),
     valid_through=lambda charge: "filter" if all(isinstance(cost, ZCDP) for cost in charge.costs) else "setwise",
+    below=lambda charge: "optimal_setwise",  # noqa: ARG005 - which begins with it
 )
 def renyi(charge: Charge) -> Curve:
     """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""

@@ -158,6 +158,7 @@ def setwise_zcdp(charge: Charge) -> Curve:
     source="CKS20 Prop. 12 at the best order; exact zCDP constants",
     takes=types_with(zcdp=True),
     valid_through="filter",
+    below=lambda charge: "renyi",  # noqa: ARG005 - whose curves lie below these parabolas
 )
 def zcdp_tight(charge: Charge) -> Curve:
     """The summed (ξ, ρ), each ρ the smallest of its class, through the conversion of CKS20."""

@@ -10,17 +10,19 @@ from __future__ import annotations
 # ---- optimum: runs of an answer, each finer than the last --------------------------------------------------------
 # Tolerances of the runs: the first, by how much each next one is finer, the finest, the coarsest.
 FIRST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
-# The first run goes to a share of the tolerance asked for at once if it takes at most so many seconds.
-FIRST_SHARES = ((0.4, 0.25), (0.8, 1.0))
+# The first run goes to a share of the tolerance asked for at once if its upper bound takes at most a share of the time
+# left, and so many seconds.
+FIRST_SHARES = ((0.4, 0.1, 0.2), (0.8, 0.2, 2.0))
 # The next run aims at this share of the width asked for, and is finer by no more than a factor 1 / LEAP.
 AIM, LEAP = 0.8, 0.05
 # A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
 # narrowed the bracket to no less than STUCK of what it was.
 COARSER, STUCK = 1.25, 0.9
-# Share of the time left that a run may be planned to take; of the first run; of a first run to the full tolerance.
+# Share of the time left that a run may be planned to take; of the first run; of the groups of a first run.
 PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
-# How many times slower than planned a machine is believed to be at most; seconds of a plan that are not believed.
-SLOWEST, UNPLANNED = 10.0, 0.01
+# How many times slower than planned a machine is believed to be, at least (a little slower is taken as planned, so that
+# answers do not depend on it) and at most; seconds of a plan that are not believed.
+SLOW, SLOWEST, UNPLANNED = 1.6, 10.0, 0.1
 # Share of the tolerance left to the lattice of the product, and its length at most.
 LATTICE_SHARE, MOST_POINTS = 0.05, 2**19
 SECONDS_PER_FACTOR = 5e-4  # of a product

@@ -95,6 +95,10 @@ class SetwiseCurve(Curve):
             return search.answer(TIME_RAN_OUT)
         return search.run()
 
+    def bracketed(self, query: Query) -> bool:
+        """Whether a lower bound is looked for: if it is asked for, or to see whether a split into groups will do."""
+        return query.lower or (len(self.ranges) > 1 and not self.concentrated.costs)
+
     def chernoff(self, query: Query) -> tuple[float, float]:
         """(upper bound on what is asked by the Rényi route, its order λ)."""
         start = 1.0
@@ -190,18 +194,23 @@ class Run:
         curve = self.curve
         return partition(curve.ranges, self.variance, self.tolerance, self.seconds) if curve.ranges else []
 
-    def planned_seconds(self) -> float:
-        """About how long this will take."""
+    @cached_property
+    def seconds_above(self) -> float:
+        """About how long the upper bound will take."""
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
         factors = sum(part.roundings()[0] for part in self.curve.parts) + 8 * len(self.groups)
         planned = math.fsum(group.seconds for group in self.groups) + math.fsum(p.seconds() for p in self.curve.parts)
-        planned += guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
-        if not self.curve.ranges:
-            return planned
+        return planned + guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
+
+    @cached_property
+    def planned_seconds(self) -> float:
+        """About how long this will take."""
+        if not self.curve.ranges or not self.curve.bracketed(self.query):
+            return self.seconds_above
         last = last_ranges(self.curve.ranges)
         steps = steps_from_below(last, self.variance, self.tolerance)
         below = Group(((max(last), sum(last.values())),), steps=steps)
-        return planned + 2 * below.seconds
+        return self.seconds_above + 2 * below.seconds
 
     def reach(self, copies: int) -> float:
         """How many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a small share of δ."""
@@ -305,13 +314,19 @@ class Run:
 
 
 class _Search:
-    """Refinement of one answer: finer and finer runs, the last of them with groups joined where that takes long."""
+    """Refinement of one answer: finer and finer runs, the last of them with groups joined where that takes long.
+
+    What is run is chosen by the seconds that were given and those that runs are planned to take, so that a question has
+    one answer; the clock decides where it is far off, and it ends the search.
+    """
 
     def __init__(self, curve: SetwiseCurve, query: Query) -> None:
         self.curve, self.query = curve, query
         self.value, self.order = curve.chernoff(query)
         self.lower = 0.0
+        self.bracketed = curve.bracketed(query)
         self.joining = False
+        self.planned = 0.0  # seconds, of all runs
         self.slowness = 1.0  # of this machine at this moment, against what is planned
         # d ln δ for d ln ε
         sharpness = max(1.0, self.order * query.epsilon) if query.epsilon is not None else 1.0
@@ -323,19 +338,14 @@ class _Search:
             run = self._fitting(tolerance, last)
             if run is None:
                 return self.answer(TIME_RAN_OUT)
-            before, began = self.gap, time.monotonic()
+            before = self.gap
             try:
-                self.value = min(self.value, run.above())
-                self.lower = max(self.lower, min(run.below(self.value), self.value))
+                self._do(run)
             except OutOfTime:
                 return self.answer(TIME_RAN_OUT)
-            if self.gap <= self.query.rtol:
-                return self.answer("")
-            slowness = (time.monotonic() - began) / (run.planned_seconds() + guesses.UNPLANNED)
-            self.slowness = min(max(slowness, 1.0), guesses.SLOWEST)
-            if self.query.epsilon is None and math.isfinite(self.value):
-                self.order = self.curve.chernoff(Query(epsilon=self.value))[1]
             last = run.tolerance
+            if self.gap <= self.query.rtol or (last <= self.wanted and not self.bracketed):
+                return self.answer("")
             if last <= self.wanted and len(run.groups) > 1 and not self.joining:
                 self.joining, tolerance, last = True, last, math.inf
                 continue
@@ -343,14 +353,35 @@ class _Search:
             done = self.gap > guesses.STUCK * before or bool(self.curve.concentrated.costs)
             if last < guesses.FINEST or (last <= self.wanted and done):
                 return self.answer(AS_FINE_AS_IT_GETS)
-            tolerance = last * min(max(guesses.AIM * self.query.rtol / self.gap, guesses.LEAP), 1 / guesses.FINER)
+            finer = min(self.wanted / last, self.query.rtol / self.gap if self.bracketed else math.inf)
+            tolerance = last * min(max(guesses.AIM * finer, guesses.LEAP), 1 / guesses.FINER)
+
+    def _do(self, run: Run) -> None:
+        """One run, and what it tells about the machine and the order."""
+        began, planned = time.monotonic(), run.planned_seconds
+        self.planned += planned
+        self.value = min(self.value, run.above())
+        if self.bracketed:
+            self.lower = max(self.lower, min(run.below(self.value), self.value))
+        slowness = (time.monotonic() - began) / (planned + guesses.UNPLANNED)
+        self.slowness = min(slowness, guesses.SLOWEST) if slowness > guesses.SLOW else 1.0
+        if self.query.epsilon is None and math.isfinite(self.value):
+            self.order = self.curve.chernoff(Query(epsilon=self.value))[1]
+
+    def _left(self) -> float:
+        """Seconds left, of those given less those planned; by the clock where it has far fewer."""
+        planned, clock = self.query.seconds - self.planned, self.query.deadline - time.monotonic()
+        return planned if clock * guesses.SLOW > planned else clock
 
     def _first(self) -> float:
-        """The tolerance of the first run: at once the one that is asked for where that is quick."""
-        left = self.query.deadline - time.monotonic()
-        for share, most in guesses.FIRST_SHARES:
+        """The tolerance of the first run: at once the one that is asked for where that is quick.
+
+        By the time of the upper bound: so it is the same with and without a lower one.
+        """
+        left = self._left()
+        for share, quick, most in guesses.FIRST_SHARES:
             tolerance = share * self.wanted
-            if self._planned(tolerance, left).planned_seconds() <= min(guesses.QUICK * left, most):
+            if self._planned(tolerance, left).seconds_above <= min(quick * left, most):
                 return tolerance
         return guesses.FIRST
 
@@ -365,18 +396,20 @@ class _Search:
 
     def _fitting(self, tolerance: float, last: float) -> Run | None:
         """A run for which there is time: to the tolerance if possible, in any case a good deal finer than the last."""
-        left = self.query.deadline - time.monotonic()
-        patience = guesses.PATIENCE if self.lower else guesses.PATIENCE_FIRST
+        left = self._left()
         while left > 0 and tolerance < min(last / guesses.COARSER, guesses.COARSEST):
             run = self._planned(tolerance, left)
-            if run.planned_seconds() * self.slowness <= patience * left:
+            seconds, patience = (
+                (run.planned_seconds, guesses.PATIENCE) if self.planned else (run.seconds_above, guesses.PATIENCE_FIRST)
+            )
+            if seconds * self.slowness <= patience * left:
                 return run
             tolerance *= guesses.COARSER
         return None
 
     def by_conversion(self) -> Answer:
         """Concentrated costs only: the conversion itself, which is nearly attained."""
-        if self.value > FLOOR and self.query.deadline > time.monotonic():
+        if self.value > FLOOR and self.query.lower and self.query.deadline > time.monotonic():
             below = self._planned(self.wanted, 1.0).below(self.value)
             self.lower = max(min(below, self.value), 0.0)
         return self.answer("")
@@ -394,7 +427,7 @@ class _ProductCurve(SetwiseCurve):
         if query.epsilon is None and query.delta <= 0:
             return Answer(self.top)
         found = certified_bracket(self.rest, query)
-        return Answer(found.upper, found.lower, found.note)
+        return Answer(found.upper, found.lower if query.lower else None, found.note)
 
 
 @bound(
@@ -402,6 +435,7 @@ class _ProductCurve(SetwiseCurve):
     source="docs/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
+    below=lambda charge: "optimal_dp_approx" if len(charge.of(PureDP)) == len(charge.costs) else "",  # the same product
 )
 def optimal_setwise(charge: Charge) -> Curve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""

@@ -1,0 +1,125 @@
+"""Answers without a lower bound: as sound, nearly as narrow, and no strategy is valued; needless bounds rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dptopk.accounting import bounds
+from dptopk.accounting.bounds import _registry, compose
+from dptopk.accounting.kinds import dominating_pairs
+from dptopk.accounting.setwise import optimum
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+
+RTOL = 4e-3
+MIXES = (
+    "30*BR(0.1)",
+    "20*BR(0.1) + 20*DP(0.05) + 3*DGauss(9.0, 1)",
+    "6*BR(0.1) + 6*BR(0.05)",
+    "10*BR(0.2) + ZCDP(0.05)",
+    "ZCDP(0.1)",
+    "7*DP(0.1) + 5*DP(0.23) + 2*DP(0.31)",
+    "30*DGauss(7.0, 1) + GDP(0.2) + 3*DP(0.1)",
+    "5*Clock(0.1) + delta(1e-9)",
+    "4*MultiDP(0.3:0.0, 0.15:0.02) + GDP(0.1)",
+)
+QUESTIONS = ({"delta": 1e-6}, {"epsilon": 0.7})
+
+
+def value(found: bounds.Bound, question: dict[str, float]) -> float:
+    return found.epsilon if "delta" in question else found.delta
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+@pytest.mark.parametrize("mix", MIXES)
+def test_it_is_an_upper_bound_and_nearly_as_narrow(mix: str, question: dict[str, float]) -> None:
+    charge = Charge.parse(mix)
+    both, alone = (compose(charge, **question, rtol=RTOL, lower=lower) for lower in (True, False))
+    assert value(alone, question) >= (both.lower or 0.0)
+    assert value(alone, question) <= value(both, question) * (1 + RTOL)
+
+
+@pytest.mark.parametrize("mix", MIXES[:2])
+def test_it_is_the_same_number(mix: str) -> None:
+    """What is refined does not depend on it: a charge planned within a budget is within it when it is asked."""
+    both, alone = (compose(Charge.parse(mix), delta=1e-6, lower=lower) for lower in (True, False))
+    assert alone.epsilon == both.epsilon
+    assert alone.lower is None
+    assert both.lower is not None
+
+
+def test_a_finer_one_is_finer() -> None:
+    """Refinement goes on by what the width is reckoned to be."""
+    charge = Charge.parse("3*DP(0.1) + 2*DP(0.25) + 5*DGauss(9.0, 1) + 2*DP(0.4)")
+    truth = compose(charge, delta=1e-6, rtol=1e-6)
+    for rtol in (1e-2, 1e-3, 1e-5):
+        found = compose(charge, delta=1e-6, rtol=rtol, lower=False)
+        assert truth.lower <= found.epsilon <= truth.epsilon * (1 + rtol)
+        assert found.note == ""
+
+
+def test_no_strategy_is_valued_and_no_lower_product_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a lower bound was computed")
+
+    monkeypatch.setattr(optimum, "strategy", never)
+    monkeypatch.setattr(dominating_pairs, "splitting_gap", never)
+    for mix in (*MIXES[:2], *MIXES[3:5]):
+        with pytest.raises(AssertionError, match="a lower bound"):
+            monkeypatch.setattr(optimum.Run, "below", never)
+            compose(Charge.parse(mix), delta=1e-6)
+        assert compose(Charge.parse(mix), delta=1e-6, lower=False).lower is None
+    sides = []
+    made = dominating_pairs.grid_product
+    monkeypatch.setattr(
+        dominating_pairs, "grid_product", lambda parts, grid: sides.append(grid.side) or made(parts, grid)
+    )
+    compose(Charge.parse(MIXES[6]), delta=1e-6, lower=False)
+    assert set(sides) == {1}
+
+
+def test_it_must_be_said_yes_or_no() -> None:
+    with pytest.raises(InvalidParameter, match="lower"):
+        compose(Charge.parse("DP(0.1)"), delta=1e-6, lower="no")
+
+
+NEEDLESS = [
+    (mix, spec.name, spec.below(Charge.parse(mix)))
+    for mix in (*MIXES, "6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)", "2*ZCDP(0.02) + ZCDP(0.01, xi=0.001)", "8*DP(0.2)")
+    for spec in _registry().values()
+    if spec.below(Charge.parse(mix))
+]
+
+
+@pytest.mark.parametrize(("mix", "name", "better"), NEEDLESS, ids=str)
+def test_what_is_said_to_be_needless_is(mix: str, name: str, better: str) -> None:
+    """The other bound is never larger but for the width of its answer."""
+    charge = Charge.parse(mix)
+    for question in QUESTIONS:
+        try:
+            one, other = (compose(charge, bound=bound, **question, rtol=RTOL) for bound in (name, better))
+        except bounds.IncompatibleCosts:
+            continue
+        if not other.note:
+            assert value(one, question) >= value(other, question) * (1 - RTOL)
+
+
+def test_needless_bounds_are_asked_only_when_the_better_one_ends_early(
+    monkeypatch: pytest.MonkeyPatch, ticking: Callable[[], int]
+) -> None:
+    asked: list[str] = []
+    ask = bounds._Question.ask
+    monkeypatch.setattr(bounds._Question, "ask", lambda self, spec: asked.append(spec.name) or ask(self, spec))
+    charge = Charge.parse("6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)")
+    needless = {name for mix, name, _ in NEEDLESS if Charge.parse(mix) == charge}
+    assert {"mgf", "renyi", "optimal_dp_approx"} <= needless
+    compose(charge, delta=1e-6, lower=False, max_seconds=1000)
+    assert "optimal_setwise" in asked
+    assert not needless & set(asked)
+    asked.clear()
+    late = compose(charge, delta=1e-6, max_seconds=0.01)
+    assert {"optimal_setwise", "renyi"} <= set(asked)
+    assert late.epsilon <= compose(charge, delta=1e-6, bound="renyi").epsilon
+    assert ticking()
