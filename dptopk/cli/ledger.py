@@ -1,4 +1,4 @@
-"""``dptopk ledger``: init, show, renew, limit, set-version, verify, export, backup."""
+"""``dptopk ledger``: init, show, renew, limit, set-version, rekey, verify, export, backup."""
 
 from __future__ import annotations
 
@@ -252,6 +252,26 @@ def set_version(
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.set_version(dataset, version)
     typer.echo(f"Dataset {dataset!r} is at version {version!r}.")
+
+
+@app.command()
+def rekey(
+    url: Url,
+    key_file: Annotated[Path, typer.Option("--key-file", help="File with the secret that the ledger has.")],
+    new_key_file: Annotated[Path, typer.Option("--new-key-file", help="File with the secret that it is to have.")],
+    head_file: HeadFile = None,
+) -> None:
+    """Give the hash chain another secret, after verifying all of it; stop the service first."""
+    from dptopk.accounting.ledger.keys import read_key
+
+    secret = read_key(**{"new-key-file": new_key_file})
+    with open_ledger(url, key_file, head_file) as ledger:
+        ledger.rekey(secret)
+        head = ledger.head()
+    typer.echo(
+        f"{head['seq']} entries are chained by the new secret. Copies of the ledger keep the old one; heads exported "
+        "before fit no longer: export a new one (dptopk ledger export --head)."
+    )
 
 
 @app.command()

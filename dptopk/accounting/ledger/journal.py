@@ -13,6 +13,7 @@ from dptopk.accounting.ledger.entries import FORMAT, Entry, digest, text_of
 from dptopk.accounting.ledger.heads import Head, read_head, write_head
 from dptopk.accounting.ledger.state import LAYOUT, LedgerState
 from dptopk.accounting.ledger.store import PAGE, Store, Transaction
+from dptopk.accounting.ledger.verify import inspect
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 
 __all__ = ["Journal", "answer_pointer", "once_pointer", "release_pointer", "seen_pointer"]
@@ -154,6 +155,24 @@ class Journal:
         self.state.apply(entry)
         return entry
 
+    def rekey(self, key: bytes) -> None:
+        """Chain the log by another key: all of it or, on any error, nothing of it.
+
+        Raises:
+            LedgerError: when the log is not whole under the key that it has.
+        """
+        old = self.store.key
+        try:
+            with self.write() as log:
+                _refuse_broken(log, old)
+                before = self.head()
+                self.state.last = (before["seq"], log.chain_again(key))
+                self.store.key = self.state.key = key
+                self.append(log, "rekey", "", "", {"before": before})
+        except BaseException:
+            self.store.key, self._pid = old, 0
+            raise
+
     def _checkpoint(self, log: Transaction) -> None:
         text = text_of(self.state.state())
         entry = self.append(log, "checkpoint", "", "", {"layout": LAYOUT, "state": digest(None, text)})
@@ -173,3 +192,10 @@ class Journal:
                     if queries.get(charge) and entry.body.get("answer") is not None:
                         log.point(answer_pointer(entry.dataset, queries[charge]), entry.seq)
             at = page[-1].seq
+
+
+def _refuse_broken(log: Transaction, key: bytes | None) -> None:
+    """Refuse a log that is not whole: new hashes would hide what is wrong with it."""
+    problems = inspect(log.every_entry(), key, None)[0].problems
+    if problems:
+        raise LedgerError(problems[0])

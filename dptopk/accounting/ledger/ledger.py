@@ -239,6 +239,23 @@ class Ledger:
             body = normal(renewal={"terms": terms, "reason": reason})
             self._journal.append(log, "renewal", dataset, "", body)
 
+    def rekey(self, key: str | bytes) -> None:
+        """Give a keyed chain another secret: every entry is hashed anew, in one transaction, after all were verified.
+
+        One entry more says so, with the head that there was. Heads exported before fit no longer: export a new one.
+        Whoever has the ledger open with the old secret is refused from here on, as are copies made before.
+
+        Raises:
+            InvalidParameter: for a ledger without a key, or the key that it has.
+            LedgerError: when the log is not whole; nothing was changed.
+        """
+        secret = _secret(key)
+        if self._store.key is None or secret is None:
+            raise InvalidParameter("key: this ledger was made without one, and stays so")
+        if secret == self._store.key:
+            raise InvalidParameter("key: it is the one that the ledger has")
+        self._journal.rekey(secret)
+
     def charge(  # noqa: PLR0913 - what an entry says
         self,
         dataset: str,

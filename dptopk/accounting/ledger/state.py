@@ -356,6 +356,10 @@ def _format(ledger: LedgerState, entry: Entry) -> None:
     ledger.open_charges.clear()
 
 
+def _rekey(ledger: LedgerState, entry: Entry) -> None:
+    """All entries before this one were chained anew; it keeps the head that they had."""
+
+
 def _checkpoint(ledger: LedgerState, entry: Entry) -> None:
     ledger.checkpoint = entry.seq
 
@@ -485,6 +489,7 @@ _FOLDS: dict[str, Callable[[LedgerState, Entry], None]] = {
     "ledger": _ledger_made,
     "format": _format,
     "checkpoint": _checkpoint,
+    "rekey": _rekey,
     "dataset": _dataset_made,
     "limit": _limit,
     "version": _version,

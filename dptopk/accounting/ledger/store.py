@@ -20,11 +20,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dptopk.accounting.ledger.entries import FORMAT, Entry, text_of
+from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry, text_of
 from dptopk.accounting.ledger.files import LedgerFile
 from dptopk.errors import DptopkError, LedgerError
 
@@ -374,6 +375,31 @@ class Transaction:
         """The entry with a sequence number."""
         found = self.entries(seq - 1, 1)
         return found[0] if found and found[0].seq == seq else None
+
+    def every_entry(self) -> Iterator[Entry]:
+        """All entries, in order, a page at a time."""
+        at = 0
+        while page := self.entries(at, PAGE):
+            yield from page
+            at = page[-1].seq
+
+    def chain_again(self, key: bytes) -> str:
+        """Give every entry the hash that it has in a chain with another key; the last one's.
+
+        The one change that is ever made to rows that were written, inside a transaction that holds the write lock.
+        """
+        if not self._postgresql:
+            self.run("DROP TRIGGER entries_no_update")
+        before, format_ = GENESIS, FORMAT
+        for entry in self.every_entry():
+            format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else format_
+            hash_ = replace(entry, previous=before).chained(key, format_)
+            self.run("UPDATE entries SET previous = ?, hash = ? WHERE seq = ?", before, hash_, entry.seq)
+            before = hash_
+        if not self._postgresql:
+            for statement in _APPEND_ONLY:
+                self.run(statement)
+        return before
 
     def append(self, last: tuple[int, str], kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
         """Append one entry, whose body is in normal form, after the one with sequence number and hash ``last``.

@@ -70,8 +70,13 @@ def test_the_same_ledger_on_postgresql(url):
         with pytest.raises(BudgetExceeded):
             again.charge("data", "bob", Charge({BoundedRange(0.1): 10}))
         assert again.verify(head=head)
+        again.rekey("other")
     with pytest.raises(LedgerError):
-        Ledger(url, key="other")
+        Ledger(url, key="secret")
+    with Ledger(url, key="other") as again:
+        assert again.verify()
+        assert again.spent("data") == Charge({BoundedRange(0.1): 1}, delta=1e-8)
+        again.rekey("secret")
 
 
 def test_concurrent_writers_spend_exactly_the_budget(url):
