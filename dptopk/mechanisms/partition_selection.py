@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -23,14 +24,17 @@ from dptopk.release import Release
 
 __all__ = ["PartitionSelection"]
 
-# Orders that are tried, in units of ln(1/δ)/ε above 1.
-ORDERS = np.geomspace(0.7, 6.0, 25)
 # The share of δ for labels that one user alone has, where the game is played and where divergences are added: labels
 # appear earliest near these, and hardly later around them.
 OWN, OWN_ADDED = 0.8, 0.3
+# By what the best order of a coin that is played is lower, above 1.
+LOWER = 0.93
 # The divergence that the game allows lies between these multiples of the one that adding up allows; how finely it is
-# looked for, and on what grid first.
-LEAST, MOST, HALVINGS, ROUGH = 0.7, 1.4, 10, 0.04
+# looked for, on what grid first, and how far above what that grid finds.
+LEAST, MOST, HALVINGS, ROUGH = 0.8, 1.3, 7, 0.15
+CLOSE, FEW = 0.03, 5
+# A share of the divergence that makes up for the chords between the statements.
+CHORDS = 3e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class PartitionSelection:
 
     >>> mechanism = PartitionSelection(epsilon=1.0, delta=1e-6)
     >>> [mechanism.appears_at(Sensitivity(l0=l0), probability=0.5) for l0 in (1, 5, 10)]
-    [14, 38, 48]
+    [14, 38, 47]
     """
 
     epsilon: float
@@ -157,39 +161,71 @@ def _below(word: int, chance: Fraction, bits: Bits) -> bool:
 def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
     """The coin under which labels appear earliest, of those tried, with δ(epsilon) <= delta for so many labels.
 
-    The order is the best one where Rényi divergences are added up; the divergence then grows to what the game allows.
-    Where that is too large to be played, the coin that added divergences allow is the better one.
+    The order is near the best one where Rényi divergences are added up; the divergence then grows to what the game
+    allows. Where that is too large to be played, the coin that added divergences allow is the better one.
 
     Raises:
         InvalidParameter: when no coin was found.
     """
-    plain = _by_divergences(epsilon, delta, labels, OWN_ADDED)
-    order, first = _by_divergences(epsilon, delta, labels, 0.5).order, _plain(OWN * delta / labels)
+    order = _best_order(epsilon, delta, labels)
+    plain = _by_divergences(epsilon, delta, labels, order, OWN_ADDED)
+    order, first = _plain(1 + LOWER * (order - 1)), _plain(OWN * delta / labels)
 
     def fits(divergence: float, grid: float) -> bool:
         return _delta_at(epsilon, label_coins_statements(order, divergence, first, labels, grid)) <= delta
 
-    low = start = LEAST * plain.divergence
-    high = MOST * plain.divergence
-    for _ in range(HALVINGS):
+    low, high = LEAST * plain.divergence, MOST * plain.divergence
+    low = _halved(lambda divergence: fits(divergence, ROUGH), low, high, HALVINGS)
+    low = _halved(lambda divergence: fits(divergence, FINE), low, low * (1 + CLOSE), FEW)
+    low = _plain(low * (1 - 2e-6))
+    played = [LabelCoinsDP(order, low, first, labels)] if fits(low, FINE) else []
+    return min([plain, *played], key=lambda coin: _half(coin.order, coin.divergence, coin.first))
+
+
+def _halved(fits: Callable[[float], bool], low: float, high: float, times: int) -> float:
+    for _ in range(times):
         middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle, ROUGH) else (low, middle)
-    while low >= start and not fits(low := _plain(low), FINE):
-        low *= 0.999
-    played = LabelCoinsDP(order, low, first, labels)
-    return min([plain, played] if low >= start else [plain], key=lambda c: _half(c.order, c.divergence, c.first))
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
-def _by_divergences(epsilon: float, delta: float, labels: int, own: float) -> LabelCoinsDP:
-    """The same by Rényi divergences alone, with this share of δ for labels that one user alone has."""
-    first, tries = _plain(own * delta / labels), []
-    for order in 1 + ORDERS * math.log(1 / delta) / epsilon:
-        divergence = (1 - 3e-4) * _renyi_divergence(epsilon, (1 - own) * delta, order) / labels
-        if divergence > 0:
-            tries.append((_half(order, divergence, first), _plain(order), _plain(divergence)))
-    if not tries:
-        raise InvalidParameter(f"epsilon={epsilon} is too small for delta={delta}")
-    return LabelCoinsDP(*min(tries)[1:], first, labels)
+@lru_cache(maxsize=256)
+def _best_order(epsilon: float, delta: float, labels: int) -> float:
+    """The order at which coins by added divergences are the best, to a few per cent; by halving steps from the middle.
+
+    Raises:
+        InvalidParameter: when no order leaves a divergence.
+    """
+
+    def half(place: float) -> float:
+        try:
+            coin = _by_divergences(epsilon, delta, labels, order(place), 0.5)
+        except InvalidParameter:
+            return math.inf
+        return _half(coin.order, coin.divergence, coin.first)
+
+    def order(place: float) -> float:
+        return _plain(1 + math.exp(place) * math.log(1 / delta) / epsilon)
+
+    step = 0.8
+    best, least = min(((place, half(place)) for place in np.arange(-0.4, 2.1, step).tolist()), key=lambda pair: pair[1])
+    while step > 0.05:
+        step /= 2
+        tries = [(place, half(place)) for place in (best - step, best + step)]
+        best, least = min([(best, least), *tries], key=lambda pair: pair[1])
+    if least == math.inf:
+        raise InvalidParameter(f"epsilon={epsilon} is too small for delta={delta} and {labels} labels")
+    return order(best)
+
+
+def _by_divergences(epsilon: float, delta: float, labels: int, order: float, own: float) -> LabelCoinsDP:
+    """The coin of an order by added divergences alone, with this share of δ for labels that one user alone has.
+
+    Raises:
+        InvalidParameter: when the divergence would not be above 0.
+    """
+    divergence = (1 - CHORDS) * _renyi_divergence(epsilon, (1 - own) * delta, order) / labels
+    return LabelCoinsDP(order, _plain(divergence), _plain(own * delta / labels), labels)
 
 
 def _renyi_divergence(epsilon: float, delta: float, order: float) -> float:

@@ -157,7 +157,7 @@ def test_a_coarser_grid_is_above_a_finer_one():
     assert (np.array([coarse[e] for e in sorted(coarse)]) >= exact * (1 - 1e-6)).all()
 
 
-@pytest.mark.parametrize(("l0", "half"), [(1, 14), (2, 26), (5, 38), (10, 48), (20, 60)])
+@pytest.mark.parametrize(("l0", "half"), [(1, 14), (2, 26), (5, 38), (10, 47), (20, 59)])
 def test_half_of_the_labels_appear(l0, half):
     """At (1, 1e-6), against 15, 28, 50, 71, 103 with counts; and the charge is within the budget."""
     mechanism, sensitivity = PartitionSelection(epsilon=1.0, delta=1e-6), Sensitivity(l0=l0)
