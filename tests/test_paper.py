@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from dptopk.accounting.pld.spectrum import FFT_ERROR
+from dptopk.accounting.setwise.chords import step_slack
+from dptopk.accounting.setwise.recursion import FLOOR
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "paper" / "paper.tex").read_text(encoding="utf-8")
@@ -62,3 +67,77 @@ def test_citations_and_references_are_defined():
     labels = re.findall(r"\\label\{([^}]+)\}", TEXT)
     assert len(labels) == len(set(labels))
     assert set(re.findall(r"\\ref\{([^}]+)\}", TEXT)) <= set(labels)
+
+
+# What the text says of the numbers in words, and of the code.
+
+
+def _shown(name):
+    return float(paper_numbers.printed()[name])
+
+
+def _says(*words):
+    """The paper says this, in these words; a change of them is a change of what is checked."""
+    assert all(" ".join(word.split()) in " ".join(TEXT.split()) for word in words), words
+
+
+def test_words_on_the_mixes():
+    _says(
+        "at most a thousandth, but for the row with a $\\zCDP$ cost", "certifies upper and lower bounds to $10^{-3}$ in"
+    )
+    ranges = [name for name, text in paper_numbers.CHARGES.items() if "BR" in text]
+    for name in set(paper_numbers.CHARGES) - {"br-zcdp"}:
+        assert _shown(f"{name}-best") - _shown(f"{name}-low") <= 1e-3 * _shown(f"{name}-best"), name
+    assert _shown("br-zcdp-best") - _shown("br-zcdp-low") > 1e-3 * _shown("br-zcdp-best")
+    _says("the strongest of the baselines wherever bounded range takes part")
+    for name in ranges:
+        others = [
+            f"{name}-{column}"
+            for column in ("mgf", "zcdp", "tight", "pld")
+            if (name, column) not in paper_numbers.NOT_FOR
+        ]
+        assert _shown(f"{name}-renyi") <= min(map(_shown, others)), name
+    _says("agree with ours to its grid of $10^{-4}$")
+    assert abs(_shown("kov-pld") - _shown("kov-best")) <= 1e-4
+
+
+def test_words_on_adaptivity_and_prices():
+    _says("worth less than a hundredth of $\\eps$, and less and less from $k=10$ on")
+    worth = {
+        word: _shown(f"gap-{word}-high") / _shown(f"gap-{word}-batch") - 1
+        for word in ("four", "ten", "thirty", "hundred", "threehundred", "thousand")
+    }
+    assert max(worth.values()) < 0.01
+    later = list(worth.values())[1:]
+    assert later == sorted(later, reverse=True)
+    _says("in all our trials, as much as the registered game")
+    for name in ("two", "one", "four"):
+        assert _shown(f"filter-{name}-renyi") < _shown(f"filter-{name}-prices") == _shown(f"filter-{name}-best")
+
+
+def test_words_on_unknown_domains():
+    _says("up to about $1/(\\sigma\\sqrt{2\\pi})$", "Gaussian slots hardly share")
+    for name, sigma, places in (("narrow", 3, ("third", "one", "two")), ("wide", 10, ("third", "one"))):
+        for place in places:
+            forms = {form: _shown(f"trunc-{name}-{place}-{form}") for form in ("published", "mended", "promised")}
+            assert forms["mended"] <= forms["promised"]
+            assert 0.9 < forms["published"] * sigma * math.sqrt(2 * math.pi) < 1.1
+        assert forms["published"] > forms["promised"]  # at the largest ε of them
+    for word in ("five", "twentyfive", "many"):
+        assert _shown(f"offset-laplace-{word}-shared") < _shown(f"offset-laplace-{word}-union")
+        assert 0 <= _shown(f"offset-gaussian-{word}-union") - _shown(f"offset-gaussian-{word}-shared") <= 1
+
+
+def test_words_on_the_code():
+    _says("A checker of 150 lines", "an independent program of 150 lines")
+    assert len((ROOT / "checker" / "check_certificate.py").read_text(encoding="utf-8").splitlines()) == 150
+    _says("108\\,(4+\\eps)\\Bigl(1+\\frac{NE}{E-1}\\Bigr)u", "60+3\\eps+4N(105+3\\eps)\\frac{E}{E-1}")
+    unit = 2.0**-53
+    for N, epsilon in ((20, 0.01), (40, 0.1), (100, 1.0), (500, 8.0)):
+        spread = math.exp(epsilon) / math.expm1(epsilon)
+        derived = (60 + 3 * epsilon + 4 * N * (105 + 3 * epsilon) * spread) * unit
+        stated = 108 * (4 + epsilon) * (1 + N * spread) * unit
+        assert derived <= stated <= step_slack(N, epsilon / N) * (1 + 1e-12)
+    _says("adding $10^{-290}$ from above", "of $8\\log_2n$ roundoffs in the 2-norm")
+    assert FLOOR == 1e-290
+    assert FFT_ERROR >= 8
