@@ -23,7 +23,8 @@ from dptopk.histogram import Histogram, Sensitivity
 from dptopk.release import Release
 
 if TYPE_CHECKING:
-    from dptopk.accounting.ledger.ledger import Ledger, Receipt
+    from dptopk.accounting.ledger.ledger import Ledger
+    from dptopk.accounting.ledger.spends import Receipt
 
 __all__ = ["InLedger", "InMemory"]
 

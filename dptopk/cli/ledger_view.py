@@ -17,8 +17,8 @@ from dptopk.remaining import Remaining
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dptopk.accounting.ledger.ledger import Spend
-    from dptopk.accounting.ledger.state import DatasetState
+    from dptopk.accounting.ledger.dataset import DatasetState
+    from dptopk.accounting.ledger.spends import Spend
     from dptopk.costs import Charge
 
 __all__ = ["as_dict", "moved", "plain", "plot", "show"]

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dptopk.accounting.ledger.ledger import Ledger, Receipt, Spend
+from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.accounting.ledger.names import analyst_name
+from dptopk.accounting.ledger.spends import Receipt, Spend
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram import Histogram
 from dptopk.release import Release

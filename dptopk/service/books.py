@@ -14,9 +14,10 @@ from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.accounts.parallel import Parallel
 from dptopk.accounting.accounts.shares import RESERVE
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.ledger.ledger import Ledger, Spend
+from dptopk.accounting.ledger.dataset import owner_of
+from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.accounting.ledger.names import canonical
-from dptopk.accounting.ledger.state import owner_of
+from dptopk.accounting.ledger.spends import Spend
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.service.catalog import Catalog, DatasetSpec
@@ -109,20 +110,10 @@ class Books:
         for entry in self.ledger.entries(self._read):
             body = entry.body
             if entry.kind == "charge":
-                charge = Charge.parse(body["charge"])
-                spend = Spend(
-                    entry.seq, entry.at, entry.analyst, charge, body["mechanism"], body["query"],
-                    released=False, answer=None, current=True,
-                    segments=None if "segments" not in body else tuple(body["segments"]),
-                )  # fmt: skip
-                self._lines[entry.seq] = _Line(spend, entry.dataset)
+                self._lines[entry.seq] = _Line(Spend.charged(entry), entry.dataset)
             elif entry.kind == "release" and body["charge"] in self._lines:
                 line = self._lines[body["charge"]]
-                net = Charge.parse(body["used"]) if body.get("returned", True) else line.spend.charge
-                answer = None if body["answer"] is None else entry.seq
-                self._lines[body["charge"]] = replace(
-                    line, spend=replace(line.spend, charge=net, released=True, answer=answer)
-                )
+                self._lines[body["charge"]] = replace(line, spend=line.spend.released_by(entry))
             elif entry.kind == "version" and "merged" in body:
                 self._merges[entry.seq] = entry.dataset
             self._read = entry.seq

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from dptopk.accounting.ledger.ledger import Spend
+from dptopk.accounting.ledger.spends import Spend
 from dptopk.service.access import Person
 from dptopk.service.asking import job_of, shown
 from dptopk.service.catalog import DatasetSpec, valid_name

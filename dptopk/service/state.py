@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from dptopk.accounting.ledger.ledger import Spend
+from dptopk.accounting.ledger.spends import Spend
 from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.service.access import Access, Person
 from dptopk.service.asking import Asker, job_of

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
-    from dptopk.accounting.ledger.ledger import Ledger as Ledger, Receipt as Receipt
+    from dptopk.accounting.ledger.ledger import Ledger as Ledger
+    from dptopk.accounting.ledger.spends import Receipt as Receipt
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(__name__)

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from dptopk import _validate as validate
-from dptopk.accounting.accounts.account import Account, Summary
+from dptopk.accounting.accounts.account import Summary
 from dptopk.accounting.budget import Budget
+from dptopk.accounting.ledger.dataset import DatasetState
 from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
 from dptopk.accounting.ledger.heads import Head
 from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_pointer, release_pointer, seen_pointer
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
-from dptopk.accounting.ledger.state import DatasetState, LedgerState
+from dptopk.accounting.ledger.spends import Receipt, Spend
+from dptopk.accounting.ledger.state import LedgerState
 from dptopk.accounting.ledger.store import Store, Transaction
 from dptopk.accounting.ledger.terms import account_of, by_segment, segments_of, shares_of, terms_of
 from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
@@ -33,42 +34,7 @@ from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
-__all__ = ["Ledger", "Receipt", "Spend"]
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Proof that a charge was written: without one no noise is drawn."""
-
-    seq: int
-    dataset: str
-    analyst: str
-    charge: Charge
-
-
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """One charge and what became of it.
-
-    Attributes:
-        charge: net of what came back.
-        mechanism: name and parameters, as they were recorded.
-        released: whether an answer was given; otherwise it may or may not have been.
-        answer: the entry that holds the answer, if it was stored.
-        current: whether it was charged to the budget that now holds (not before a renewal).
-        segments: the segments it was about; None: all data.
-    """
-
-    seq: int
-    at: str
-    analyst: str
-    charge: Charge
-    mechanism: dict[str, Any]
-    query: str
-    released: bool
-    answer: int | None
-    current: bool
-    segments: tuple[str, ...] | None = None
+__all__ = ["Ledger"]
 
 
 class Ledger:
@@ -314,8 +280,8 @@ class Ledger:
                         "version: under this key segments of older data were charged; take a new key"
                     )
                 return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
-            _check_fit(state, charge, sensitivity, version, unit)
-            body["records"] = _records(state, state.accounts(analyst, segments), charge)
+            state.check_fit(charge, sensitivity, version, unit)
+            body["records"] = state.records(state.accounts(analyst, segments), charge)
             body |= {} if segments is None else {"segments": list(segments)}
             body |= {"once": once} if once else {}
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
@@ -350,7 +316,7 @@ class Ledger:
             body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
             body |= _segments_of(charged)
             if unused and receipt.seq > max(state.renewed, state.versioned if state.segments else 0):
-                body["returned"] = _returns(state, charged, unused)
+                body["returned"] = state.returns(charged, unused)
             entry = self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
             log.point(release_pointer(receipt.seq), entry.seq)
             if stored is not None and charged.body["query"]:
@@ -378,7 +344,7 @@ class Ledger:
         analyst = analyst_name(analyst)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            _check_fit(state, Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit)
+            state.check_fit(Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit)
             found = self._answer(log, state, query)
             if found is None:
                 return None
@@ -387,7 +353,7 @@ class Ledger:
             if canonical(charged.analyst) != analyst and log.pointed(seen) is None:
                 cost = Charge.parse(release.body["used"])
                 about = _segments_of(charged)
-                records = _records(state, state.limits_of(analyst, about.get("segments")), cost)
+                records = state.records(state.limits_of(analyst, about.get("segments")), cost)
                 body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records, **about})
                 log.point(seen, self._journal.append(log, "reuse", dataset, analyst, body).seq)
         return dict(release.body["answer"])
@@ -470,14 +436,8 @@ class Ledger:
                     return None
                 seq = log.pointed(release_pointer(charged.seq))
                 release = None if seq is None else log.entry(seq)
-        charge, answer = Charge.parse(charged.body["charge"]), None
-        if release is not None:
-            charge = Charge.parse(release.body["used"]) if release.body["returned"] else charge
-            answer = None if release.body["answer"] is None else release.seq
-        return Spend(
-            charged.seq, charged.at, charged.analyst, charge, charged.body["mechanism"], charged.body["query"],
-            released=release is not None, answer=answer, current=charged.seq > renewed, segments=_named(charged),
-        )  # fmt: skip
+        spend = Spend.charged(charged, renewed=renewed)
+        return spend if release is None else spend.released_by(release)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
         """The answer that was stored with a charge, if one was; nobody is charged."""
@@ -509,16 +469,9 @@ class Ledger:
             if entry.dataset != dataset:
                 continue
             if entry.kind == "charge":
-                charge, body = Charge.parse(entry.body["charge"]), entry.body
-                spends[entry.seq] = Spend(
-                    entry.seq, entry.at, entry.analyst, charge, body["mechanism"], body["query"],
-                    released=False, answer=None, current=entry.seq > renewed, segments=_named(entry),
-                )  # fmt: skip
+                spends[entry.seq] = Spend.charged(entry, renewed=renewed)
             elif entry.kind == "release" and entry.body["charge"] in spends:
-                spend = spends[entry.body["charge"]]
-                net = Charge.parse(entry.body["used"]) if entry.body.get("returned", True) else spend.charge
-                answer = None if entry.body["answer"] is None else entry.seq
-                spends[spend.seq] = replace(spend, charge=net, released=True, answer=answer)
+                spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
         return list(spends.values())
 
     def head(self) -> dict[str, Any]:
@@ -582,50 +535,6 @@ def _whole(
     return shares_of(shares, delta)
 
 
-def _records(state: DatasetState, accounts: Mapping[str, Account], charge: Charge) -> dict[str, Any]:
-    """What each account takes for a charge, or BudgetExceeded by the first that does not cover it."""
-    records = {}
-    for owner, account in accounts.items():
-        if owner in state.closed:
-            raise BudgetExceeded(charge, account.remaining(), f"{owner}: spent beyond what is accepted today")
-        try:
-            records[owner] = account.quote(charge)
-        except BudgetExceeded as error:
-            raise BudgetExceeded(charge, error.remaining, f"{owner}: {error.reason}") from None
-    return records
-
-
 def _segments_of(charged: Entry) -> dict[str, Any]:
     """What a charge says of segments, for the entries that follow from it."""
     return {name: charged.body[name] for name in ("segments",) if name in charged.body}
-
-
-def _named(charged: Entry) -> tuple[str, ...] | None:
-    """The segments that a charge is about; None: all data."""
-    segments = charged.body.get("segments")
-    return None if segments is None else tuple(segments)
-
-
-def _returns(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Any]:
-    """What comes back to each account; where it cannot come back soundly it stays charged."""
-    returned = {}
-    records = charged.body.get("records", {})
-    for owner, account in state.accounts(charged.analyst, charged.body.get("segments")).items():
-        with suppress(InvalidParameter):
-            returned[owner] = account.quote_refund(unused, records.get(owner))
-    return returned
-
-
-def _check_fit(
-    state: DatasetState, charge: Charge, sensitivity: Sensitivity | None, version: str | None, unit: str | None
-) -> None:
-    """Refuse a charge that was computed for other data than the dataset's."""
-    truth = state.sensitivity
-    if charge.neighbours != truth.neighbours:
-        raise InvalidParameter(f"charge is for neighbours {charge.neighbours!r}, the dataset for {truth.neighbours!r}")
-    if sensitivity is not None and not sensitivity.covers(truth):
-        raise InvalidParameter(f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}")
-    if version is not None and version != state.version:
-        raise InvalidParameter(f"version: the dataset is at {state.version!r}, got {version!r}")
-    if unit is not None and unit != state.unit:
-        raise InvalidParameter(f"unit: the dataset's privacy unit is {state.unit!r}, got {unit!r}")

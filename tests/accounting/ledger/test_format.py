@@ -101,7 +101,7 @@ def test_a_stored_ledger_of_each_format_opens_verifies_and_goes_on(tmp_path, num
         with pytest.raises(BudgetExceeded, match="limit of 'ann'"):
             writer.charge("articles", "ann", ONE.times(10))
         writer.charge("articles", "ann", Charge({BoundedRange(0.1): 1}))
-        from dptopk.accounting.ledger.ledger import Receipt
+        from dptopk.accounting.ledger.spends import Receipt
 
         receipt = Receipt(open_charge.seq, "articles", open_charge.analyst, open_charge.charge)
         writer.settle(receipt, Charge(delta=1e-8), answer={"rows": []})
