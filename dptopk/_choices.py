@@ -32,7 +32,7 @@ Interaction = Literal["batch", "ordered", "setwise", "filter"]
 Counts = Literal["auto", "gaussian", "laplace", "none"]
 # What a Gumbel top-k pays for: its selections, or the clocks that a user can change.
 ChargeAs = Literal["bounded_range", "clocks"]
-# How the top k are found: select one by one, then count; noise on all counts; or the whole answer drawn at once.
+# How the top k are found: select, then count; noise on all counts; or all labels drawn at once.
 Method = Literal["auto", "peel", "threshold", "whole"]
 # What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.
 Intervals = Literal["simultaneous", "fcr", "row"]

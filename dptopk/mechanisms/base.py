@@ -75,11 +75,18 @@ class Appearing(Protocol):
 
 
 @runtime_checkable
-class Thresholded(Appearing, Protocol):
-    """One whose labels have passed a noisy threshold."""
+class Thresholded(Protocol):
+    """A mechanism for private labels: what it releases has passed a noisy threshold."""
+
+    @property
+    def d_bar(self) -> int | None:
+        """How many of the largest counts take part; None for all."""
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far the threshold lies above the count of rank d_bar + 1."""
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float) -> int:
+        """How far above that count a label appears with this probability."""
 
 
 # Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly small.

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dptopk._choices import DOMAINS, METHODS, Domain
+from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.mechanisms import (
     Centred,
     CountMLE,
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    PartitionSelection,
     SparseGaussian,
     TruncatedGaussian,
     TruncatedLaplace,
@@ -40,6 +42,10 @@ SELECTION_SHARES = (0.02, 0.04, 0.07, 0.1, 0.14, 0.2, 0.27, 0.35, 0.42, 0.5, 0.5
 WHOLE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)
 # Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
 THRESHOLD_SHARES = (0.1, 0.5, 0.9)
+# Coins that show labels before these are counted: their share of the zCDP budget, where the merit hardly changes, and
+# of δ. From so many labels a user on, for below it noise on all counts costs less; up to so many times k, for beyond it
+# counts of k labels do.
+COIN_SHARES, COIN_DELTA, COIN_LABELS, MOST_FOLD = (0.6, 0.75), 0.9, 16, 4
 
 
 @dataclass(frozen=True)
@@ -49,15 +55,17 @@ class Design:
     Attributes:
         name: in words.
         method: "peel" (select, then count what was selected), "threshold" (noise on all counts at once) or "whole" (the
-            labels are drawn at once, then perhaps counted).
+            labels are drawn at once, then perhaps counted; of a private domain all that coins show).
         noise: of the counts, "gaussian" or "laplace"; "any": whichever is best; "none" where the design releases labels
             only.
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
         whole: needs the whole histogram.
-        joint: the threshold's δ is part of the noise's charge, not added to it, and may be all of it.
+        joint: the δ of labels that one user alone has is part of the charge, not added to it, and may be all of it.
         own_delta: does not work without a δ.
         additive: labels are ordered by counts with noise of one law, so that its noise can be told without their gaps.
+        shares: of the zCDP budget for the selection, where not the usual ones.
+        least: how many labels a user touches at least, and at most MOST_FOLD k, where it is compared without its name.
     """
 
     name: str
@@ -69,11 +77,13 @@ class Design:
     joint: bool = False
     own_delta: bool = False
     additive: bool = True
+    shares: tuple[float, ...] = ()
+    least: int = 1
 
     @property
     def pure(self) -> bool:
         """Whether its costs compose without a δ."""
-        return self.noise != "gaussian"
+        return self.noise != "gaussian" and not self.joint
 
     def left(self, request: Request, split: Split) -> float:
         """The δ that is left for the composition."""
@@ -86,7 +96,7 @@ class Design:
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
-            (threshold and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
+            ((threshold or self.joint) and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
             (self.whole and not request.whole, "needs the whole histogram (d_bar=None)"),
             (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
@@ -100,8 +110,17 @@ class Design:
                 "counts='gaussian' needs a delta above 0",
             ),
             (
-                self.method == "whole" and request.shape is not None and len(request.shape.counts) < request.k,
+                self.method == "whole"
+                and self.domain == "public"
+                and request.shape is not None
+                and len(request.shape.counts) < request.k,
                 "the shape has fewer than k labels",
+            ),
+            (
+                self.least > 1
+                and request.method != self.name
+                and not self.least <= (request.sensitivity.l0 or 0) <= MOST_FOLD * request.k,
+                f"for {self.least} labels a user or more, and at most {MOST_FOLD} k",
             ),
             (
                 not self.additive and request.shape is None and not named,
@@ -116,6 +135,8 @@ class Design:
         if self.method != "threshold" and self.noise != "none":
             if isinstance(request.selection_share, float):
                 shares = (request.selection_share,)
+            elif self.shares:
+                shares = self.shares
             elif request.selection_share == "best":
                 shares = SELECTION_SHARES
             elif self.method == "whole":
@@ -238,6 +259,25 @@ def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
 
 
+def _coins(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
+    return (PartitionSelection(epsilon=at_most(_coin_epsilon(request.delta, rho)), delta=request.delta),)
+
+
+def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+    """Coins of two digits, since it takes long to find one, and noise of what they leave.
+
+    How many labels are counted is not known before.
+    """
+    delta = COIN_DELTA * request.delta
+    epsilon = at_most(_coin_epsilon(delta, split.selection * rho), digits=2)
+    noise = _gaussian(rho - gaussian_mu(epsilon, delta) ** 2 / 2, request.sensitivity.l0 or 1)
+    return PartitionSelection(epsilon=epsilon, delta=delta), noise
+
+
+def _coin_epsilon(delta: float, rho: float) -> float:
+    return float(gaussian_epsilon(delta, math.sqrt(2 * rho)))
+
+
 def _drawn(draw: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
     return lambda request, _, rho: (draw(request, rho),)
 
@@ -263,6 +303,18 @@ DESIGNS = (
         _whole_sparse,
         whole=True,
         joint=True,
+    ),
+    Design("coins for labels", "whole", "none", "private", _coins, whole=True, joint=True, additive=False),
+    Design(
+        "coins for labels, then Gaussian counts",
+        "peel",
+        "gaussian",
+        "private",
+        _coins_then_gaussian,
+        whole=True,
+        joint=True,
+        shares=COIN_SHARES,
+        least=COIN_LABELS,
     ),
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),

@@ -16,11 +16,12 @@ from dptopk.mechanisms import (
     KnownGumbel,
     KnownLaplace,
     OneShotTopK,
+    PartitionSelection,
     RoutedTopK,
     StabilityTopK,
     UnknownGumbel,
 )
-from dptopk.mechanisms.base import Noisy, Thresholded
+from dptopk.mechanisms.base import Appearing, Noisy, Thresholded
 from dptopk.mechanisms.whole import WholeAnswer
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome
@@ -42,7 +43,7 @@ class Merit:
         total: what is compared.
         words: what ``total`` is.
         noise_std: standard deviation of the noise on a released count; None where none is released.
-        threshold: how far above the floor a noisy count must be; None in a public domain.
+        threshold: how far above the floor a noisy count must be; None in a public domain, and for coins.
         appears_at: how far above the floor a label appears with probability 1/2; None in a public domain.
         swapped: the chance that, of two labels with the counts of rank k and 2k, the one of rank 2k is placed first; on
             the shape that was given, else on REFERENCE / rank. None where it is not known in closed form.
@@ -65,6 +66,7 @@ def merit_of(request: Request, mechanisms: tuple[Any, ...], draws: int = BLOCK) 
     threshold = appears = None
     if isinstance(first, Thresholded):
         threshold = first.threshold_offset(sensitivity)
+    if isinstance(first, Appearing):
         appears = first.appears_at(sensitivity, probability=0.5)
     if request.shape is not None:
         seen = request.shape.outcome(mechanisms, request.k, sensitivity, request.counted, draws)
@@ -80,7 +82,7 @@ def merit_of(request: Request, mechanisms: tuple[Any, ...], draws: int = BLOCK) 
 
 def swapped(request: Request, first: Any) -> float | None:
     """The chance that the noise that places labels puts the label of rank 2k before that of rank k."""
-    if isinstance(first, WholeAnswer | RoutedTopK | StabilityTopK):
+    if isinstance(first, WholeAnswer | RoutedTopK | StabilityTopK | PartitionSelection):
         return None
     linf, k = request.sensitivity.linf, request.k
     counts = REFERENCE / np.arange(1, 2 * k + 1) if request.shape is None else request.shape.counts

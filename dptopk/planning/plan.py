@@ -15,8 +15,8 @@ from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity, descending
-from dptopk.mechanisms import CountMLE
-from dptopk.mechanisms.base import Measured, Mechanism, Noisy, Thresholded
+from dptopk.mechanisms import CountMLE, PartitionSelection
+from dptopk.mechanisms.base import Appearing, Measured, Mechanism, Noisy, Thresholded
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome, passes_paid
 from dptopk.planning.warnings import doubts
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def threshold(self) -> int | None:
-        """How far above the floor a noisy count must be for its label to be released; None in a public domain."""
+        """How far above the floor a noisy count must be for its label to be released; None where nothing compares."""
         first = self.mechanisms[0]
         return first.threshold_offset(self.sensitivity) if isinstance(first, Thresholded) else None
 
@@ -104,7 +104,7 @@ class Plan:
         The floor is the count of rank d_bar + 1, or 0 where the whole histogram takes part. None in a public domain.
         """
         first = self.mechanisms[0]
-        if not isinstance(first, Thresholded):
+        if not isinstance(first, Appearing):
             return None
         return first.appears_at(self.sensitivity, probability=probability)
 
@@ -149,8 +149,12 @@ class Plan:
             if not phase.charge.includes(released.charge):
                 raise ReleaseWithheld(phase.charge, released.charge)
             charges[phase.name] = released.charge
-            notes += [released.note] if released.note and released.note not in notes else []
+            # That coins show a set is no longer true of what is ordered afterwards.
+            told = phase is self.phases[-1] or not isinstance(phase.mechanism, PartitionSelection)
+            notes += [released.note] if told and released.note and released.note not in notes else []
         assert released is not None  # noqa: S101 - a plan has at least one phase
+        if isinstance(self.mechanisms[-1], PartitionSelection) and len(released) > self.k:
+            notes.append(f"{len(released)} labels were shown by their coins, these are the first {self.k} of them")
         total = Charge.join(*charges.values())
         total = _adaptive(total, len(charges))
         return replace(_shown(released, self.k, self.counted), charge=total, phases=charges, note="; ".join(notes))
@@ -167,7 +171,7 @@ class Plan:
         if not mine.covers(theirs):
             raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
         first = self.phases[0].mechanism
-        if isinstance(first, Thresholded) and first.d_bar is None and not histogram.complete:
+        if isinstance(first, Appearing) and first.d_bar is None and not histogram.complete:
             raise InvalidParameter(
                 "complete: the plan needs the whole histogram, this one was cut to its top; plan with d_bar= below its "
                 "number of rows"
@@ -218,8 +222,10 @@ def joined(phases: tuple[Phase, ...]) -> Charge:
 def phases_of(request: Request, mechanisms: tuple[Any, ...], method: str) -> tuple[Phase, ...]:
     """The mechanisms with their names and the most they can cost."""
     names = ("select", "count") if method != "threshold" else ("count and select",)
+    # How many labels coins show is not known before.
+    counted = None if isinstance(mechanisms[0], PartitionSelection) else request.k
     return tuple(
-        Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=request.k if name == "count" else None))
+        Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=counted if name == "count" else None))
         for name, mechanism in zip(names, mechanisms, strict=False)
     )
 
@@ -259,11 +265,13 @@ def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:
         if isinstance(mechanism, Measured):
             std += f"; 95% of it is within ±{mechanism.half_width(sensitivity, confidence=0.95)}"
         lines.append(std)
-    if isinstance(mechanism, Thresholded):
+    if isinstance(mechanism, Appearing):
         floor = "0" if mechanism.d_bar is None else f"the count of rank {mechanism.d_bar + 1}"
         half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
         lines += [
-            f"threshold: {mechanism.threshold_offset(sensitivity)} above {floor}",
+            f"threshold: {mechanism.threshold_offset(sensitivity)} above {floor}"
+            if isinstance(mechanism, Thresholded)
+            else "a coin for each label; which k of more are shown is decided by what comes next, else by label order",
             f"a label appears with probability 1/2 at {half} above {floor}, 0.95 at {sure} above",
         ]
     return lines

@@ -98,9 +98,9 @@ class Request:
         return self.sensitivity.touched(self.k) or self.k
 
 
-def at_most(value: float) -> float:
-    """The value to six digits, rounded down: numbers that people can read and repeat."""
-    return float(Context(prec=6, rounding=ROUND_FLOOR).create_decimal(value))
+def at_most(value: float, digits: int = 6) -> float:
+    """The value to so many digits, rounded down: numbers that people can read and repeat."""
+    return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value))
 
 
 def at_least(value: float) -> float:

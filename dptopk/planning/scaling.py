@@ -172,7 +172,7 @@ def exactly(request: Request, guess: Candidate, max_seconds: float) -> Candidate
 
 def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
     """The same with what is left of the budget, if that makes the threshold an integer lower."""
-    if request.epsilon is None or found.bound is None:
+    if request.epsilon is None or found.bound is None or found.merit.threshold is None:
         return found
     rho = found.rho * _step(request, found, found.bound.epsilon, LAST)
     other = at(request, found.design, found.split, rho)

@@ -76,7 +76,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
             themselves do so at 10 k, at least 100.
         counts: "auto" for whichever noise is best, "gaussian", "laplace", or None (or "none") for labels only.
         method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), "whole" (the
-            labels of a public domain drawn at once), or the name of a design as ``alternatives`` has it.
+            labels of a public domain drawn at once; of a private one all that coins show, cut to k in label order), or
+            the name of a design as ``alternatives`` has it.
         like: counts of the shape that is expected, public or already released (an earlier Release: planning by it is
             post-processing, and free): a public Histogram, a Release, or a sequence of counts.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
@@ -248,7 +249,9 @@ def _in_words(request: Request, best: Candidate) -> str:
     parts = []
     if len(best.phases) > 1:
         parts.append(f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for the counts")
-    if best.design.joint:
+    if best.merit.threshold is None and best.merit.appears_at is not None:
+        parts.append("labels shown by coins and what is composed with them share one δ")
+    elif best.design.joint:
         parts.append("the threshold and the noise share one δ")
     elif request.domain == "private":
         rest = "the rest for the composition" if best.split.threshold < 1 else "none is left for the composition"

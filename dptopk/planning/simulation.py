@@ -13,6 +13,7 @@ from dptopk.mechanisms import (
     JointTopK,
     KnownGumbel,
     OneShotTopK,
+    PartitionSelection,
     RoutedTopK,
     StabilityTopK,
     TruncatedGaussian,
@@ -66,6 +67,8 @@ def drawer(mechanism: Any, k: int, sensitivity: Sensitivity, counts: Array, stan
         return _routed(mechanism, sensitivity, counts, standard)
     if isinstance(mechanism, StabilityTopK):
         return _released(mechanism, sensitivity, counts)
+    if isinstance(mechanism, PartitionSelection):
+        return _tossed(mechanism, k, sensitivity, counts)
     if isinstance(mechanism, WholeAnswer) and not isinstance(mechanism, OneShotTopK):
         return _at_once(mechanism, sensitivity, counts)
     return lambda number: _largest(mechanism, k, sensitivity, counts, lambda kind: standard.block(kind, number))
@@ -165,6 +168,20 @@ def _routed(mechanism: RoutedTopK, sensitivity: Sensitivity, counts: Array, stan
         chosen = peeling(number)[0]
         chosen[at_once] = whole(number)[0][at_once] if at_once.any() else chosen[at_once]
         return chosen, np.zeros(chosen.shape)
+
+    return draw
+
+
+def _tossed(mechanism: PartitionSelection, k: int, sensitivity: Sensitivity, counts: Array) -> Draw:
+    """Of those that coins show any k, in an order that has nothing to do with their counts."""
+    whole = _integers(counts)
+
+    def draw(number: int) -> tuple[Array, Array]:
+        rng = _seeded("tossed", number)
+        bits = random_bits(rng)
+        shown = np.array([mechanism.tossed(sensitivity, whole, bits) for _ in range(BLOCK)])
+        order = np.argsort(np.where(shown, rng.random(shown.shape), 2.0), axis=1)[:, : min(k, len(whole))]
+        return np.where(np.take_along_axis(shown, order, axis=1), order, -1), np.zeros(order.shape)
 
     return draw
 

@@ -8,7 +8,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Noisy, Thresholded
+from dptopk.mechanisms.base import Appearing, Noisy, Thresholded
 from dptopk.planning import Plan
 from dptopk.planning.merit import half_width
 from dptopk.service.questions import Prepared
@@ -53,8 +53,8 @@ def promise(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
         "half_width": half_width(last, sensitivity) if counted else None,
         "error_bar": error_bar(prepared) if isinstance(prepared, Plan) else None,
         "threshold": first.threshold_offset(sensitivity) if isinstance(first, Thresholded) else None,
-        "appears_at": first.appears_at(sensitivity, probability=0.5) if isinstance(first, Thresholded) else None,
-        "above_rank": first.d_bar + 1 if isinstance(first, Thresholded) and first.d_bar is not None else None,
+        "appears_at": first.appears_at(sensitivity, probability=0.5) if isinstance(first, Appearing) else None,
+        "above_rank": first.d_bar + 1 if isinstance(first, Appearing) and first.d_bar is not None else None,
     }
     if isinstance(prepared, Plan):
         about |= {"k": prepared.k, "warnings": prepared.warnings, "explain": prepared.explain()}

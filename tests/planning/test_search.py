@@ -54,6 +54,7 @@ def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
     plan = plan_topk(5, Budget(2, 1e-6), sensitivity=Sensitivity(l0=l0), domain=domain, max_seconds=0.3)
     table = plan.alternatives
     fitting = {d.name for d in DESIGNS if d.domain == domain and d.method != "whole" and d.noise != "none"}
+    fitting -= {d.name for d in DESIGNS if d.least > l0}
     assert set(table["design"]) == fitting
     assert (table["epsilon"] <= 2).all()
     assert (table["epsilon"] >= 0.97 * 2).all()
@@ -293,3 +294,48 @@ def test_the_same_plan_on_a_quick_and_on_a_slow_machine(k, max_seconds, monkeypa
         assert next(looks) > 100
     quick, slow = plans
     assert (quick.charge, quick.bound) == (slow.charge, slow.bound)
+
+
+def test_coins_show_labels_that_are_then_counted():
+    """Twenty labels a user: earlier than over a threshold, and a smaller merit; every row has its interval."""
+    sensitivity, budget = Sensitivity(l0=20), Budget(4, 1e-6)
+    plan = plan_topk(25, budget, sensitivity=sensitivity)
+    assert plan.design == "coins for labels, then Gaussian counts"
+    sparse = plan_topk(25, budget, sensitivity=sensitivity, method="Gaussian noise over a fixed threshold")
+    assert plan.appears_at(0.5) < 0.85 * sparse.appears_at(0.5)
+    assert plan.noise_std + plan.appears_at(0.5) < 0.95 * (sparse.noise_std + sparse.appears_at(0.5))
+    assert plan.threshold is None
+    assert "coin" in plan.explain()
+    counts = np.concatenate([np.arange(300, 1300, 20), np.ones(100, dtype=int)])
+    histogram = Histogram([f"w{i:03}" for i in range(len(counts))], counts, sensitivity=sensitivity)
+    release = plan.release(histogram, np.random.default_rng(2))
+    assert len(release) == 25
+    assert (np.diff(release.counts) <= 0).all()
+    assert np.mean([counts[int(label[1:])] for label in release.labels]) > 900
+    assert len(release.intervals()) == 25
+    assert "label order" not in release.note
+    assert plan.charge.includes(release.charge)
+    empty = Histogram(["a", "b"], [1, 1], sensitivity=sensitivity)
+    assert len(plan.release(empty, np.random.default_rng(2))) == 0
+
+
+def test_coins_alone_are_for_those_who_ask_or_know_the_shape():
+    """A set is no top k: only where so few labels have counts that all of them are wanted, or by name."""
+    sensitivity, budget = Sensitivity(l0=5), Budget(1, 1e-6)
+    assert plan_topk(10, budget, sensitivity=sensitivity, counts=None).design != "coins for labels"
+    plan = plan_topk(10, budget, sensitivity=sensitivity, counts=None, method="whole")
+    assert plan.design == "coins for labels"
+    assert plan.appears_at(0.5) == 38
+    few, many = np.array([45.0] * 8 + [2.0] * 40), 3000.0 - 10 * np.arange(200)
+    assert plan_topk(10, budget, sensitivity=sensitivity, counts=None, like=few).design == "coins for labels"
+    assert plan_topk(10, budget, sensitivity=sensitivity, counts=None, like=many).design != "coins for labels"
+    seen = plan_topk(10, budget, sensitivity=sensitivity, counts=None, like=few).outcome
+    chance = plan.mechanisms[0].chances(sensitivity).shown[45]
+    assert seen.rows == pytest.approx(8 * chance, rel=0.05)
+    release = plan.release(Histogram([f"w{i}" for i in range(48)], few.astype(int), sensitivity=sensitivity))
+    assert release.counts is None
+    assert "set" in release.note
+    crowded = Histogram([f"w{i:02}" for i in range(48)], [500] * 48, sensitivity=sensitivity)
+    cut = plan.release(crowded)
+    assert list(cut.labels) == [f"w{i:02}" for i in range(10)]
+    assert "48 labels were shown" in cut.note

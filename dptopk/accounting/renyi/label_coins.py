@@ -33,7 +33,7 @@ __all__ = ["FINE", "Chances", "coin_chances", "label_coins_statements", "renyi_d
 
 # The game is played on a grid on which its δ is too large by about a share of FINE; of COARSE, if FINE would take more
 # than WORK sums. Where that is too many as well, the Rényi divergences of all labels are added up.
-FINE, COARSE, WORK = 0.01, 0.3, 1e7
+FINE, COARSE, WORK = 0.01, 0.3, 6e6
 # How many sums are done at a time: what fits into the processor's cache.
 BLOCK = 1 << 15
 # From above: what a round of the game can lose by rounding, and all rounds together with the chances' own rounding.
