@@ -1,18 +1,21 @@
 """Calibration: the most that can be done within a budget, ending on the safe side.
 
 Every answer has been checked: ``compose`` of what it stands for stays within the budget. The searches start from a
-bound that costs little (Rényi, or plain sums where δ is 0), because the best one may take a tenth of a second or more.
+bound that costs little (Rényi, or plain sums where δ is 0), because the best one may take a tenth of a second or more;
+upper bounds are all that they ask for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from dptopk import _validate as validate
 from dptopk._choices import Interaction
 from dptopk.accounting.bounds import compose, names
 from dptopk.accounting.budget import Budget
+from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import BoundedRange, Charge, GaussianDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
@@ -57,7 +60,13 @@ def calibrate(
 
     def epsilon(x: float, name: str = bound) -> float:
         return compose(
-            make_charge(x), delta=budget.delta, interaction=interaction, bound=name, rtol=rtol, max_seconds=max_seconds
+            make_charge(x),
+            delta=budget.delta,
+            interaction=interaction,
+            bound=name,
+            rtol=rtol,
+            max_seconds=max_seconds,
+            lower=False,
         ).epsilon
 
     cheap = _cheap(epsilon) if bound == "best" else None
@@ -188,7 +197,7 @@ def queries_affordable(
 ) -> int:
     """How many queries with one charge a budget affords: n with n queries within it and n + 1 not, or ``most``.
 
-    Arguments as for ``calibrate``. The count is checked; ``rtol`` matters only through the tightness of the bound.
+    Arguments as for ``calibrate``. The count is checked, and so is the next one, by bounds to about ``rtol``.
 
     Raises:
         InvalidParameter: on an unknown bound name, or an empty query.
@@ -201,55 +210,59 @@ def queries_affordable(
     if bound != "best" and bound not in names():
         raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
 
-    def fits(n: int, name: str) -> tuple[bool, float]:
-        if n and query.delta * n >= 1:
-            return False, math.inf
-        for accuracy in (max(rtol, COARSE), rtol):
-            found = compose(
-                query.times(n),
-                delta=budget.delta,
-                interaction=interaction,
-                bound=name,
-                rtol=accuracy,
-                max_seconds=max_seconds,
-            )
-            if found.epsilon <= budget.epsilon or (found.lower or 0.0) > budget.epsilon:
-                break  # a finer answer is no larger, and no smaller than what is proven from below
-        return found.epsilon <= budget.epsilon, found.epsilon
+    @cache
+    def epsilon(n: int, name: str = bound, accuracy: float = rtol) -> float:
+        if query.delta * n >= 1:
+            return math.inf
+        options = {"interaction": interaction, "bound": name, "rtol": accuracy, "max_seconds": max_seconds}
+        return compose(query.times(n), delta=budget.delta, lower=False, **options).epsilon  # type: ignore[arg-type]
 
     start = 1
-    cheap = _cheap(lambda _, name: fits(1, name)[1]) if bound == "best" else None
+    cheap = _cheap(lambda _, name: epsilon(1, name)) if bound == "best" else None
     if cheap:
-        start = max(_most(lambda n: fits(n, cheap), budget.epsilon, 1, most), 1)
-        ratio = fits(start, bound)[1] / max(fits(start, cheap)[1], 1e-300)
-        if 0 < ratio < 1:
-            start = max(
-                _most(lambda n: _scaled(fits(n, cheap)[1], ratio, budget.epsilon), budget.epsilon, start, most), 1
-            )
-    return _most(lambda n: fits(n, bound), budget.epsilon, start, most)
+        start = max(_most(lambda n: epsilon(n, cheap), budget, 1, most, close=0.05), 1)
+        if start < most:
+            start = _Guesses(budget).next(start, epsilon(start, bound, max(rtol, COARSE)))
+    return _most(epsilon, budget, start, most)
 
 
-def _scaled(epsilon: float, ratio: float, target: float) -> tuple[bool, float]:
-    return epsilon * ratio <= target, epsilon * ratio
-
-
-def _most(fits: Callable[[int], tuple[bool, float]], target: float, start: int, most: int) -> int:
-    """The n with fits(n) and not fits(n + 1): guesses by ε ~ sqrt(n), then interpolation in a bracket."""
-    low, high = 0, most + 1
-    at_low, at_high = 0.0, math.inf
-    n = min(start, most)
+def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0) -> int:
+    """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this close below it."""
+    low, high, n = 0, most + 1, min(start, most)
+    guesses = _Guesses(budget)
     for step in range(1000):
-        ok, value = fits(n)
-        low, at_low, high, at_high = (n, value, high, at_high) if ok else (low, at_low, n, value)
-        if high - low <= 1:
+        value = epsilon(n)
+        low, high = (n, high) if value <= budget.epsilon else (low, n)
+        if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
-        if step < 2 and abs(value - target) * n < value:  # within about two of the answer: the next neighbour
-            n = min(max(n + (1 if ok else -1), low + 1), high - 1)
-            continue
-        share = 0.5
-        if high > most:
-            share = low * (min(max(target / at_low, 1.0), 4.0) ** 2 - 1) / (high - low) if at_low > 0 else 0.5
-        elif math.isfinite(at_high) and step % 4 != 3:  # every fourth step halves the bracket
-            share = (target**2 - at_low**2) / (at_high**2 - at_low**2)
-        n = min(max(low + round(share * (high - low)), low + 1), high - 1)
+        guess = guesses.next(n, value)
+        if step % 4 == 3 and high <= most:  # should the guesses be poor
+            guess = (low + high) // 2
+        n = min(max(guess, low + 1), high - 1)
     return low
+
+
+class _Guesses:
+    """Guesses at the n whose ε is that of a budget, from what others cost.
+
+    The μ² of the Gaussian with the same (ε, δ) grows about as n, or as the power of n that the last two show.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.delta = budget.delta
+        self.aim = self._size(budget.epsilon)
+        self.last = (0, 0.0)
+
+    def next(self, n: int, epsilon: float) -> int:
+        if not 0 < epsilon < math.inf:
+            return 16 * n if epsilon == 0 else n // 2
+        (before, at_before), size = self.last, self._size(epsilon)
+        self.last = (n, size)
+        power = 1.0
+        if before and before != n and at_before != size:
+            power = min(max(math.log(size / at_before) / math.log(n / before), 0.5), 3.0)
+        grown: float = min(max(self.aim / size, 1e-3), 1e3) ** (1 / power)
+        return math.floor(n * grown)
+
+    def _size(self, epsilon: float) -> float:
+        return gaussian_mu(epsilon, self.delta) ** 2 if self.delta else epsilon

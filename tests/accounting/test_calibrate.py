@@ -97,6 +97,28 @@ class TestQueriesAffordable:
         assert counts[0] <= counts[2] < counts[3] < counts[4]
         assert counts[1] < counts[3]
 
+    @pytest.mark.parametrize(
+        ("query", "epsilon"), [("BR(0.1)", 1.0), ("3*BR(0.05) + 2*DP(0.03)", 3.0), ("GDP(0.1)", 9.0)]
+    )
+    def test_few_upper_bounds(self, query: str, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[str, bool]] = []
+        monkeypatch.setattr(
+            calibration, "compose", lambda *a, **kw: asked.append((kw["bound"], kw["lower"])) or compose(*a, **kw)
+        )
+        one, budget = Charge.parse(query), Budget(epsilon, 1e-6)
+        n = queries_affordable(one, budget)
+        assert sum(bound == "best" for bound, _ in asked) <= 5
+        assert len(asked) <= 14
+        assert not any(lower for _, lower in asked)
+        assert compose(one.times(n), delta=1e-6).epsilon <= epsilon < compose(one.times(n + 1), delta=1e-6).epsilon
+
+    def test_poor_guesses_only_take_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        one, budget = Charge.parse("DP(0.1)"), Budget(1.0, 1e-6)
+        n = queries_affordable(one, budget)
+        for guess in (lambda *_: 1, lambda *_: 10**7, lambda _, n, __: n):
+            monkeypatch.setattr(calibration._Guesses, "next", guess)
+            assert queries_affordable(one, budget, most=2000) == n
+
     def test_limits(self) -> None:
         assert queries_affordable(Charge({BoundedRange(3.0): 1}), Budget(1.0, 1e-6)) == 0
         assert queries_affordable(Charge({BoundedRange(1e-6): 1}), Budget(1.0, 1e-6), bound="basic", most=1000) == 1000
