@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +63,9 @@ _MODULES = (
 
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
 FAILURE_SLACK = 1e-14
+# Of more different costs than this, and of more costs, some bounds take long; one that does not.
+MANY_DIFFERENT, MANY = 1000, 10_000
+QUICK_FOR_MANY = "renyi"
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -144,7 +147,7 @@ class BoundSpec:
         Raises:
             NotApplicable: with the reason.
         """
-        foreign = sorted({type(cost).__name__ for cost in charge.costs if not isinstance(cost, self.takes)})
+        foreign = sorted(kind.__name__ for kind in set(map(type, charge.costs)) if not issubclass(kind, self.takes))
         if foreign:
             raise NotApplicable(f"does not take {', '.join(foreign)}")
         return self.build(charge)
@@ -311,15 +314,24 @@ def _answer(question: _Question, bound: str) -> Bound:
 def _in_turn(question: _Question, notes: dict[str, str]) -> Iterator[BoundSpec]:
     """The bounds to ask; ``notes`` are those of the answers so far: "" where one is as close as was asked.
 
-    A bound that another one makes needless comes after it, or rests; so does what it makes needless itself.
+    A bound that another one makes needless comes after it, or rests; so does what it makes needless itself. Of very
+    many costs it always rests. It takes a while to read very many different costs in any way: the Rényi curves, the
+    quickest one, come first then, and after the deadline no other.
     """
     better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
+    many, different = question.rest.count > MANY, len(question.rest.costs) > MANY_DIFFERENT
 
     def place(name: str) -> int:
         return 1 + place(better[name]) if name else 0
 
-    for spec in sorted(_registry().values(), key=lambda spec: place(spec.name)):
-        if notes.get(better[spec.name]) == "":
+    def rests(name: str) -> bool:
+        return notes.get(better[name]) == "" or (many and better[name] in notes)
+
+    first = QUICK_FOR_MANY if different else ""
+    for spec in sorted(_registry().values(), key=lambda spec: (spec.name != first, place(spec.name))):
+        if different and notes and time.monotonic() > question.query.deadline:
+            break
+        if rests(spec.name):
             notes[spec.name] = ""
         elif not question.why_not(spec):
             yield spec
@@ -417,6 +429,11 @@ class _Question:
         query = replace(self.query, deadline=time.monotonic() + max_seconds, seconds=max_seconds)
         return replace(self, query=query)
 
+    @cached_property
+    def summed_failure(self) -> float:
+        """The failure mass that a filter reckons with."""
+        return split_failure(self.charge, summed=True)[1]
+
     @property
     def settled(self) -> Bound | None:
         """The answer where no theorem is needed: a charge of failures only, or a δ below the failure mass."""
@@ -467,7 +484,7 @@ class _Question:
             return self.settled
         curve = self._curve(spec)
         valid = spec.valid_in(self.rest)
-        if self.interaction != "filter" and self.failure < split_failure(self.charge, summed=True)[1]:
+        if self.interaction != "filter" and self.failure < self.summed_failure:
             valid = tuple(model for model in valid if model != "filter")
         if isinstance(curve, str):
             return self._bound(Answer(math.inf, note=curve), spec.name, spec.source, valid)

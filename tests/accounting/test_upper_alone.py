@@ -10,7 +10,7 @@ from dptopk.accounting import bounds
 from dptopk.accounting.bounds import _registry, compose
 from dptopk.accounting.kinds import dominating_pairs
 from dptopk.accounting.setwise import optimum
-from dptopk.costs import Charge
+from dptopk.costs import Charge, PureDP
 from dptopk.errors import InvalidParameter
 
 RTOL = 4e-3
@@ -123,3 +123,42 @@ def test_needless_bounds_are_asked_only_when_the_better_one_ends_early(
     assert {"optimal_setwise", "renyi"} <= set(asked)
     assert late.epsilon <= compose(charge, delta=1e-6, bound="renyi").epsilon
     assert ticking()
+
+
+def test_of_very_many_costs_a_needless_bound_always_rests(
+    monkeypatch: pytest.MonkeyPatch, ticking: Callable[[], int]
+) -> None:
+    asked: list[str] = []
+    ask = bounds._Question.ask
+    monkeypatch.setattr(bounds._Question, "ask", lambda self, spec: asked.append(spec.name) or ask(self, spec))
+    charge = Charge.parse("1000000*BR(0.01) + 1000000*BR(0.02)")
+    late = compose(charge, delta=1e-6, max_seconds=0.01)
+    assert not {"two_epsilon", "optimal_dp_approx", "renyi"} & set(asked)
+    assert late.epsilon <= compose(charge, delta=1e-6, bound="renyi").epsilon * (1 + 1e-6)
+    assert ticking()
+
+
+def test_very_many_different_costs_end_with_the_first_answer_after_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, ticking: Callable[[], int]
+) -> None:
+    asked: list[str] = []
+    ask = bounds._Question.ask
+    monkeypatch.setattr(bounds._Question, "ask", lambda self, spec: asked.append(spec.name) or ask(self, spec))
+    charge = Charge({PureDP(1e-4 * (1 + i / 7)): 1 for i in range(1100)})
+    late = compose(charge, delta=1e-6, max_seconds=0.01)
+    assert asked == ["renyi"]
+    patient = compose(charge, delta=1e-6, max_seconds=1e6)
+    assert patient.lower <= patient.epsilon <= late.epsilon
+    assert "optimal_dp_approx" in asked
+    assert ticking()
+
+
+@pytest.mark.parametrize("mu", [1e-7, 3e-8])
+def test_an_upper_end_that_is_infinite_is_never_narrow(mu: float) -> None:
+    """A tiny Gaussian beside a large loss: the first grids are too coarse, are refined, and else other bounds asked."""
+    charge = Charge.parse(f"GDP({mu}) + DP(3.0)")
+    product = compose(charge, delta=1e-9, bound="optimal_setwise")
+    assert product.note or product.epsilon - product.lower <= 1e-3 * product.epsilon < 0.01
+    for seconds, lower in ((10.0, True), (10.0, False), (1e-3, True), (1e-3, False)):
+        best = compose(charge, delta=1e-9, lower=lower, max_seconds=seconds)
+        assert 3 * (1 - 1e-6) < best.epsilon < 3 * (1 + 1.5e-3)

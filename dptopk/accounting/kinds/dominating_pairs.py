@@ -67,7 +67,7 @@ class Bracket:
 
     def narrow(self, rtol: float) -> bool:
         """Whether the width is at most rtol, relative to the upper end."""
-        return self.upper - self.lower <= rtol * self.upper
+        return self.upper - self.lower <= rtol * self.upper < math.inf
 
     def tightened(self, other: Bracket) -> Bracket:
         """The better end of each."""
@@ -112,7 +112,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
 
 
 def _narrow(best: Bracket, reckoned: float, query: Query) -> bool:
-    return best.narrow(query.rtol) if query.lower else reckoned <= query.rtol
+    return best.narrow(query.rtol) if query.lower else reckoned <= query.rtol and best.upper < math.inf
 
 
 def _first_width(query: Query) -> float:

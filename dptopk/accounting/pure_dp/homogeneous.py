@@ -35,7 +35,7 @@ __all__ = [
 
 def all_pure(charge: Charge) -> bool:
     """Whether every cost is an ε-DP cost: then randomised response attains the optimum for the ε's."""
-    return len(charge.of(PureDP)) == len(charge.costs)
+    return set(map(type, charge.costs)) <= {PureDP}
 
 
 def array_of(**arguments: ArrayLike) -> Floats:
@@ -197,6 +197,7 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
     "optimal_dp",
     source="Kairouz-Oh-Viswanath 2017, Theorem 3.3; Murtagh-Vadhan 2016, Theorem 1.4",
     takes=types_with(pure=True),
+    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp(charge: Charge) -> Curve:
     """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP cost."""

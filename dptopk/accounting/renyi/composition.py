@@ -19,7 +19,7 @@ from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.registry import kinds, types_with
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
-from dptopk.costs import ZCDP, Charge
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
 from dptopk.errors import NotApplicable
 
 __all__ = ["log_mgf", "renyi", "renyi_curve"]
@@ -74,7 +74,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     source="Rényi curves of DDR Theorem 5 and randomised response, summed; CKS20 Prop. 12",
     takes=types_with(log_mgf=True),
     valid_through=lambda charge: "filter" if all(isinstance(cost, ZCDP) for cost in charge.costs) else "setwise",
-    below=lambda charge: "optimal_setwise",  # noqa: ARG005 - which begins with it
+    below=lambda charge: "optimal_setwise" if charge.of(BoundedRange, CDP, ZCDP) else "",  # which then begins with it
 )
 def renyi(charge: Charge) -> Curve:
     """Each cost's own Rényi curve, summed at each order; never worse than zcdp_tight."""

@@ -26,6 +26,7 @@ SLOW, SLOWEST, UNPLANNED = 1.6, 10.0, 0.1
 # Share of the tolerance left to the lattice of the product, and its length at most.
 LATTICE_SHARE, MOST_POINTS = 0.05, 2**19
 SECONDS_PER_FACTOR = 5e-4  # of a product
+SECONDS_PER_PLACE = 5e-7  # of its lattice, if that has the steps of the groups
 SECONDS_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
 # A lattice holds so many standard deviations; a cell is at most 1/CELLS of one. Splitting in cells costs less of the
 # tolerance than their width, by SPLITTING.

@@ -200,7 +200,9 @@ class Run:
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
         factors = sum(part.roundings()[0] for part in self.curve.parts) + 8 * len(self.groups)
         planned = math.fsum(group.seconds for group in self.groups) + math.fsum(p.seconds() for p in self.curve.parts)
-        return planned + guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
+        planned += guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
+        own = min((group.largest / group.steps for group in self.groups), default=math.inf)
+        return planned + guesses.SECONDS_PER_PLACE * guesses.WINDOW / 2 * math.sqrt(self.variance) / own
 
     @cached_property
     def planned_seconds(self) -> float:
@@ -435,7 +437,7 @@ class _ProductCurve(SetwiseCurve):
     source="docs/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
-    below=lambda charge: "optimal_dp_approx" if len(charge.of(PureDP)) == len(charge.costs) else "",  # the same product
+    below=lambda charge: "optimal_dp_approx" if set(map(type, charge.costs)) <= {PureDP} else "",  # the same product
 )
 def optimal_setwise(charge: Charge) -> Curve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
