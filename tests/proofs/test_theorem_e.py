@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.setwise import coins
+from dptopk.accounting.setwise.anchors import tuned
 from dptopk.accounting.setwise.coins import Anchors, law_of_prices, priced_ranges_pair
 from dptopk.accounting.setwise.groups import GroupPair
 from dptopk.accounting.setwise.recursion import Rules, solve
@@ -19,6 +20,7 @@ from .adversary import brute_force
 
 ANCHORS = Anchors((12, 17, 19), (2, 4, 5))
 WIDE = Anchors((8, 13, 20), (2, 5, 12))
+BEYOND = Anchors((12, 17, 19), (2, 4, 5), scale=1.08)
 
 
 def delta_of(pair: GroupPair, x: float) -> float:
@@ -64,7 +66,7 @@ def test_a_coin_that_keeps_the_mean_range_or_its_square_is_not_enough() -> None:
     assert max(worse) > 1e-3
 
 
-@pytest.mark.parametrize("anchors", [ANCHORS, WIDE])
+@pytest.mark.parametrize("anchors", [ANCHORS, WIDE, BEYOND])
 @pytest.mark.parametrize(
     "ranges", [(0.2, 0.25, 0.3), (0.5, 0.62, 0.8), (0.3, 0.3, 0.41), (0.1, 0.7), (0.4,), (0.25, 0.28, 0.31, 0.37)]
 )
@@ -81,6 +83,25 @@ def test_prices_are_above_the_game(ranges: tuple[float, ...], anchors: Anchors) 
     if len(ranges) < 4:
         for one in x[4::5].tolist():
             assert brute_force(ranges, (), one, 9) <= delta_of(pair, one)
+
+
+def test_tuned_anchors_are_above_the_game_and_close() -> None:
+    """For few ranges with several costs each: the more work, the closer; never below the exact game."""
+    counts = ((0.09, 12), (0.1, 12))
+    game = solve(Rules.of(dict(counts), 30, upper=False), (12, 12), math.inf)
+    above = solve(Rules.of(dict(counts), 30, upper=True), (12, 12), math.inf)
+    x = np.linspace(0.0, 1.2, 9)
+    exact = game.below(x, above)
+    excess = []
+    tried = tuned(counts, 7.0)
+    assert [one.noise for one in tried] == sorted((one.noise for one in tried), reverse=True)
+    for anchors in (tried[0], tried[len(tried) // 2], tried[-1]):
+        pair = priced_ranges_pair(counts, anchors, reach=7.5, deadline=math.inf)
+        got = np.array([delta_of(pair, one) for one in x])
+        assert (exact <= got).all()
+        excess.append(float((got / exact).max()) - 1)
+    assert excess == sorted(excess, reverse=True)
+    assert 20 * excess[-1] < excess[0]
 
 
 def test_coins_that_never_show_the_larger_range_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,14 +33,16 @@ class Anchors:
     """The few ranges that coins may choose: multiples of one grid step, each with its price; both rising.
 
     Attributes:
-        steps: grid steps of each; the last one stands for the largest range there is.
+        steps: grid steps of each.
         prices: integers; about proportional to a power of the steps near 2.
         noise: a guess at the share of the variance that coins, prices and the grid add.
+        scale: what the last one is, in units of the largest range there is; at least 1.
     """
 
     steps: tuple[int, ...]
     prices: tuple[int, ...]
     noise: float = 0.0
+    scale: float = 1.0
 
     @property
     def ratio(self) -> float:
@@ -48,8 +50,8 @@ class Anchors:
         return self.steps[-1] / self.steps[0]
 
     def rules(self, largest: float, reach: float) -> Rules:
-        """The grid on which the last anchor is ``largest`` or a rounding more."""
-        grid = Rules.of({largest: 1}, self.steps[-1], upper=True, reach=reach)
+        """The grid on which the last anchor is ``scale`` times ``largest``, or a rounding more."""
+        grid = Rules.of({max(largest * self.scale, largest): 1}, self.steps[-1], upper=True, reach=reach)
         ranges = tuple(math.nextafter(n * grid.h, 0.0) for n in self.steps)  # no more than what the steps play
         return Rules(ranges, self.steps, grid.h, upper=True, reach=reach)
 

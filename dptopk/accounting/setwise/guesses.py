@@ -18,8 +18,9 @@ AIM, LEAP = 0.8, 0.05
 # A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
 # narrowed the bracket to no less than STUCK of what it was.
 COARSER, STUCK = 1.25, 0.9
-# Share of the time left that a run may be planned to take; of the first run; of the groups of a first run.
-PATIENCE, PATIENCE_FIRST, QUICK = 0.55, 0.25, 0.1
+# Share of the time left that a run may be planned to take; of the first run; of the last one, with groups joined; of the
+# groups of a first run.
+PATIENCE, PATIENCE_FIRST, PATIENCE_LAST, QUICK = 0.55, 0.25, 0.75, 0.1
 # How many times slower than planned a machine is believed to be, at least (a little slower is taken as planned, so that
 # answers do not depend on it) and at most; seconds of a plan that are not believed.
 SLOW, SLOWEST, UNPLANNED = 1.6, 10.0, 0.1
@@ -61,7 +62,7 @@ PER_STEP, PER_NODE = 2.0e-4, 1.0e-7
 # The same of one of several multisets that are stepped together, and N at which a node takes twice as long; their grids
 # have about WIDER times the steps that are asked for. A step for prices takes FOR_PRICES times as long as one alone.
 PER_STEP_TOGETHER, PER_NODE_TOGETHER, TWICE, WIDER = 2e-5, 1.7e-7, 25.0, 1.6
-FOR_PRICES = 2.0
+FOR_PRICES = 0.75
 # Grid steps that are reckoned with before the grids are chosen.
 STEPS_JOINED = 32
 # Share of the time that groups of several ranges may take.
@@ -115,6 +116,13 @@ ANCHORS = (
     ((22, 27, 31, 35, 40, 43), (4, 6, 8, 10, 13, 15), 0.0082),
     ((16, 19, 25, 28, 34, 37, 41), (5, 7, 12, 15, 22, 26, 32), 0.0087),
 )
+# Anchors made for a few ranges with many costs each: top prices, grid steps, how far above a whole number of steps a
+# price may be, by what factor one must add less noise than another that takes less work; the most ranges, and the least
+# seconds, for which they are tried.
+HIGHEST_TOP, TUNED_STEPS, NEARLY, LESS_NOISE = 16, tuple(range(24, 100)), 4e-4, 0.95
+MOST_BANDED, LEAST_BANDED = 8, 1.0
+WIDEST_BAND = 2  # ranges: three take too long at the precision that pays
+WORTHS = 60  # ranges whose worth is computed; between them by interpolation
 POOR = 1e-6  # the probability of prices that are low, for which a little more is charged
 
 # ---- laws with two outcomes ----------------------------------------------------------------------------------------

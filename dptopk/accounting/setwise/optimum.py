@@ -192,7 +192,9 @@ class Run:
     def groups(self) -> list[Group]:
         """The groups of ranges."""
         curve = self.curve
-        return partition(curve.ranges, self.variance, self.tolerance, self.seconds) if curve.ranges else []
+        if not curve.ranges:
+            return []
+        return partition(curve.ranges, self.variance, self.tolerance, self.seconds, self.order)
 
     @cached_property
     def seconds_above(self) -> float:
@@ -388,7 +390,7 @@ class _Search:
         return guesses.FIRST
 
     def _planned(self, tolerance: float, left: float) -> Run:
-        seconds = (guesses.PATIENCE if self.joining else guesses.QUICK) * left / self.slowness
+        seconds = (guesses.PATIENCE_LAST if self.joining else guesses.QUICK) * left / self.slowness
         return Run(self.curve, self.query, self.order, tolerance, seconds, self.value)
 
     @property
@@ -401,9 +403,9 @@ class _Search:
         left = self._left()
         while left > 0 and tolerance < min(last / guesses.COARSER, guesses.COARSEST):
             run = self._planned(tolerance, left)
-            seconds, patience = (
-                (run.planned_seconds, guesses.PATIENCE) if self.planned else (run.seconds_above, guesses.PATIENCE_FIRST)
-            )
+            seconds, patience = run.planned_seconds, guesses.PATIENCE_LAST if self.joining else guesses.PATIENCE
+            if not self.planned:
+                seconds, patience = run.seconds_above, guesses.PATIENCE_FIRST
             if seconds * self.slowness <= patience * left:
                 return run
             tolerance *= guesses.COARSER

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
 from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise.anchors import tuned
 from dptopk.accounting.setwise.coins import Anchors
 from dptopk.accounting.setwise.steps import rounding_noise
 
@@ -93,7 +95,13 @@ class Group:
         return rounding_noise(epsilons, counts, self.steps, guesses.CELL)
 
 
-def partition(ranges: Mapping[float, int], variance: float, tolerance: float, seconds: float) -> list[Group]:
+def partition(
+    ranges: Mapping[float, int],
+    variance: float,
+    tolerance: float,
+    seconds: float,
+    order: float = 1.0,
+) -> list[Group]:
     """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
 
     Args:
@@ -101,11 +109,15 @@ def partition(ranges: Mapping[float, int], variance: float, tolerance: float, se
         variance: about the variance of the whole loss.
         tolerance: relative; a wish, given up where it would take too long.
         seconds: about how long all recursions may take.
+        order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / guesses.SENSITIVITY * variance
     groups = _large_enough(ranges, guesses.GROUP_SHARE * allowed)
     groups = _joined(groups, guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds)
     groups = _priced(groups, ranges, guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds)
+    groups = _banded(
+        groups, ranges, float(f"{order:.3g}"), guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds
+    )
     return _fine_enough(groups, guesses.GRID_SHARE * allowed)
 
 
@@ -114,7 +126,7 @@ def _excess(groups: list[Group]) -> float:
     worth = [guesses.GROUP * group.largest**2 / (1 + guesses.FEW / group.each) for group in groups]
     total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
     priced = [group for group in groups if group.anchors]
-    free = max((guesses.FOR_FREE * group.largest**2 for group in priced), default=0.0)
+    free = math.fsum(guesses.FOR_FREE * group.largest**2 for group in priced)
     return total - max(worth) + free + math.fsum(group.noise() for group in priced)
 
 
@@ -134,6 +146,44 @@ def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, se
         if _excess(found) < _excess(best) and sum(group.seconds for group in found) <= seconds:
             best = found
     return best
+
+
+def _banded(
+    groups: list[Group], ranges: Mapping[float, int], order: float, allowed: float, seconds: float
+) -> list[Group]:
+    """Two or three neighbouring ranges at a time played for prices of their own, where that is better."""
+    if _excess(groups) <= allowed or not 1 < len(ranges) <= guesses.MOST_BANDED or seconds < guesses.LEAST_BANDED:
+        return groups
+    rising = tuple(sorted(ranges.items()))
+    found = [groups]
+    for bands in range(1, len(rising) // 2 + 1):
+        for split in _splits(len(rising), bands):
+            each = [_band(rising[begin:end], order, seconds / bands) for begin, end in pairwise(split)]
+            found.append([group for group in each if group])
+            if not all(each):
+                found.pop()
+    return min(found, key=_excess)
+
+
+@lru_cache(maxsize=64)
+def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
+    """Ends of parts of one, two or three, so many of them of more than one."""
+    if not length:
+        return ((0,),) if not bands else ()
+    return tuple(
+        (*split, length)
+        for size in range(1, min(length, guesses.WIDEST_BAND) + 1)
+        for split in (_splits(length - size, bands - (size > 1)) if bands >= (size > 1) else ())
+    )
+
+
+def _band(ranges: Ranges, order: float, most: float) -> Group | None:
+    """One range, or several played for prices as precisely as time allows."""
+    if len(ranges) == 1:
+        return Group(ranges)
+    found = [Group(ranges, steps=one.steps[-1], anchors=one) for one in tuned(ranges, order)]
+    in_time = [group for group in found if group.seconds <= most]
+    return in_time[-1] if in_time else None
 
 
 def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
