@@ -158,10 +158,12 @@ def _banded(
     found = [groups]
     for bands in range(1, len(rising) // 2 + 1):
         for split in _splits(len(rising), bands):
-            each = [_band(rising[begin:end], order, seconds / bands) for begin, end in pairwise(split)]
-            found.append([group for group in each if group])
-            if not all(each):
-                found.pop()
+            parts = [rising[begin:end] for begin, end in pairwise(split)]
+            # What a band adds falls about as its time grows: the least in all for times as the roots of the variances.
+            roots = [math.sqrt(Group(part).spread) if len(part) > 1 else 0.0 for part in parts]
+            each = [_band(part, order, seconds * root / sum(roots)) for part, root in zip(parts, roots, strict=True)]
+            if all(each):
+                found.append([group for group in each if group])
     return min(found, key=_excess)
 
 
