@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dptopk._choices import Counts, Method
 from dptopk.mechanisms.named import NAMES
 from dptopk.service.questions import Run, TopK
 
@@ -36,8 +37,8 @@ class Asked(_Scope):
     accuracy: float | None = Field(
         default=None, gt=0, le=1e9, description="95% of the noise on a count is to be within ± this many."
     )
-    counts: Literal["auto", "gaussian", "laplace", "none"] = "auto"
-    method: Literal["auto", "peel", "threshold"] = "auto"
+    counts: Counts = "auto"
+    method: Method = "auto"
     d_bar: int | None = Field(default=None, ge=1, le=1_000_000)
 
     def question(self) -> TopK:

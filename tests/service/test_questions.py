@@ -18,7 +18,7 @@ from dptopk.service import data
 from dptopk.service.catalog import Catalog, Segmented
 from dptopk.service.questions import Plans, Run, TopK, charge_of, recorded, revived
 
-from .conftest import WORDS
+from .conftest import CATALOG, WORDS, Server
 
 PART = {"method": "threshold", "counts": "gaussian"}
 
@@ -157,3 +157,20 @@ def test_mechanisms_by_name_come_back():
     with pytest.raises(InvalidParameter):
         named(KnownLaplace)
     assert Run(mechanism=named(kinds[0]), labels=["a"]).plain()["labels"] == ["a"]
+
+
+def test_a_whole_answer_at_once_over_public_labels(tmp_path):
+    """Every method that a plan may have is one that may be asked for."""
+    (tmp_path / "labels.txt").write_text("".join(f"{word}\n" for word, _ in WORDS), encoding="utf-8")
+    text = CATALOG.replace("[datasets.hidden]\n", '[datasets.open]\nlabels = "labels.txt"\n').replace(
+        'source = "macbeth"\n', 'source = "words-{version}.csv"\nlabel = "word"\ncount = "n"\n'
+    )
+    with Server(tmp_path, text).running() as running:
+        open_ = Client(running.url, running.tokens["ann"], dataset="open")
+        for counts in ("none", "gaussian"):
+            asked = {"budget": Budget(0.3, 1e-7), "method": "whole", "counts": counts}
+            plan = open_.plan(2, **asked)
+            release = open_.top_k(2, **asked, key=f"whole-{counts}")
+            assert str(release.charge) == plan["charge"]
+            assert open_.top_k(2, **asked, key=f"whole-{counts}").to_dict() == release.to_dict()
+            assert set(release.labels) <= {word for word, _ in WORDS}
