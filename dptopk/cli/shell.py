@@ -32,7 +32,7 @@ OPTIONS = (
     (r"^counts must (?=be (?:whole|finite|at least 0|below))", "--count-col: counts must "),
     (r"^(user|item): '", r"--\1-col: '"),
     (r"^(k|epsilon|delta|seed|passes|accuracy) must", r"--\1 must"),
-    (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method|encoding|where|fit)(:| must)", r"--\1\2"),
+    (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method|encoding|where|fit|segments)(:| must)", r"--\1\2"),
 )
 
 # The extra that brings a module.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
+from dptopk.cli.shell import EXIT_CODES
 from dptopk.costs import Charge
 from dptopk.datasets import macbeth_counts
 
@@ -236,3 +239,19 @@ def test_demo_is_macbeth():
     assert result.exit_code == 0, result.output
     assert "the" in result.output.split()
     assert result.output.count("1e-06)-DP at most") == 2
+
+
+def test_the_page_of_the_command_line_names_every_command():
+    import typer
+
+    from dptopk.cli.app import app as whole
+
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    table = page.split("| command | what it does |")[1].split("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", table, re.MULTILINE))
+    command = typer.main.get_command(whole)
+    assert set(rows) == set(command.commands)
+    for group in ("ledger", "datasets"):
+        assert set(command.commands[group].commands) <= set(re.findall(r"`([a-z-]+)`", rows[group]))
+    codes = set(map(int, re.findall(r"^\| ([0-9]) \| ", page, re.MULTILINE)))
+    assert codes == {0, 1, 2, *EXIT_CODES.values()}
