@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -138,41 +139,67 @@ def plans(budget: Budget, sensitivity: Sensitivity, domain: str) -> Iterator[tup
             continue
 
 
-def section(budget: Budget, l0: int | None, domain: str) -> tuple[str, list[str]]:
-    """One table, and what it says against the planner."""
-    sensitivity = Sensitivity(l0=l0)
-    default = plan_topk(K, budget, sensitivity=sensitivity, domain=domain)
-    named = dict(plans(budget, sensitivity, domain))
-    columns, complaints = [], []
-    where = f"{domain}, Δ = {l0}, ({budget.epsilon:g}, {budget.delta:g})"
+@dataclass
+class Column:
+    """One shape: releases of every design and of the plan made for it, and how far that is above the best."""
+
+    name: str
+    rows: dict[str, Trials]
+    shaped: Trials
+    above: float = 0.0
+    deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.above, self.deviation = race(list(self.rows.values()), self.shaped)
+
+    def against(self, planned: str) -> Iterator[str]:
+        """What it says against the plan made for the shape, and against the design planned without it."""
+        if self.above > WITHIN:
+            yield f"{self.name}: {self.shaped.plan.design} {self.shaped} is {self.distance} above the best"
+        mine = self.rows[planned]
+        worst = max((trials for trials in self.rows.values() if trials is not mine), key=lambda trials: trials.loss)
+        if mine.loss > worst.loss + 2 * math.hypot(mine.deviation, worst.deviation):
+            yield f"{self.name}: what was planned without it is the worst, {mine}"
+
+    @property
+    def distance(self) -> str:
+        """How far above the best, in words."""
+        return f"{100 * self.above:+.1f} ± {100 * self.deviation:.1f}%" if self.deviation else "the same"
+
+
+def section(budget: Budget, l0: int | None, domain: str) -> tuple[str, list[str], list[float]]:
+    """One table, what it says against the planner, and how far plans made for the shapes are above the best rows."""
+    asked: dict[str, Any] = {"budget": budget, "sensitivity": Sensitivity(l0=l0), "domain": domain}
+    default, named, columns = plan_topk(K, **asked), dict(plans(budget, Sensitivity(l0=l0), domain)), []
     for name, counts in SHAPES.items():
         rows = {design: Trials(plan, counts) for design, plan in named.items()}
-        made = plan_topk(K, budget, sensitivity=sensitivity, domain=domain, like=counts)
+        made = plan_topk(K, **asked, like=counts)
         same = (trials for trials in rows.values() if trials.plan.mechanisms == made.mechanisms)
-        shaped = next(same, Trials(made, counts))
-        above, deviation = race(list(rows.values()), shaped)
-        columns.append((rows, shaped, made.design, above, deviation))
-        if above > WITHIN:
-            complaints.append(
-                f"{where}, {name}: {made.design} {shaped} is {above:.1%} ± {deviation:.1%} above the best"
-            )
-        mine = rows[default.design]
-        worst = max((trials for trials in rows.values() if trials is not mine), key=lambda trials: trials.loss)
-        if mine.loss > worst.loss + 2 * math.hypot(mine.deviation, worst.deviation):
-            complaints.append(f"{where}, {name}: what was planned without it is the worst, {mine}")
+        columns.append(Column(name, rows, next(same, Trials(made, counts))))
     touched = "any number of labels" if l0 is None else f"at most {l0} label{'s' * (l0 > 1)}"
     text = f"\n## {domain.capitalize()} labels, {touched} a user, ε = {budget.epsilon:g}, δ = {budget.delta:g}\n\n"
-    text += "| design | " + " | ".join(SHAPES) + " |\n" + "|---" * (len(SHAPES) + 1) + "|\n"
+    text += _row("design", SHAPES) + "|---" * (len(SHAPES) + 1) + "|\n"
     for name in named:
         mark = " (planned)" if name == default.design else ""
-        text += f"| {name}{mark} | " + " | ".join(str(rows[name]) for rows, *_ in columns) + " |\n"
-    text += "| **planned for the shape** | " + " | ".join(f"**{shaped}**" for _, shaped, *_ in columns) + " |\n"
-    text += "| above the best row | " + " | ".join(_percent(above, error) for *_, above, error in columns) + " |\n"
-    return text, complaints
+        text += _row(f"{name}{mark}", (column.rows[name] for column in columns))
+    if domain == "private" and len(default.mechanisms) > 1:
+        plan = plan_topk(K, **asked, method=default.design, selection_share="best")
+        text += _row(f'{default.design}, selection_share="best"', (_released(plan, c) for c in SHAPES.values()))
+    text += _row("**planned for the shape**", (f"**{column.shaped}**" for column in columns))
+    text += _row("above the best row", (column.distance for column in columns))
+    where = f"{domain}, Δ = {l0}, ({budget.epsilon:g}, {budget.delta:g}), "
+    complaints = [where + each for column in columns for each in column.against(default.design)]
+    return text, complaints, [column.above for column in columns]
 
 
-def _percent(above: float, deviation: float) -> str:
-    return f"{100 * above:+.1f} ± {100 * deviation:.1f}%" if deviation else "the same"
+def _released(plan: Plan, counts: np.ndarray) -> Trials:
+    trials = Trials(plan, counts)
+    trials.run(5 * FIRST)
+    return trials
+
+
+def _row(first: str, cells: Iterable[object]) -> str:
+    return f"| {first} | " + " | ".join(map(str, cells)) + " |\n"
 
 
 FITTED = {
@@ -186,7 +213,7 @@ def fits(trials: int) -> tuple[str, list[str]]:
     """The table of errors before and after the fit, and where the fit is worse than none."""
     text = "\n## Counts before and after the fit, public labels, any number of labels a user, δ = 1e-06\n\n"
     text += "Root mean square errors: *plain / published fit / shrunk fit (its own estimate)*.\n\n"
-    text += "| noise, k, ε | " + " | ".join(SHAPES) + " |\n" + "|---" * (len(SHAPES) + 1) + "|\n"
+    text += _row("noise, k, ε", SHAPES) + "|---" * (len(SHAPES) + 1) + "|\n"
     complaints = []
     for k, epsilon in ((25, 0.5), (25, 1.0), (100, 1.0), (100, 4.0)):
         for noise, design in FITTED.items():
@@ -199,7 +226,7 @@ def fits(trials: int) -> tuple[str, list[str]]:
                 f"{plain:.1f} / {published:.1f} / {shrunk:.1f} ({guess:.1f})"
                 for plain, published, shrunk, guess in cells
             )
-            text += f"| {noise}, {k}, {epsilon:g} | " + " | ".join(row) + " |\n"
+            text += _row(f"{noise}, {k}, {epsilon:g}", row)
     return text, complaints
 
 
@@ -221,22 +248,27 @@ def fitted(plan: Plan, counts: np.ndarray, trials: int) -> np.ndarray:
 
 def main() -> int:
     """Write all tables; the number of complaints."""
-    text = INTRODUCTION.format(k=K, first=FIRST, near=NEAR, close=CLOSE, within=WITHIN)
-    complaints = []
     cells = [
         (budget, l0, domain)
         for domain, l0, budget in product(("private", "public"), (1, 5, None), BUDGETS)
         if domain == "public" or budget.delta
     ]
+    tables, complaints, above = "", [], []
     with ProcessPoolExecutor(max_workers=2) as pool:
         made = [pool.submit(section, *cell) for cell in cells]
-        made.append(pool.submit(fits, FITS))
-        for cell, future in zip([*cells, ("fits",)], made, strict=True):
-            part, against = future.result()
+        last = pool.submit(fits, FITS)
+        for cell, future in zip(cells, made, strict=True):
+            part, against, far = future.result()
             print(*cell, *against, sep="\n  ", flush=True)
-            text, complaints = text + part, complaints + against
-    PAGE.write_text(text, encoding="utf-8")
-    return len(complaints)
+            tables, complaints, above = tables + part, complaints + against, above + far
+        part, against = last.result()
+        print("fits", *against, sep="\n  ", flush=True)
+    text = INTRODUCTION.format(k=K, first=FIRST, near=NEAR, close=CLOSE, within=WITHIN)
+    inside = sum(far <= WITHIN for far in above)
+    text += f"\nPlanned for the shape: {inside} of {len(above)} cells are within {WITHIN:.0%} of their best row; "
+    text += f"the farthest is {100 * max(above):+.1f}%, the mean {100 * np.mean(above):+.1f}%.\n"
+    PAGE.write_text(text + tables + part, encoding="utf-8")
+    return len(complaints + against)
 
 
 if __name__ == "__main__":
