@@ -37,7 +37,7 @@ __all__ = ["DESIGNS", "METHOD_NAMES", "Design"]
 
 Mechanisms = tuple[Any, ...]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
-SELECTION_SHARES = (0.02, 0.04, 0.07, 0.1, 0.14, 0.2, 0.27, 0.35, 0.42, 0.5, 0.57, 0.65, 0.72, 0.8, 0.85, 0.9)
+SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 # The same for a whole answer drawn at once, which takes longer to simulate.
 WHOLE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)
 # Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Literal
 
@@ -14,6 +14,9 @@ from dptopk.mechanisms.base import add_remove
 from dptopk.planning.shape import Shape
 
 __all__ = ["Request", "Split", "at_least", "at_most"]
+
+# Half way from one share that is tried first to the next.
+BESIDE = (0.7, 1.4)
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,13 @@ class Split:
 
     selection: float = 1.0
     threshold: float = 0.0
+
+    def beside(self) -> list[Split]:
+        """Somewhat less and somewhat more for the selections, by their odds; none where they are not divided."""
+        if self.selection == 1:
+            return []
+        odds = [step * self.selection / (1 - self.selection) for step in BESIDE]
+        return [replace(self, selection=round(each / (1 + each), 3)) for each in odds]
 
 
 @dataclass(frozen=True)

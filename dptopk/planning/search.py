@@ -7,6 +7,7 @@ that are far behind; those that are near the best are scaled to the budget exact
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk import _validate as validate
@@ -141,9 +142,12 @@ def _contenders(request: Request, designs: list[Design], max_seconds: float) -> 
     found = _hopeful([guess for design in designs for guess in looks(request, design)], WIDE)
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
     scales = {guess.design.name: roughly(request, guess, max_seconds).rho / guess.rho for guess in best}
-    found = _hopeful(
-        [at(request, guess.design, guess.split, guess.rho * scales[guess.design.name]) for guess in found], NEAR
-    )
+    scaled = [replace(guess, rho=guess.rho * scales[guess.design.name]) for guess in found]
+    found = _hopeful([at(request, guess.design, guess.split, guess.rho) for guess in scaled], NEAR)
+    if not isinstance(request.selection_share, float):
+        beside = {(guess.design.name, split): (guess, split) for guess in found[:FEW] for split in guess.split.beside()}
+        found += [at(request, guess.design, split, guess.rho) for guess, split in beside.values()]
+        found = _hopeful(found, NEAR)
     found = _hopeful([closer(request, guess, CLOSER) for guess in found[:MANY]], NEAR)
     return found[:FEW]
 
