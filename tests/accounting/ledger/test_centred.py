@@ -18,11 +18,12 @@ METHOD = "Gumbel, then centred Gaussian counts"
 COUNTS = [10**6, 9 * 10**5, *[1] * 20]
 CRASH = """
 import os, sys
-from dptopk import Budget, CountMLE, Histogram, Ledger, Session, plan_topk
-counts = {counts}
-CountMLE.release = lambda *_, **__: os._exit(9)  # the machine stops after the charge, before counts are drawn
-session = Session(Histogram(range(len(counts)), counts), ledger=Ledger(sys.argv[1]), dataset="d", analyst="a")
-session.run(plan_topk({k}, Budget(1, 1e-6), method="{method}"))
+from fractions import Fraction
+from dptopk import Histogram, Ledger, Session
+from dptopk.mechanisms import Centred, CountMLE, KnownGaussian
+Centred.measure_again = lambda *_, **__: os._exit(9)  # the machine stops after the charge, before noise is drawn
+session = Session(Histogram(range({n}), {counts}), ledger=Ledger(sys.argv[1]), dataset="d", analyst="a")
+session.run({counting!r}, ranking={ranking})
 """
 
 
@@ -47,20 +48,21 @@ def test_a_plan_with_centred_counts_is_charged_kept_and_refunded(path):
     assert again.spent("d").costs == first.charge.costs
     assert again.remaining("d").costs[own] == 3 * K - FOUND
 
-    code = CRASH.format(counts=COUNTS, k=K, method=METHOD)
-    died = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False, timeout=120)
+    counting = plan.mechanisms[1]
+    code = CRASH.format(n=len(COUNTS), counts=COUNTS, counting=counting, ranking=list(first.labels))
+    died = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=False, timeout=300)
     assert died.returncode == 9, died.stderr
-    again = Ledger(path)
-    assert again.spent("d").costs == Charge.join(first.charge, plan.charge).costs  # nothing comes back
+    again, lost = Ledger(path), counting.charge(histogram.sensitivity, labels=FOUND)
+    assert again.spent("d").costs == Charge.join(first.charge, lost).costs  # nothing comes back
     assert again.verify()
 
     averaged = _session(path, histogram).run(plan, average=True)
     assert "means of 2 measurements" in averaged.note
     assert (averaged.charge.costs[own], averaged.charge.costs[common]) == (2 * FOUND, 1)  # Z twice, Y once
-    assert Ledger(path).spent("d").costs[own] == FOUND + K + 2 * FOUND
-    with pytest.raises(BudgetExceeded):
+    assert Ledger(path).spent("d").costs[own] == 4 * FOUND
+    with pytest.raises(BudgetExceeded):  # three Y were registered, and drawn or lost
         _session(path, histogram).run(plan)
-    assert Ledger(path).spent("d").costs == Charge.join(first.charge, plan.charge, averaged.charge).costs
+    assert Ledger(path).spent("d").costs == Charge.join(first.charge, lost, averaged.charge).costs
     assert Ledger(path).verify()
 
 
