@@ -8,9 +8,23 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dptopk import Charge, Histogram, InvalidParameter, LabelCoinsDP, Sensitivity, compose
+from dptopk import (
+    Accountant,
+    Budget,
+    BudgetExceeded,
+    Charge,
+    Histogram,
+    InvalidParameter,
+    LabelCoinsDP,
+    Ledger,
+    Release,
+    Sensitivity,
+    Session,
+    compose,
+)
 from dptopk.accounting.renyi.label_coins import Chances, coin_chances, label_coins_statements, renyi_delta
 from dptopk.mechanisms import PartitionSelection
+from dptopk.mechanisms.named import mechanism_of, named
 from dptopk.mechanisms.partition_selection import best_coin, coins
 from dptopk.mechanisms.random import random_bits
 
@@ -239,3 +253,34 @@ def test_one_label_may_show_a_noisy_count_at_the_same_price(epsilon, delta):
     noise = np.concatenate([[0.0], np.diff(shown), [0.0]])
     for one, other in ((noise[1:], noise[:-1]), (noise[:-1], noise[1:])):
         assert np.maximum(one - math.exp(epsilon) * other, 0).sum() == pytest.approx(delta, rel=1e-6)
+
+
+def test_coins_that_promise_next_to_nothing_are_refused_or_charged():
+    assert compose(Charge({LabelCoinsDP(1.5, 90.0, 1e-6, 2): 1}), delta=1e-3).epsilon > 10
+    sudden = Chances(np.array([0.0, 1e-6, 1.0]), np.array([1.0, 1 - 1e-6, 0.0]))
+    assert renyi_delta(np.array([1.0]), sudden, 9.0, 1e-6, 2) == 1
+    for refused in (LabelCoinsDP(1.5, 900.0, 1e-6, 2), LabelCoinsDP(9.0, 0.1, 0.4, 10_000)):
+        with pytest.raises(InvalidParameter, match="nothing"):
+            compose(Charge({refused: 1}), delta=0.5)
+
+
+def test_a_session_and_a_ledger_spend_it(tmp_path):
+    sensitivity, budget = Sensitivity(l0=3), Budget(2.0, 2e-6)
+    histogram = Histogram(["a", "b", "c"], [400, 300, 1], sensitivity=sensitivity)
+    mechanism = PartitionSelection(epsilon=1.0, delta=1e-6)
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    registered = mechanism.charge(sensitivity).times(2)
+    ledger.create_dataset("words", registered=registered, delta=2e-6, sensitivity=sensitivity, unit="user", version="1")
+    session = Session(histogram, ledger=ledger, dataset="words", analyst="ada")
+    found = session.run(mechanism)
+    assert found.labels == ("a", "b")
+    assert ledger.spent("words") == mechanism.charge(sensitivity)
+    assert ledger.verify()
+    session.run(mechanism)
+    with pytest.raises(BudgetExceeded):
+        session.run(mechanism)
+    by_itself = Session(histogram, budget=Accountant(registered, delta=2e-6))
+    assert by_itself.run(mechanism).labels == ("a", "b")
+    assert mechanism_of(named(mechanism)) == mechanism
+    assert Release.from_dict(found.to_dict()).labels == found.labels
+    assert compose(registered, delta=budget.delta).epsilon < budget.epsilon

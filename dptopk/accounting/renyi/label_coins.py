@@ -42,6 +42,8 @@ ROUND = 1 + 1e-12
 MOST_LEVELS = 20_000
 # Where the curve ends: what is left above the chance that an own label is shown, as a share of it.
 LEFT = 1e-3
+# An ε beyond which e^ε is not played with, and how many statements there are at most.
+LARGEST, MOST_STATEMENTS = 500.0, 2000
 HALVINGS = 54
 
 
@@ -105,7 +107,9 @@ def _farthest(p: float, r: float, order: float, divergence: float) -> tuple[floa
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if within(middle) else (low, middle)
-    return 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(low))
+    odds = math.exp(-abs(low))
+    likely, rare = 1 / (1 + odds), odds / (1 + odds)
+    return (likely, rare) if low > 0 else (rare, likely)
 
 
 def _log_sum(a: float, b: float) -> float:
@@ -130,20 +134,18 @@ def label_coins_statements(
         InvalidParameter: as ``coin_chances`` does, or when every δ is 1.
     """
     coin = coin_chances(order, divergence, first)
-    reach = labels * divergence + math.log(1 / (LEFT * labels * first)) / (order - 1)
+    reach = labels * divergence + max(-math.log(LEFT * labels * first), 1.0) / (order - 1)
     fine, coarse = (math.ceil(reach * (order + 1) / math.sqrt(12 * share / labels)) for share in (grid, COARSE))
-    cells = min(fine, int(WORK / (4.0 * labels * len(coin.shown))))
-    if cells >= coarse:
+    cells = min(fine, int(WORK / (4.0 * labels * len(coin.shown))), MOST_STATEMENTS)
+    if cells >= coarse and reach < LARGEST:
         x = np.arange(cells + 1) * (reach / cells)
         deltas = np.maximum(*(_game(pair, labels, reach, cells) for pair in _directions(coin)))
     else:
-        x = np.linspace(0, reach, math.ceil(reach * order / 0.1))
+        x = np.linspace(0, reach, min(math.ceil(reach * order / 0.1), MOST_STATEMENTS))
         deltas = renyi_delta(x, coin, order, first, labels)
     kept = deltas < 1  # below 1 a statement says something
     if not kept.any():
-        raise InvalidParameter(
-            f"first={first} promises nothing for {labels} labels: an own label is shown almost surely"
-        )
+        raise InvalidParameter(f"such coins promise nothing for {labels} labels of one user: divergence is too large")
     return tuple(zip(x[kept].tolist(), deltas[kept].tolist(), strict=True))[::-1]
 
 
@@ -214,10 +216,11 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
     """
     tries = 1 + (order - 1) * np.geomspace(0.2, 5.0, 41)[:, None]
     # Of the last steps, from hidden chances at or below q, nothing is left but what tells all.
-    steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first) & (coin.hidden[1:] > 0))
+    steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
     below, above = coin.shown[steps], coin.shown[steps + 1] - first
     under, over = coin.hidden[steps] - first, coin.hidden[steps + 1]
-    above, over, below, under = (np.log(part / (1 - first)) for part in (above, over, below, under))
+    with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
+        above, over, below, under = (np.log(part / (1 - first)) for part in (above, over, below, under))
     moments = [
         np.logaddexp(tries * a - (tries - 1) * b, tries * c - (tries - 1) * d)
         for a, b, c, d in ((above, below, over, under), (below, above, under, over))
