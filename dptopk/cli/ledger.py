@@ -48,6 +48,10 @@ OfAnalyst = Annotated[
         "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
     ),
 ]
+FailureDelta = Annotated[
+    float | None,
+    typer.Option("--failure-delta", help="With --epsilon: how much of δ is for thresholds and failures (half of it)."),
+]
 TotalDelta = Annotated[float, typer.Option("--delta", help="The δ at which the guarantee is stated.")]
 
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
@@ -83,11 +87,17 @@ def _key(key_file: Path | None) -> bytes | None:
 
 
 def _terms(
-    registered: str | None, epsilon: float | None, delta: float, shares: list[str] | None = None
+    registered: str | None,
+    epsilon: float | None,
+    delta: float,
+    failure_delta: float | None,
+    shares: list[str] | None = None,
 ) -> dict[str, Any]:
     from dptopk.accounting.budget import Budget
     from dptopk.costs import Charge
 
+    if failure_delta is not None and epsilon is None:
+        raise InvalidParameter("--failure-delta is for --epsilon: a registration says what its costs need")
     if shares:
         if registered is not None or epsilon is not None:
             raise InvalidParameter("give --share alone, without --registered and --epsilon")
@@ -96,7 +106,7 @@ def _terms(
         raise InvalidParameter("give exactly one of --registered and --epsilon")
     if registered is not None:
         return {"registered": Charge.parse(registered), "delta": delta}
-    return {"budget": Budget(epsilon or 0.0, delta)}
+    return {"budget": Budget(epsilon or 0.0, delta), "failure_delta": failure_delta}
 
 
 def _share(text: str) -> tuple[str, Any]:
@@ -144,6 +154,7 @@ def init(
     delta: TotalDelta,
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    failure_delta: FailureDelta = None,
     share: OfAnalyst = None,
     query: Annotated[
         str | None,
@@ -186,7 +197,7 @@ def init(
         registered = _planned(query, times, sensitivity)
     elif query is not None:
         raise InvalidParameter("give exactly one of --registered, --epsilon and --query")
-    terms = _terms(registered, epsilon, delta, share)
+    terms = _terms(registered, epsilon, delta, failure_delta, share)
     if ranges is not None:
         terms["ranges"] = _numbers(ranges)
     if costs is not None:
@@ -211,12 +222,13 @@ def renew(
     reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    failure_delta: FailureDelta = None,
     share: OfAnalyst = None,
     key_file: KeyFile = None,
     head_file: HeadFile = None,
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
-    terms = _terms(registered, epsilon, delta, share)
+    terms = _terms(registered, epsilon, delta, failure_delta, share)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.renew(dataset, reason=reason, **terms)
         typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")
@@ -230,11 +242,12 @@ def limit(
     delta: TotalDelta,
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    failure_delta: FailureDelta = None,
     key_file: KeyFile = None,
     head_file: HeadFile = None,
 ) -> None:
     """Limit one analyst inside a dataset's budget."""
-    terms = _terms(registered, epsilon, delta)
+    terms = _terms(registered, epsilon, delta, failure_delta)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.set_limit(dataset, analyst, **terms)
     typer.echo(f"{analyst!r} may spend {registered or f'({epsilon:g}, {delta:g})'} of {dataset!r}.")

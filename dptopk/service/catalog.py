@@ -43,6 +43,7 @@ class Terms:
     registered: Charge | None = None
     shares: Mapping[str, Charge | Budget] | None = None
     delta: float | None = None
+    failure_delta: float | None = None  # of a budget's δ: for the deltas of charges; None: half of it
 
     @classmethod
     def read(cls, table: Any, where: str) -> Terms:
@@ -50,10 +51,10 @@ class Terms:
         kinds = {"epsilon", "registered", "shares"}
         if not isinstance(table, dict) or len(kinds & table.keys()) != 1:
             raise InvalidParameter(f"{where}: give exactly one of epsilon, registered and shares, with delta")
-        _refuse_others(table, kinds | {"delta"}, where)
+        _refuse_others(table, kinds | ({"delta", "failure_delta"} if "epsilon" in table else {"delta"}), where)
         delta = validate.probability(delta=table.get("delta", 0.0))
         if "epsilon" in table:
-            return cls(budget=Budget(table["epsilon"], delta))
+            return cls(budget=Budget(table["epsilon"], delta), failure_delta=table.get("failure_delta"))
         if "registered" in table:
             return cls(registered=Charge.parse(str(table["registered"])), delta=delta)
         return cls(shares=_shares(table["shares"], f"{where}.shares"), delta=delta)
@@ -61,7 +62,8 @@ class Terms:
     def arguments(self) -> dict[str, Any]:
         """As ``Ledger.create_dataset``, ``Ledger.renew`` and ``Ledger.set_limit`` take it."""
         if self.budget is not None:
-            return {"budget": self.budget}
+            kept = {} if self.failure_delta is None else {"failure_delta": self.failure_delta}
+            return {"budget": self.budget, **kept}
         kind = {"shares": self.shares} if self.shares is not None else {"registered": self.registered}
         return kind | {"delta": self.delta}
 
@@ -73,7 +75,7 @@ def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:
     shares: dict[str, Charge | Budget] = {}
     for name, part in table.items():
         terms = Terms.read(part, f"{where}.{name}")
-        if terms.shares is not None or ("registered" in part and "delta" in part):
+        if terms.shares is not None or ("registered" in part and "delta" in part) or "failure_delta" in part:
             raise InvalidParameter(f"{where}.{name}: give epsilon and delta, or registered without a delta of its own")
         shares[name] = terms.budget or terms.registered or Charge()
     return shares

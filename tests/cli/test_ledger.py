@@ -149,6 +149,8 @@ def test_export_is_one_json_object_an_entry(ledger, ask):
         (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--registered", "BR(1)"), "exactly one"),
         (("--dataset", "d", "--delta", 1e-5, "--registered", "FOO(1)"), "FOO"),
         (("--dataset", "words", "--delta", 1e-5, "--epsilon", 1), "exists"),
+        (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--failure-delta", 1e-5), "below the budget"),
+        (("--dataset", "d", "--delta", 1e-5, "--registered", "BR(1)", "--failure-delta", 1e-6), "is for --epsilon"),
         (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--key-file", "/no/key"), "key-file"),
     ],
 )

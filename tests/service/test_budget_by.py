@@ -95,6 +95,17 @@ def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_ne
     assert [point["share"] for point in drawn] == pytest.approx([2.5 / 4, 2.5 / 4, 3.5 / 4])
 
 
+def test_a_catalog_says_how_much_of_delta_is_for_failures(tmp_path):
+    text = CATALOG.replace("epsilon = 4.0, delta = 1e-5", "epsilon = 4.0, delta = 1e-5, failure_delta = 9e-6")
+    (tmp_path / "most.toml").write_text(text, encoding="utf-8")
+    with opened(Catalog.load(tmp_path / "most.toml")) as ledger:
+        ledger.charge("words", "ann", Charge({PureDP(0.1): 1}, delta=8e-6))
+    for wrong in ('registered = "BR(1)", delta = 1e-5, failure_delta = 1e-6', "epsilon = 1, delta = 1e-5, order = 2"):
+        (tmp_path / "wrong.toml").write_text(CATALOG.replace("epsilon = 4.0, delta = 1e-5", wrong), encoding="utf-8")
+        with pytest.raises(InvalidParameter, match="unknown"):
+            Catalog.load(tmp_path / "wrong.toml")
+
+
 def test_the_catalog_and_the_ledger_agree(tmp_path):
     with pytest.raises(InvalidParameter, match="needs segments"):
         Catalog.read({"datasets": {"d": {"source": "d.csv", "budget": {"epsilon": 1}, "budget_by": "part"}}}, tmp_path)

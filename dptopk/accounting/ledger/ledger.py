@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from dptopk import _validate as validate
 from dptopk.accounting.accounts.account import Summary
@@ -28,9 +28,9 @@ from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.spends import Receipt, Spend
 from dptopk.accounting.ledger.state import LedgerState
 from dptopk.accounting.ledger.store import Store, Transaction
-from dptopk.accounting.ledger.terms import account_of, by_segment, segments_of, shares_of, terms_of
+from dptopk.accounting.ledger.terms import Free, account_of, by_segment, segments_of, shares_of, terms_of
 from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
-from dptopk.costs import Charge, Cost
+from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
 
@@ -86,20 +86,19 @@ class Ledger:
 
     # Writing
 
-    def create_dataset(  # noqa: PLR0913 - what an entry says
+    def create_dataset(
         self,
         name: str,
         *,
         registered: Charge | None = None,
         budget: Budget | None = None,
         delta: float | None = None,
-        ranges: Sequence[float] | None = None,
-        costs: Sequence[Cost] | None = None,
         shares: Mapping[str, Charge | Budget] | None = None,
         segments: Mapping[str, Sequence[str]] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
         unit: str = "user",
         version: str = "1",
+        **free: Unpack[Free],
     ) -> None:
         """Open the account of a dataset.
 
@@ -108,8 +107,6 @@ class Ledger:
             registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is reported at.
             budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
             delta: with ``registered``: the δ at which the guarantee is stated.
-            ranges: with ``budget``: ranges that may be chosen freely, at the tighter prices of docs/filters.md.
-            costs: with ``budget``: other costs that may be chosen freely besides, at such prices.
             shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
                 fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
             segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
@@ -118,11 +115,12 @@ class Ledger:
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
+            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/filters.md).
 
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = _whole(registered, budget, delta, ranges, costs, shares)
+        terms = _whole(registered, budget, delta, shares, free)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
@@ -143,14 +141,13 @@ class Ledger:
         registered: Charge | None = None,
         budget: Budget | None = None,
         delta: float | None = None,
-        ranges: Sequence[float] | None = None,
-        costs: Sequence[Cost] | None = None,
+        **free: Unpack[Free],
     ) -> None:
-        """Limit one analyst inside a dataset's budget.
+        """Limit one analyst inside a dataset's budget; arguments as for ``create_dataset``.
 
         What the analyst has spent before counts, and what the analyst was shown of others' answers.
         """
-        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, ranges, costs)
+        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, free)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             shown, terms = state.shown(analyst), by_segment(terms, state.segments)
@@ -189,17 +186,17 @@ class Ledger:
         registered: Charge | None = None,
         budget: Budget | None = None,
         delta: float | None = None,
-        ranges: Sequence[float] | None = None,
-        costs: Sequence[Cost] | None = None,
         shares: Mapping[str, Charge | Budget] | None = None,
+        **free: Unpack[Free],
     ) -> None:
         """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on.
 
-        Shares are renewed all at once: one that was renewed by itself, after answers, would be a choice between games.
+        Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by itself, after
+        answers, would be a choice between games.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        terms = _whole(registered, budget, delta, ranges, costs, shares)
+        terms = _whole(registered, budget, delta, shares, free)
         with self._journal.write() as log:
             terms = by_segment(terms, self._now.dataset(dataset).segments)
             body = normal(renewal={"terms": terms, "reason": reason})
@@ -523,14 +520,18 @@ def _whole(
     registered: Charge | None,
     budget: Budget | None,
     delta: float | None,
-    ranges: Sequence[float] | None,
-    costs: Sequence[Cost] | None,
     shares: Mapping[str, Charge | Budget] | None,
+    free: Free,
 ) -> dict[str, Any]:
     """The terms of a dataset's budget."""
     if shares is None:
-        return terms_of(registered, budget, delta, ranges, costs)
-    if delta is None or not (registered is None and budget is None and ranges is None and costs is None):
+        return terms_of(registered, budget, delta, free)
+    if (
+        delta is None
+        or registered is not None
+        or budget is not None
+        or any(value is not None for value in free.values())
+    ):
         raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
     return shares_of(shares, delta)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from dptopk import _validate as validate
 from dptopk.accounting.accounts.account import Account
@@ -22,31 +22,41 @@ from dptopk.accounting.ledger.names import analyst_name, plain_text
 from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 
-__all__ = ["account_of", "by_segment", "segments_of", "shares_of", "terms_of"]
+__all__ = ["Free", "account_of", "by_segment", "segments_of", "shares_of", "terms_of"]
 
 _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
+
+
+class Free(TypedDict, total=False):
+    """What a budget of free choice may be told, as ``Filter`` takes it; what is None is left to the filter."""
+
+    ranges: Sequence[float] | None
+    costs: Sequence[Cost] | None
+    failure_delta: float | None
 
 
 def terms_of(
     registered: Charge | None,
     budget: Budget | None,
     delta: float | None,
-    ranges: Sequence[float] | None = None,
-    costs: Sequence[Cost] | None = None,
+    free: Free,
 ) -> dict[str, Any]:
     """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's total (ε, δ).
 
     Raises:
         InvalidParameter: unless exactly one of registered (with delta) and budget is given, and accountants take it.
     """
+    given: dict[str, Any] = {name: value for name, value in free.items() if value is not None}
+    if not given.keys() <= Free.__annotations__.keys():
+        raise InvalidParameter(f"a budget takes {', '.join(Free.__annotations__)} besides, got {', '.join(given)}")
     if (registered is None) == (budget is None):
         raise InvalidParameter("give exactly one of registered and budget")
     if budget is not None:
         if not isinstance(budget, Budget) or delta is not None:
             raise InvalidParameter("budget must be a Budget, which has its own delta")
-        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget, ranges=ranges, costs=costs).terms()}
-    if ranges is not None or costs is not None:
-        raise InvalidParameter("ranges and costs are for a budget: a registration names its costs")
+        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget, **given).terms()}
+    if given:
+        raise InvalidParameter(f"{', '.join(given)}: for a budget; a registration names its costs")
     if not isinstance(registered, Charge) or delta is None:
         raise InvalidParameter("registered must be a Charge, with the delta at which its guarantee is stated")
     account = Accountant(registered, delta)  # refuses what the accountant refuses
@@ -70,9 +80,9 @@ def shares_of(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, 
         if one in parts:
             raise InvalidParameter(f"shares: {name!r} is named twice")
         if isinstance(share, Charge):
-            parts[one] = terms_of(share, None, delta)
+            parts[one] = terms_of(share, None, delta, {})
         else:
-            parts[one] = terms_of(None, validate.instance(Budget, shares=share), None)
+            parts[one] = terms_of(None, validate.instance(Budget, shares=share), None, {})
     made = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
     if not math.isfinite(made.epsilon()):
         raise InvalidParameter(f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}")

@@ -261,3 +261,25 @@ def test_a_full_database_charges_nothing(path, ledger):
 def test_bad_datasets_are_named(ledger, arguments, named):
     with pytest.raises(InvalidParameter, match=named):
         ledger.create_dataset(**({"name": "books"} | arguments))
+
+
+def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_path):
+    ledger, question = Ledger(tmp_path / "l.db"), Charge({PureDP(0.1): 1}, delta=8e-7)
+    ledger.create_dataset("even", budget=Budget(1, 1e-6))
+    with pytest.raises(BudgetExceeded, match="failure delta"):
+        ledger.charge("even", "ann", question)
+    ledger.create_dataset("most", budget=Budget(1, 1e-6), failure_delta=9e-7)
+    ledger.charge("most", "ann", question)
+    with pytest.raises(BudgetExceeded, match="failure delta"):
+        ledger.charge("most", "ann", question)
+    ledger.renew("even", reason="too little for thresholds", budget=Budget(1, 1e-6), failure_delta=8e-7)
+    ledger.set_limit("even", "ann", budget=Budget(0.5, 9e-7), failure_delta=8e-7)
+    ledger.charge("even", "ann", question)
+    assert Ledger(tmp_path / "l.db").verify()
+    for wrong in ({"failure_delta": 1e-6}, {"failure_delta": -1.0}, {"order": 3.0}):
+        with pytest.raises(InvalidParameter):
+            ledger.create_dataset("other", budget=Budget(1, 1e-6), **wrong)
+    with pytest.raises(InvalidParameter, match="failure_delta"):
+        ledger.create_dataset("other", registered=question, delta=1e-6, failure_delta=1e-7)
+    with pytest.raises(InvalidParameter, match="exactly one"):
+        ledger.create_dataset("other", shares={"ann": question}, delta=1e-6, failure_delta=0.0)
