@@ -28,6 +28,7 @@ OPTIONS = (
     (r"\bper_label_cap\b", "--per-label-cap"),
     (r"\bmemory_limit\b", "--memory-limit"),
     (r"\bmax_seconds\b", "--max-seconds"),
+    (r"\bfailure_delta\b", "--failure-delta"),
     (r"^(label|count): '", r"--\1-col: '"),
     (r"^counts must (?=be (?:whole|finite|at least 0|below))", "--count-col: counts must "),
     (r"^(user|item): '", r"--\1-col: '"),
