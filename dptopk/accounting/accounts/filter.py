@@ -180,8 +180,8 @@ class Filter(Account):
         sums, unpriced, failures = self._priced(charge, record)
         if self._failures + failures + Fraction(charge.delta) > Fraction(self.failure_delta):
             left = float(Fraction(self.failure_delta) - self._failures)
-            asked = f"{float(failures) + charge.delta:.6g} asked for, {left:.6g} left"
-            return f"the failure delta is used up: {asked} of the {self.failure_delta:.6g} set aside (failure_delta)"
+            short = f"{float(failures) + charge.delta:.6g} asked for, {left:.6g} left"
+            return f"the failure delta is used up: {short} of the {self.failure_delta:.6g} set aside (failure_delta)"
         for meter in self._meters:
             free = not (self._unpriced[meter.name] + unpriced[meter.name])
             if free and self._sums[meter.name] + sums[meter.name] <= meter.capacity:
