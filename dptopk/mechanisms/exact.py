@@ -1,9 +1,9 @@
 """Exact decisions from a finite number of random bits, more of them being read only when the first do not decide.
 
-A uniform real U is known by its leading bits. `bernoulli_exp` decides U < e^{-x}, `Cells` finds the cell of a discrete
-law that contains U. Both compare integers whose distance to the exact value is bounded, and both read 64 more bits of
-U and compare again with a finer bound when the comparison is within that distance; so the law of the answer is exact,
-whatever the precision of the first attempt. Proofs: docs/exact-sampling.md.
+A uniform real U is known by its leading bits. `bernoulli` decides U < p, `bernoulli_exp` U < e^{-x}, `Cells` finds the
+cell of a discrete law that contains U. All compare integers whose distance to the exact value is bounded (by 0 for p),
+and read 64 more bits of U and compare again with a finer bound when the comparison is within that distance; so the law
+of the answer is exact, whatever the precision of the first attempt. Proofs: docs/exact-sampling.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dptopk.mechanisms.random import Bits
 
-__all__ = ["Cells", "bernoulli_exp", "decide_exp", "exp_units"]
+__all__ = ["Cells", "bernoulli", "bernoulli_exp", "decide_exp", "exp_units"]
 
 _GUIDE_BITS = 16
 
@@ -63,6 +63,31 @@ def below_exp(word: int, known: int, x: Fraction, bits: Bits) -> bool:
             return True
         if word >= target + 1:
             return False
+        word, known = bits.more(word), known + 64
+
+
+def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bool_]:
+    """Return independent coins, true with exactly these chances: floats in [0, 1), taken as the fractions they are.
+
+    Args:
+        chances: shape (n,).
+        bits: the source of words.
+    """
+    words = bits.uint64(chances.size)
+    whole = (chances * 2.0**64).astype(np.uint64)
+    drawn: npt.NDArray[np.bool_] = words < whole
+    for i in np.flatnonzero(words == whole):
+        drawn[i] = _below(int(words[i]), Fraction(float(chances[i])), bits)
+    return drawn
+
+
+def _below(word: int, chance: Fraction, bits: Bits) -> bool:
+    """Decide U < chance for a uniform U whose first 64 bits are ``word``."""
+    known = 64
+    while True:
+        target = chance * 2**known
+        if word + 1 <= target or word >= target:
+            return bool(word < target)
         word, known = bits.more(word), known + 64
 
 

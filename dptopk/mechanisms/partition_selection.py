@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +16,7 @@ from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.exact import bernoulli
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.mechanisms.thresholds import present_slots
 from dptopk.mechanisms.whole import in_label_order
@@ -133,28 +133,8 @@ class PartitionSelection:
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
         likely = chances.shown[level] > chances.hidden[level]
         rare = np.where(likely, chances.hidden[level], chances.shown[level])
-        drawn: npt.NDArray[np.bool_] = coins(rare, bits) ^ likely
+        drawn: npt.NDArray[np.bool_] = bernoulli(rare, bits) ^ likely
         return drawn
-
-
-def coins(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bool_]:
-    """Independent coins, true with exactly these chances, floats in [0, 1/2]: they are taken as binary fractions."""
-    words, scaled = bits.uint64(chances.size), chances * 2.0**64
-    whole = scaled.astype(np.uint64)
-    drawn: npt.NDArray[np.bool_] = words < whole
-    for i in np.flatnonzero(words == whole):
-        drawn[i] = _below(int(words[i]), Fraction(float(chances[i])), bits)
-    return drawn
-
-
-def _below(word: int, chance: Fraction, bits: Bits) -> bool:
-    """Whether a uniform number with these first 64 bits is below the chance: more bits are read until it is plain."""
-    known = 64
-    while True:
-        target = chance * 2**known
-        if word + 1 <= target or word >= target:
-            return bool(word < target)
-        word, known = bits.more(word), known + 64
 
 
 @lru_cache(maxsize=256)

@@ -174,6 +174,10 @@ class ThresholdedMechanism:
         c = smallest_offset(lambda c: self.threshold_tail(sensitivity, c), 1 - probability, "probability")
         return self.threshold_offset(sensitivity) + 1 + c
 
+    def at_threshold(self, sensitivity: Sensitivity) -> float:  # noqa: ARG002
+        """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
+        return 0.0
+
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """What intervals need to know of a release."""
         raise NotImplementedError
@@ -203,14 +207,18 @@ class ThresholdedMechanism:
         Raises:
             InvalidParameter: before anything is drawn.
         """
+        from dptopk.mechanisms.exact import bernoulli
         from dptopk.mechanisms.random import random_bits
 
-        seen = self.slots(histogram)
+        seen, bits = self.slots(histogram), random_bits(rng)
         sensitivity = histogram.sensitivity
         charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)
-        noise = self.noise(sensitivity, len(seen.counts) + 1, random_bits(rng))
+        noise = self.noise(sensitivity, len(seen.counts) + 1, bits)
         noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
         kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
+        if chance := self.at_threshold(sensitivity):
+            just = passing(seen.counts, noise, seen.floor, floor_noise, offset - 1) & ~kept
+            kept |= just & bernoulli(np.full(just.size, chance), bits)
         values, labels = (seen.counts + noise)[kept], seen.labels[kept]
         measurement = self.measurement(sensitivity)
         return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)

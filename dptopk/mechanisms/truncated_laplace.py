@@ -25,9 +25,9 @@ __all__ = ["TruncatedLaplace"]
 class TruncatedLaplace(ThresholdedMechanism):
     """Every present count + discrete Laplace noise cut to [-T, T], released if above T; needs the whole histogram.
 
-    Charge: l0 × PureDP(epsilon) + δ, l0 finite. Neighbours: add or remove one user. No label that is not there could
-    be released, and a released count is never further than T from the true one. Whether the histogram is whole is a
-    fact about how it was made, not one to be read off the data.
+    A noisy count of exactly T is released with the chance that spends all of δ. Charge: l0 × PureDP(epsilon) + δ, l0
+    finite. Neighbours: add or remove one user. A released count is never further than T from the true one. Whether the
+    histogram is whole is a fact about how it was made, not one to be read off the data.
 
     Args:
         epsilon: ε of each count, not of all.
@@ -77,6 +77,26 @@ class TruncatedLaplace(ThresholdedMechanism):
         """How far above 0 a noisy count must be: T."""
         return self.bound(sensitivity)
 
+    def at_threshold(self, sensitivity: Sensitivity) -> float:
+        """π: a label that one user alone has is released with P[N > T - linf] + π P[N = T - linf], 1 - (1-δ)^(1/l0)."""
+        bound, decay, linf = self.bound(sensitivity), rate(self.epsilon, sensitivity), sensitivity.linf
+        each = -math.expm1(math.log1p(-self.delta) / _touched(sensitivity))
+        chance = (each * (1 - 1e-9) - _edge_mass(decay, linf, bound)) / _point_mass(decay, bound - linf, bound)
+        return min(max(chance, 0.0), 1 - 2.0**-20)
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+        """The smallest count that is released with at least this probability, 1/2 or more; see the base."""
+        probability = validate.probability(allow_zero=False, probability=probability)
+        chance = self.at_threshold(sensitivity)
+
+        def hidden(above: int) -> float:
+            """Of a count of T + ``above``: noise below -above, or just there and the coin says no."""
+            below = self.threshold_tail(sensitivity, above)
+            until = self.threshold_tail(sensitivity, above - 1) if above else 1 - below
+            return chance * below + (1 - chance) * until
+
+        return self.bound(sensitivity) + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
+
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""
         return KnownLaplace(epsilon=self.epsilon).noise_std(sensitivity)
@@ -124,5 +144,15 @@ def _edge_mass(decay: float, width: int, bound: int) -> float:
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
     """
     edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
-    total = 1 + math.exp(-decay) - 2 * math.exp(-decay * (bound + 1))
+    total = _total(decay, bound)
     return rounded_up(edge / total) if total > 0 else 1.0
+
+
+def _point_mass(decay: float, at: int, bound: int) -> float:
+    """Upper bound on P[N = at] of the same law."""
+    total = _total(decay, bound)
+    return rounded_up(math.exp(-decay * at) * -math.expm1(-decay) / total) if total > 0 else 1.0
+
+
+def _total(decay: float, bound: int) -> float:
+    return 1 + math.exp(-decay) - 2 * math.exp(-decay * (bound + 1))

@@ -166,7 +166,13 @@ def _doubt(guess: Candidate) -> float:
 
 def _guess(request: Request, design: Design) -> Candidate:
     """The best division of the budget for a design, by estimate."""
-    found = sorted(looks(request, design), key=lambda guess: (rank(request, guess), abs(guess.split.threshold - 0.5)))
+
+    def order(guess: Candidate) -> tuple[float, int, float]:
+        """Of equal merits that of the lower threshold, where δ is of use to nothing else; else the middle one."""
+        lower = request.epsilon is not None and design.pure and design.method == "threshold"
+        return rank(request, guess), (guess.merit.threshold or 0) * lower, abs(guess.split.threshold - 0.5)
+
+    found = sorted(looks(request, design), key=order)
     if request.shape is None or request.epsilon is None:
         return found[0]
     return min((closer(request, guess, CLOSER) for guess in found[:FEW]), key=lambda guess: rank(request, guess))

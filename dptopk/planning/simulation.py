@@ -85,7 +85,11 @@ def _largest(
         floor = 0.0 if mechanism.d_bar is None or slots == len(counts) else counts[slots]
         floor_noise = 0.0 if mechanism.d_bar is None else noise[:, -1:]
         counts = counts[:slots]
-        passing = counts + noise[:, :slots] > floor + floor_noise + mechanism.threshold_offset(sensitivity)
+        above = counts + noise[:, :slots] - floor - floor_noise - mechanism.threshold_offset(sensitivity)
+        passing = above > 0
+        if isinstance(mechanism, TruncatedLaplace):  # integer noise, and a coin just at the threshold
+            coins = _seeded("at threshold", len(counts)).random(above.shape) < mechanism.at_threshold(sensitivity)
+            passing |= (above == 0) & coins
         passing &= counts > 0
     values = np.where(passing, counts + noise[:, : len(counts)], -np.inf)
     first = min(k, values.shape[1])

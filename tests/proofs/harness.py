@@ -83,11 +83,25 @@ def counting_law(mechanism, histogram, pmf, order=descending):
     if isinstance(mechanism, ThresholdedMechanism):
         offset = mechanism.threshold_offset(histogram.sensitivity)
         kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
+        just = passing(seen.counts, noise, seen.floor, floor_noise, offset - 1) & ~kept
+        noise, mass, kept = tossed(noise, mass, kept, just, mechanism.at_threshold(histogram.sensitivity))
     else:
         kept = np.ones(noise.shape, dtype=bool)
     codes = encode(seen.counts + noise, kept, seen.labels, order)
     outcomes, place = np.unique(codes, return_inverse=True)
     return outcomes, np.bincount(place, weights=mass)
+
+
+def tossed(noise, mass, kept, just, chance):
+    """The same outcomes, those with values just at the threshold split by the coins of these values."""
+    for slot in range(kept.shape[1] if chance else 0):
+        on = just[:, slot]
+        shown = kept[on].copy()
+        shown[:, slot] = True
+        mass = np.concatenate([np.where(on, (1 - chance) * mass, mass), chance * mass[on]])
+        noise, just = np.concatenate([noise, noise[on]]), np.concatenate([just, just[on]])
+        kept = np.concatenate([kept, shown])
+    return noise, mass, kept
 
 
 def encode(values, kept, labels, order):

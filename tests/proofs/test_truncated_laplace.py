@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dptopk import Sensitivity
+from dptopk import Histogram, Sensitivity
 from dptopk.mechanisms import TruncatedLaplace
 from dptopk.mechanisms.noise import laplace_law
 from dptopk.mechanisms.truncated_laplace import _edge_mass
@@ -75,11 +75,44 @@ def test_samples_stay_within_the_bound_and_follow_the_cut_law():
 
 
 def test_a_label_appears_with_probability_one_half():
-    """The count at which half the labels appear at (1, 1e-6): 15, in place of 17 over a noisy floor."""
+    """The count at which half the labels appear at (1, 1e-6): 14, in place of 17 over a noisy floor."""
     sensitivity = Sensitivity(l0=1)
+    for delta, probability, count in ((1e-6, 0.5, 14), (4.5e-7, 0.5, 15), (1e-6, 0.9, 16), (1e-6, 0.99, None)):
+        mechanism = TruncatedLaplace(epsilon=1.0, delta=delta)
+        bound, found = mechanism.bound(sensitivity), mechanism.appears_at(sensitivity, probability=probability)
+        law, chance = laplace_law(1.0, 1, bound).pmf(bound), mechanism.at_threshold(sensitivity)
+        noise = np.arange(-bound, bound + 1)
+
+        def shown(x, law=law, noise=noise, bound=bound, chance=chance):
+            return law[x + noise > bound].sum() + chance * law[x + noise == bound].sum()
+
+        assert count in (None, found)
+        assert shown(found) >= probability - 1e-9
+        assert shown(found - 1) < probability
+
+
+@pytest.mark.parametrize(("linf", "l0", "delta"), [(1, 1, 0.03), (1, 1, 0.3), (2, 1, 0.04), (1, 2, 0.05), (3, 1, 0.01)])
+def test_the_coin_at_the_threshold_spends_all_of_delta_and_no_more(linf, l0, delta):
+    """Labels that one user alone has; a coin that is a tenth likelier is caught, and so is a sure one."""
+    sensitivity = Sensitivity(linf=linf, l0=l0)
+    mechanism = TruncatedLaplace(epsilon=1.5, delta=delta)
+    chance = mechanism.at_threshold(sensitivity)
+    assert 0.01 < chance < 0.9
+    world = World(l0, tuple(range(2 * linf + 1)), sensitivity)
+    assert divergence(mechanism, world)[-1] == pytest.approx(delta, rel=1e-6)
+    assert excess(mechanism, world) <= TOLERANCE
+    for likelier in (1.1 * chance, 1.0):
+        wrong = mutant(mechanism, at_threshold=lambda self, s, likelier=likelier: likelier)
+        assert divergence(wrong, world)[-1] > delta * 1.005
+
+
+def test_releases_toss_the_coin():
+    sensitivity, labels = Sensitivity(l0=1), 40_000
     mechanism = TruncatedLaplace(epsilon=1.0, delta=1e-6)
-    bound, half = mechanism.bound(sensitivity), mechanism.appears_at(sensitivity, probability=0.5)
+    bound, chance = mechanism.bound(sensitivity), mechanism.at_threshold(sensitivity)
+    histogram = Histogram(np.arange(labels), np.full(labels, bound), sensitivity=sensitivity)
+    counts = mechanism.release(histogram, np.random.default_rng(4)).counts
     law = laplace_law(1.0, 1, bound).pmf(bound)
-    noise = np.arange(-bound, bound + 1)
-    assert half == 15
-    assert law[half + noise > bound].sum() >= 0.5 > law[half - 1 + noise > bound].sum()
+    assert counts.min() == bound
+    expected = chance * law[bound] * labels
+    assert abs((counts == bound).sum() - expected) < 5 * math.sqrt(expected)
