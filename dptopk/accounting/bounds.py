@@ -63,9 +63,10 @@ _MODULES = (
 
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
 FAILURE_SLACK = 1e-14
-# Of more different costs than this, and of more costs, some bounds take long; one that does not.
-MANY_DIFFERENT, MANY = 1000, 10_000
-QUICK_FOR_MANY = "renyi"
+# Of more different costs than this, and of more costs, some bounds take long; about how long to read one cost takes;
+# which bounds come first then, the closer and the quicker one.
+MANY_DIFFERENT, MANY, SECONDS_TO_READ = 1000, 10_000, 1e-5
+FIRST_OF_MANY = ("optimal_dp_approx", "renyi")
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -293,10 +294,9 @@ def _answer(question: _Question, bound: str) -> Bound:
     if question.settled is not None:
         return question.settled
     best: Bound | None = None
-    notes: dict[str, str] = {}
-    for spec in _in_turn(question, notes):
-        found = question.ask(spec)
-        notes[spec.name] = found.note
+    answers: dict[str, Bound] = {}
+    for spec in _in_turn(question, answers):
+        found = answers[spec.name] = question.ask(spec)
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
         if best is None or question.value(found) < question.value(best):
             best = found
@@ -307,32 +307,39 @@ def _answer(question: _Question, bound: str) -> Bound:
     if best is None:
         return question.nothing("no registered bound takes these costs in this interaction")
     # Why the others did not end closer: what the winner itself has to say comes first.
-    others = [f"{name}: {note}" for name, note in notes.items() if note and name != best.name]
+    others = [f"{name}: {one.note}" for name, one in answers.items() if one.note and name != best.name]
     return replace(best, note="; ".join([*filter(None, [best.note]), *others]))
 
 
-def _in_turn(question: _Question, notes: dict[str, str]) -> Iterator[BoundSpec]:
-    """The bounds to ask; ``notes`` are those of the answers so far: "" where one is as close as was asked.
+def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
+    """The bounds to ask, given the answers so far.
 
     A bound that another one makes needless comes after it, or rests; so does what it makes needless itself. Of very
-    many costs it always rests. It takes a while to read very many different costs in any way: the Rényi curves, the
-    quickest one, come first then, and after the deadline no other.
+    many costs it always rests. It takes a while to read very many different costs in any way: there one product comes
+    first, or the Rényi curves where there is no time for it, and after the deadline nothing comes that need not.
     """
     better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
-    many, different = question.rest.count > MANY, len(question.rest.costs) > MANY_DIFFERENT
+    different, many = len(question.rest.costs), question.rest.count > MANY
+    first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
+    if question.query.seconds < SECONDS_TO_READ * different:
+        first = first[::-1]
+    needless: set[str] = set()
+
+    def turn(spec: BoundSpec) -> tuple[int, int]:
+        return first.index(spec.name) if spec.name in first else len(first), place(spec.name)
 
     def place(name: str) -> int:
         return 1 + place(better[name]) if name else 0
 
-    def rests(name: str) -> bool:
-        return notes.get(better[name]) == "" or (many and better[name] in notes)
+    def rests(other: str) -> bool:
+        return other in needless or (other in answers and (many or answers[other].note == ""))
 
-    first = QUICK_FOR_MANY if different else ""
-    for spec in sorted(_registry().values(), key=lambda spec: (spec.name != first, place(spec.name))):
-        if different and notes and time.monotonic() > question.query.deadline:
+    for spec in sorted(_registry().values(), key=turn):
+        known = FIRST_OF_MANY[-1] in answers or any(found.lower for found in answers.values())
+        if first and known and time.monotonic() > question.query.deadline:
             break
-        if rests(spec.name):
-            notes[spec.name] = ""
+        if rests(better[spec.name]):
+            needless.add(spec.name)
         elif not question.why_not(spec):
             yield spec
 

@@ -32,6 +32,8 @@ MOST_POINTS = 2**20
 # Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
 MOST_ATOMS = 8_000_000
 SECONDS_PER_ATOM = 4e-7
+# Standard deviations on a lattice; a guess at the seconds that one of its places takes; how late a product may be.
+PLACES, SECONDS_PER_PLACE, LATER = 15.0, 5e-7, 0.1
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
 # Times that the steps are halved at most.
@@ -94,7 +96,9 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     if not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
         return _vacuous(charge, query, "losses too small or too large for a grid")
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
-    grids = _first_grids(charge, parts, tilt, query)
+    grids = _in_time(_first_grids(charge, parts, tilt, query), parts, seconds, query)
+    if grids is None:
+        return _vacuous(charge, query, "no time for a product of this many places")
     started = time.monotonic()
     best, reckoned = _bracket(charge, parts, grids, query), _first_width(query)
     for _ in range(REFINEMENTS):
@@ -113,6 +117,25 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
 
 def _narrow(best: Bracket, reckoned: float, query: Query) -> bool:
     return best.narrow(query.rtol) if query.lower else reckoned <= query.rtol and best.upper < math.inf
+
+
+def _in_time(
+    grids: tuple[Grid, Grid], parts: Sequence[Source], seconds: float, query: Query
+) -> tuple[Grid, Grid] | None:
+    """The grids, coarser where their products would take too long; ``seconds`` goes to the pairs. None: no time at all.
+
+    By the time that was given, as long as the clock has about as much: the same question has the same answer.
+    """
+    room = min(query.seconds / 2, query.deadline - time.monotonic() + LATER) - seconds
+    above, below = grids
+    window = PLACES * math.sqrt(sum(part.spread() for part in parts))
+    by_gap = sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts)
+    for coarser in (1, 4, 16, 64):
+        places = window / above.step * (3 if by_gap and query.lower else 1)
+        places += window / below.step if query.lower and not by_gap else 0
+        if SECONDS_PER_PLACE * places <= coarser * room:
+            return replace(above, step=coarser * above.step), replace(below, step=coarser * below.step)
+    return None
 
 
 def _first_width(query: Query) -> float:

@@ -51,6 +51,8 @@ __all__ = [
 ALIASED = 1e-12
 # Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.
 SNAP = 1e-9
+# How closely the logarithm of the best tilt is looked for.
+TILT_ACCURACY = 0.02
 # Places of one product, about 1 GB with all that is made of it; what needs more is left to other bounds.
 MOST_PLACES = 2**23
 
@@ -406,7 +408,6 @@ class _HasLogMgf(Protocol):
 
 def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None) -> float:
     """The θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for: there the masses should be centred."""
-    from scipy.optimize import minimize_scalar
 
     def objective(log_tilt: float) -> float:
         tilt = math.exp(log_tilt)
@@ -421,5 +422,21 @@ def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilo
         while infinite - high > 1e-3:
             middle = (high + infinite) / 2
             high, infinite = (middle, infinite) if math.isfinite(objective(middle)) else (high, middle)
-    found = minimize_scalar(objective, bounds=(low, high), method="bounded", options={"xatol": min(0.02, high - low)})
-    return math.exp(float(found.x))
+    return math.exp(_lowest(objective, low, high, min(TILT_ACCURACY, (high - low) / 2)))
+
+
+def _lowest(function: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
+    """About where a unimodal function is lowest, by golden sections; SciPy's optimizers take long to be imported."""
+    share = (math.sqrt(5) - 1) / 2
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > accuracy:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = function(right)
+    return left if at_left <= at_right else right
