@@ -32,8 +32,9 @@ MOST_POINTS = 2**20
 # Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
 MOST_ATOMS = 8_000_000
 SECONDS_PER_ATOM = 4e-7
-# Standard deviations on a lattice; a guess at the seconds that one of its places takes; how late a product may be.
-PLACES, SECONDS_PER_PLACE, LATER = 15.0, 5e-7, 0.1
+# Standard deviations on a lattice; a guess at the seconds that one of its places takes; how late a product may be; how
+# much of the variance splitting may add, about.
+PLACES, SECONDS_PER_PLACE, LATER, NOISIEST = 15.0, 5e-7, 0.1, 4.0
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
 # Times that the steps are halved at most.
@@ -126,10 +127,13 @@ def _in_time(
 
     By the time that was given, as long as the clock has about as much: the same question has the same answer.
     """
-    room = min(query.seconds / 2, query.deadline - time.monotonic() + LATER) - seconds
+    room = min(0.8 * query.seconds, query.deadline - time.monotonic() + LATER) - seconds
     above, below = grids
-    window = PLACES * math.sqrt(sum(part.spread() for part in parts))
-    by_gap = sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts)
+    spread, splits = sum(part.spread() for part in parts), sum(part.roundings()[0] for part in parts)
+    if splits * min(above.step**2 / 4, above.step * math.sqrt(spread / max(splits, 1))) > NOISIEST * spread:
+        return None  # splitting would add more than is there
+    window = PLACES * math.sqrt(spread)
+    by_gap = splits >= MANY and all(part.exact for part in parts)
     for coarser in (1, 4, 16, 64):
         places = window / above.step * (3 if by_gap and query.lower else 1)
         places += window / below.step if query.lower and not by_gap else 0

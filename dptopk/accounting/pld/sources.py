@@ -101,6 +101,9 @@ class Responses(Source):
         above = sum(times if times <= FEW else 1 for times in self.counts.values())
         return above, min(len(self.counts), 32)
 
+    def atoms(self) -> int:
+        return sum(min(times, math.ceil(13 * math.sqrt(times))) for times in self.counts.values() if times > FEW)
+
     def pairs(self, grid: Grid) -> list[Pairs]:
         many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW}
         found = [_trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt) for epsilon, times in many.items()]
