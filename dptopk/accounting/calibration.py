@@ -57,6 +57,7 @@ def calibrate(
     0.1
     """
     validate.positive(rtol=rtol)
+    validate.instance(Budget, budget=budget)
 
     def epsilon(x: float, name: str = bound) -> float:
         return compose(
@@ -120,7 +121,7 @@ def _largest(epsilon: Callable[[float], float], target: float, start: float, rto
     low, high = 0.0, math.inf
     at_low = at_high = math.nan
     x = start
-    for _ in range(200):
+    for step in range(200):
         value = epsilon(x)
         if value <= target:
             low, at_low = x, value
@@ -130,12 +131,16 @@ def _largest(epsilon: Callable[[float], float], target: float, start: float, rto
             high, at_high = x, value
         if high <= low * (1 + rtol / 10) or high < 1e-12 or low > 1e12:
             break
-        x = _next(low, at_low, high, at_high, target)
+        x = _next(low, at_low, high, at_high, target, step)
     return low, min(x, high)
 
 
-def _next(low: float, at_low: float, high: float, at_high: float, target: float) -> float:
-    """Where ε, taken as a power of x between or beyond what is known, reaches just below the target."""
+def _next(low: float, at_low: float, high: float, at_high: float, target: float, step: int) -> float:
+    """Where ε, taken as a power of x between or beyond what is known, reaches just below the target.
+
+    Beyond what is known, strides at least double with every ``step``: beside costs that take nearly all of the budget,
+    ε hardly depends on x.
+    """
     aim = math.log(target)
     if low and high < math.inf:
         share = 0.5
@@ -143,8 +148,8 @@ def _next(low: float, at_low: float, high: float, at_high: float, target: float)
             share = (aim - math.log(at_low)) / math.log(at_high / at_low) - 1e-4
         return math.exp(math.log(low) + min(max(share, 0.02), 0.98) * math.log(high / low))
     if low:  # ε is close to linear in x when x is small, and grows faster later
-        return low * min(max(target / at_low, 1.0005), 16.0) if at_low > 0 else low * 16
-    return high * max(min(target / at_high, 0.999), 1 / 16)
+        return low * min(max(target / at_low, 1 + 5e-4 * 2.0**step), 16.0) if at_low > 0 else low * 16
+    return high * max(min(target / at_high, 1 / (1 + 1e-3 * 2.0**step)), 1 / 16)
 
 
 def selection_epsilon(k: int, budget: Budget, *, beside: Charge | None = None, **options: str | float) -> float:
@@ -205,7 +210,9 @@ def queries_affordable(
     >>> queries_affordable(Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6), bound="opt_kl")
     13
     """
-    if not query:
+    validate.instance(Budget, budget=budget)
+    most = validate.count(most=most)
+    if not validate.instance(Charge, query=query):
         raise InvalidParameter("query must be a charge that is not empty")
     if bound != "best" and bound not in names():
         raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")

@@ -75,6 +75,39 @@ def test_steps_in_the_charge_do_not_break_the_search() -> None:
     assert fits <= 1.0 < compose(charge(x + 0.11), delta=1e-6).epsilon
 
 
+@pytest.mark.parametrize("share", [0.99, 0.9999, 1.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_beside_costs_that_take_nearly_all(share: float, delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(calibration, "compose", lambda *a, **kw: calls.append(kw["bound"]) or compose(*a, **kw))
+    budget, beside = Budget(1.0, delta), Charge({PureDP(share): 1})
+    if share == 1 and not delta:
+        with pytest.raises(InvalidParameter, match=r"at scale \d\.?\d*e-1[23]"):
+            selection_epsilon(3, budget, beside=beside)
+        return
+    epsilon = selection_epsilon(3, budget, beside=beside, rtol=1e-5)
+    assert len(calls) <= 40
+    assert epsilon >= (1 - share) / 3 * 0.85
+    assert compose(Charge.join(beside, Charge({BoundedRange(epsilon): 3})), delta=delta, rtol=1e-5).epsilon <= 1.0
+
+
+def test_a_scale_far_above_one_beside_costs_that_take_nearly_all() -> None:
+    x = calibrate(lambda x: Charge({PureDP(9.9): 1, PureDP(x / 1000): 1}), Budget(10.0), rtol=1e-5)
+    assert 99.8 < x <= 100
+
+
+def test_what_is_no_budget_charge_or_count_is_refused() -> None:
+    query, budget = Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6)
+    with pytest.raises(InvalidParameter, match="budget"):
+        calibrate(lambda x: Charge({PureDP(x): 1}), (1.0, 1e-6))  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="budget"):
+        queries_affordable(query, (1.0, 1e-6))  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="query"):
+        queries_affordable("BR(0.1)", budget)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="most"):
+        queries_affordable(query, budget, most=0)
+
+
 def test_a_budget_that_nothing_meets() -> None:
     with pytest.raises(InvalidParameter, match="too small"):
         calibrate(lambda x: Charge({PureDP(x): 1, PureDP(1.0): 3}), Budget(0.5))
