@@ -55,11 +55,11 @@ figures: $(VENV)/.test-ready
 bench: $(VENV)/.bench-ready whole-answers
 	$(BIN)/python benchmarks/peers.py
 
-# Every design of the planner on six shapes of data: writes docs/utility-table.md.
+# Every design of the planner on six shapes of data: writes docs/utility-table.md; a quarter of an hour.
 utility: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/utility.py
 
-# Whether another design has a smaller merit than the one that is planned: a hundred cells, some minutes.
+# Whether another design has a smaller merit than the one that is planned: two hundred cells, some minutes.
 merit: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/merit.py
 

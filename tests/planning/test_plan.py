@@ -124,6 +124,11 @@ def test_bad_requests_are_named(arguments, named):
         plan_topk(**request)
 
 
+def test_names_with_commas_are_quoted_where_names_are_listed():
+    with pytest.raises(InvalidParameter, match=r"whole, .*, 'Gumbel, then Laplace counts', .*; got 'sort'"):
+        plan_topk(5, BUDGET, method="sort")
+
+
 @pytest.mark.parametrize(
     ("histogram", "named"),
     [

@@ -9,6 +9,7 @@ import pytest
 from dptopk import Charge, Sensitivity, compose, tails
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_delta, sparse_gaussian_statements
 from dptopk.costs import DiscreteGaussianDP, SparseGaussianDP
+from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import SparseGaussian
 
 from .charges import delta_of
@@ -126,3 +127,12 @@ def test_next_to_no_noise_is_a_charge_too():
     """Where δ rounds up to 1 at small ε the statement says nothing and is left out."""
     charge = SparseGaussian(sigma=0.108, delta=1e-7).charge(Sensitivity(l0=1))
     assert compose(charge, delta=1e-6).epsilon > 40
+
+
+def test_a_threshold_that_shows_every_label_is_named():
+    """Of 60 labels some one passes a threshold of 1 almost surely: every δ rounds up to 1."""
+    cost = SparseGaussianDP(5.0, 1, 1, 60)
+    for ask in ({"delta": 1e-6}, {"epsilon": 1.0}):
+        with pytest.raises(InvalidParameter, match=r"SGauss\(5.0, 1, 1, 60\) promises nothing: .*higher threshold"):
+            compose(Charge({cost: 1}), **ask)
+    assert compose(Charge({SparseGaussianDP(5.0, 1, 30, 60): 1}), delta=1e-3).epsilon < 10
