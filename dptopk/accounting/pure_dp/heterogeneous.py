@@ -36,6 +36,8 @@ __all__ = [
 
 # Outcomes that the exact formula lists at most: about a second, and 150 MB.
 MOST_TERMS = 2_000_000
+# Of costs that only imply ε-DP, for which it is not the optimum: not worth a second.
+MOST_TERMS_OF_OTHERS = 50_000
 # Above this ε a grid is pointless.
 LARGEST = 1e5
 
@@ -119,8 +121,9 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
 def optimal_dp_exact(charge: Charge) -> Curve:
     """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
     counts = pure_epsilons(charge)
-    if terms(counts) > MOST_TERMS:
-        raise NotApplicable(f"more than {MOST_TERMS:.0e} outcomes to list; optimal_dp_approx brackets the optimum")
+    most = MOST_TERMS if all_pure(charge) else MOST_TERMS_OF_OTHERS
+    if terms(counts) > most:
+        raise NotApplicable(f"more than {most:.0e} outcomes to list; optimal_dp_approx brackets the optimum")
     return DeferredCurve(lambda: _exact(counts, attained=all_pure(charge)))
 
 
