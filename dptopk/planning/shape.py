@@ -12,7 +12,7 @@ import numpy as np
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import CountMLE, KnownLaplace
+from dptopk.mechanisms import CountMLE, KnownLaplace, PartitionSelection
 from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
 from dptopk.release import Release
 
@@ -97,7 +97,8 @@ class Shape:
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK
     ) -> Outcome:
         """Simulate a design on these counts, with fixed seeds; at least so many draws."""
-        selection = mechanisms[0]
+        counted_first = counted and isinstance(mechanisms[0], PartitionSelection)
+        selection = mechanisms if counted_first else mechanisms[0]
         chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK))
         shown = chosen >= 0
         true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
@@ -105,7 +106,7 @@ class Shape:
         rows, hits = shown.sum(axis=1), ((chosen < len(top)) & shown).sum(axis=1)
         missed = np.maximum(top.sum() - true.sum(axis=1), 0.0) / k
         squares = np.zeros(len(chosen))
-        if counted and len(mechanisms) > 1:
+        if counted and len(mechanisms) > 1 and not counted_first:
             squares = self._counted(mechanisms[1], true, shown, k, sensitivity)
         elif counted:
             squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)

@@ -67,6 +67,15 @@ def drawer(mechanism: Any, k: int, sensitivity: Sensitivity, counts: Array, stan
         return _routed(mechanism, sensitivity, counts, standard)
     if isinstance(mechanism, StabilityTopK):
         return _released(mechanism, sensitivity, counts)
+    if isinstance(mechanism, tuple):  # all that coins show is counted, and the largest are kept
+        coins, counting = mechanism
+        return _tossed(
+            coins,
+            k,
+            sensitivity,
+            counts,
+            lambda number: _noise(counting, sensitivity, lambda kind: standard.block(kind, number)),
+        )
     if isinstance(mechanism, PartitionSelection):
         return _tossed(mechanism, k, sensitivity, counts)
     if isinstance(mechanism, WholeAnswer) and not isinstance(mechanism, OneShotTopK):
@@ -176,16 +185,24 @@ def _routed(mechanism: RoutedTopK, sensitivity: Sensitivity, counts: Array, stan
     return draw
 
 
-def _tossed(mechanism: PartitionSelection, k: int, sensitivity: Sensitivity, counts: Array) -> Draw:
-    """Of those that coins show any k, in an order that has nothing to do with their counts."""
+def _tossed(
+    mechanism: PartitionSelection,
+    k: int,
+    sensitivity: Sensitivity,
+    counts: Array,
+    noise: Callable[[int], Array] | None = None,
+) -> Draw:
+    """Of those that coins show the k of the largest noisy counts; any k, where none are counted."""
     whole = _integers(counts)
 
     def draw(number: int) -> tuple[Array, Array]:
         rng = _seeded("tossed", number)
         bits = random_bits(rng)
         shown = np.array([mechanism.tossed(sensitivity, whole, bits) for _ in range(BLOCK)])
-        order = np.argsort(np.where(shown, rng.random(shown.shape), 2.0), axis=1)[:, : min(k, len(whole))]
-        return np.where(np.take_along_axis(shown, order, axis=1), order, -1), np.zeros(order.shape)
+        values = rng.random(shown.shape) if noise is None else counts + noise(number)[:, : len(counts)]
+        values = np.where(shown, values, -np.inf)
+        order = np.argsort(-values, axis=1)[:, : min(k, len(whole))]
+        return np.where(np.take_along_axis(shown, order, axis=1), order, -1), np.take_along_axis(values, order, axis=1)
 
     return draw
 

@@ -240,6 +240,7 @@ def test_the_share_of_the_smallest_merit_needs_a_shape_in_a_public_domain():
         ("private", "Gumbel, then centred Gaussian counts", 0.3),
         ("private", "truncated Laplace on all counts", 0.08),
         ("private", "Gaussian noise over a noisy floor", 0.1),
+        ("private", "coins for labels, then Gaussian counts", 0.08),
         ("public", "Gumbel, then Laplace counts", 0.08),
         ("public", "joint draw, then counts", 0.3),
         ("public", "canonical draw, then counts", 0.3),
