@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk import _validate as validate
-from dptopk.accounting.renyi.label_coins import FINE, Chances, coin_chances, label_coins_statements
+from dptopk.accounting.renyi.label_coins import CHANCE_ROUNDING, FINE, Chances, coin_chances, label_coins_statements
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
@@ -83,7 +83,7 @@ class PartitionSelection:
         """The chances of levels 0, 1, ...; a label of count c has the level ⌈c/τ⌉, the last level all above it."""
         coin = self.coin(sensitivity)
         if coin is None:
-            return coin_chances(math.inf, self.epsilon, self.delta)
+            return coin_chances(math.inf, self.epsilon, self.delta * (1 - CHANCE_ROUNDING))
         return coin_chances(coin.order, coin.divergence, coin.first)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -117,7 +118,20 @@ def test_the_coin_of_one_label_is_the_best_there_is():
     while expected[-1] < 1:
         p = expected[-1]
         expected.append(min(math.exp(epsilon) * p + delta, 1 - math.exp(-epsilon) * (1 - p - delta), 1.0))
-    assert chances == pytest.approx(np.array(expected), abs=1e-14)
+    assert chances == pytest.approx(np.array(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 50.0, 1000.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-20, 1e-6, 0.1])
+def test_rounding_of_the_coin_of_one_label_costs_nothing(epsilon, delta):
+    """At 400 digits, of the chances as floats: (epsilon, delta)-DP exactly, also where delta is below any rounding."""
+    chances = PartitionSelection(epsilon=epsilon, delta=delta).chances(Sensitivity(l0=1))
+    with mpmath.workdps(400):
+        shown, hidden = ([mpmath.mpf(float(part)) for part in parts] for parts in chances)
+        both = [(1 - h, h) if s > h else (s, 1 - s) for s, h in zip(shown, hidden, strict=True)]
+        factor = mpmath.exp(mpmath.mpf(epsilon))
+        worst = max(max(r - factor * p, h - factor * g) for (p, h), (r, g) in itertools.pairwise(both))
+        assert mpmath.mpf(delta) * (1 - mpmath.mpf(10) ** -13) < worst <= delta
 
 
 def test_the_next_chance_is_the_largest_of_its_order():

@@ -29,7 +29,7 @@ import numpy as np
 from dptopk.accounting.curves import Floats, outward
 from dptopk.errors import InvalidParameter
 
-__all__ = ["FINE", "Chances", "coin_chances", "label_coins_statements", "renyi_delta"]
+__all__ = ["CHANCE_ROUNDING", "FINE", "Chances", "coin_chances", "label_coins_statements", "renyi_delta"]
 
 # The game is played on a grid on which its δ is too large by about a share of FINE; of COARSE, if FINE would take more
 # than WORK sums. Where that is too many as well, the Rényi divergences of all labels are added up.
@@ -45,6 +45,9 @@ LEFT = 1e-3
 # An ε beyond which e^ε is not played with, and how many statements there are at most.
 LARGEST, MOST_STATEMENTS = 500.0, 2000
 HALVINGS = 54
+# Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT is a float, and so is
+# its inverse.
+CHANCE_ROUNDING, LARGEST_EXPONENT = 2.0**-48, 700.0
 
 
 class Chances(NamedTuple):
@@ -88,8 +91,9 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
 def _farthest(p: float, r: float, order: float, divergence: float) -> tuple[float, float]:
     """ν(p) and 1 - ν(p), for 0 < p < 1 and r = 1 - p; by halving in the log-odds, from below."""
     if order == math.inf:
-        grown, shrunk = math.exp(divergence) * p, math.exp(-divergence) * r
-        return (grown, 1 - grown) if grown <= 1 - shrunk else (1 - shrunk, shrunk)
+        factor = math.exp(min(divergence, LARGEST_EXPONENT)) / (1 + CHANCE_ROUNDING)
+        grown, shrunk = factor * p, r / factor
+        return min(grown, 1 - shrunk), max(1 - grown, shrunk)
     log_p, log_r, most = math.log(p), math.log(r), (order - 1) * divergence
 
     def within(odds: float) -> bool:
