@@ -1,4 +1,4 @@
-"""Whether ``compose`` keeps its time limit: the map of docs/setwise.md and charges made to break it, at up to four limits.
+"""Whether ``compose`` keeps its time limit: the map of docs/setwise.md and charges made to break it, at four limits.
 
 Run ``make deadlines`` (or ``python benchmarks/deadlines.py --write``) to put the table into docs/limits.md; without
 ``--write`` it is printed. Each question is asked in a process of its own, forked from one that is warm: what one
