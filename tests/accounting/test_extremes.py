@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.pld.sources import Gaussian
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
@@ -55,3 +56,14 @@ def test_a_product_too_wide_for_memory_is_left_to_other_bounds(charge: str) -> N
     found = compose(Charge.parse(charge), epsilon=10.0, bound="optimal_setwise")
     assert found.delta == 1.0
     assert "beyond" in found.note
+
+
+@pytest.mark.parametrize("beside", [{}, {BoundedRange(0.1): 10}])
+@pytest.mark.parametrize("mu", [1e5, 1e9, 1e150])
+def test_no_list_of_a_huge_gaussians_losses(mu: float, beside: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pairs(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Gaussian, "pairs", pairs)
+    found = compose(Charge({GaussianDP(mu): 1, **beside}), delta=1e-6, max_seconds=2)
+    assert mu**2 / 2 < found.epsilon < mu**2 / 2 * (1 + 20 / mu + 1e-9)

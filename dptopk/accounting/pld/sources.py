@@ -30,6 +30,8 @@ __all__ = ["Grid", "Source"]
 FEW = 3
 # Scale from which a discrete Gaussian's sums are taken in closed form: the error e^{-π² WIDE²} is below any float.
 WIDE = 2000.0
+# About how long a node of a Gaussian takes to be brought onto the grid.
+SECONDS_PER_NODE = 4e-7
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is charged as an error.
 NEGLIGIBLE = 50.0
 
@@ -163,6 +165,12 @@ class Gaussian(Source):
 
     def log_mgf(self, tilt: float) -> float:
         return self.mu_squared * tilt * (tilt + 1) / 2
+
+    def atoms(self) -> int:
+        return math.ceil(400 * max(math.sqrt(self.mu_squared), 1.0))  # five in a quarter of 1, of 20 μ
+
+    def seconds(self) -> float:
+        return SECONDS_PER_NODE * self.atoms()
 
     def spread(self) -> float:
         return self.mu_squared
