@@ -103,6 +103,10 @@ class ExponentialClock(Source):
         """Each copy from above; none is rounded down from below."""
         return self.count, 0
 
+    def factors(self) -> int:
+        """One pair to a power."""
+        return 1
+
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The pair on the grid, as far as its tilted mass matters.
 

@@ -81,6 +81,10 @@ class Source:
         """How many pairs are brought onto the grid, from above and from below; sizes the first grid."""
         raise NotImplementedError
 
+    def factors(self) -> int:
+        """About how many different pairs there are to multiply; a guess at the time."""
+        return self.roundings()[0]
+
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The pairs, their losses not yet on the grid."""
         raise NotImplementedError

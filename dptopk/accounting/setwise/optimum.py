@@ -200,7 +200,7 @@ class Run:
     def seconds_above(self) -> float:
         """About how long the upper bound will take."""
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
-        factors = sum(part.roundings()[0] for part in self.curve.parts) + 8 * len(self.groups)
+        factors = sum(part.factors() for part in self.curve.parts) + 8 * len(self.groups)
         planned = math.fsum(group.seconds for group in self.groups) + math.fsum(p.seconds() for p in self.curve.parts)
         planned += guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
         own = min((group.largest / group.steps for group in self.groups), default=math.inf)

@@ -232,3 +232,10 @@ def test_a_thousand_different_clocks_are_not_multiplied_when_there_is_no_time():
     many = Charge({ExponentialClockDP(0.01 + 1e-4 * i): 1 for i in range(1000)})
     query = Query(delta=1e-6, rtol=1e-3, deadline=time.monotonic() + 2.0)
     assert "no time" in certified_bracket(many, query).note
+
+
+def test_a_million_clocks_beside_ranges_are_no_million_factors() -> None:
+    """They are one pair to a power: there is time for the product."""
+    found = compose(Charge.parse("1000000*Clock(0.001) + 20*BR(0.05)"), delta=1e-6)
+    assert found.lower is not None
+    assert found.lower > found.epsilon * (1 - 5e-3)
