@@ -35,6 +35,8 @@ LEAST, MOST, HALVINGS, ROUGH = 0.8, 1.3, 7, 0.15
 CLOSE, FEW = 0.03, 5
 # A share of the divergence that makes up for the chords between the statements.
 CHORDS = 3e-4
+# Parts of a smaller δ would be subnormal floats, whose rounding is no small share of them.
+LEAST_DELTA = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class PartitionSelection:
     one to be read off the data.
 
     Args:
-        epsilon, delta: of the whole answer; delta in (0, 1/2).
+        epsilon, delta: of the whole answer; delta in [1e-300, 1/2).
 
     Source: l0 = 1: Desfontaines-Voss-Gipson 2022, Theorem 1. Above: coins of one Rényi order (Harrison-Manurangsi
     2026), charged by a game over the levels of all labels of a user: docs/partition-selection.md.
@@ -64,8 +66,8 @@ class PartitionSelection:
 
     def __post_init__(self) -> None:
         delta = validate.probability(allow_zero=False, delta=self.delta)
-        if delta >= 0.5:
-            raise InvalidParameter(f"delta must be below 1/2, got {delta}")
+        if not LEAST_DELTA <= delta < 0.5:
+            raise InvalidParameter(f"delta must be at least {LEAST_DELTA} and below 1/2, got {delta}")
         validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon), delta=delta)
 
     def coin(self, sensitivity: Sensitivity) -> LabelCoinsDP | None:

@@ -259,6 +259,9 @@ def test_refusals():
         PartitionSelection(epsilon=1.0, delta=0.6)
     with pytest.raises(InvalidParameter, match="neighbours"):
         PartitionSelection(epsilon=1.0, delta=1e-6).charge(Sensitivity(l0=1, neighbours="replace_one"))
+    for tiny in (5e-324, 1e-322, 9e-301):
+        with pytest.raises(InvalidParameter, match="at least 1e-300 and below"):
+            PartitionSelection(epsilon=1.0, delta=tiny)
     with pytest.raises(InvalidParameter, match="steps"):
         PartitionSelection(epsilon=1e-6, delta=1e-6).chances(Sensitivity(l0=1))
 
