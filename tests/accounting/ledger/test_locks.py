@@ -54,6 +54,8 @@ def test_a_charge_may_be_written_while_entries_are_read(path, monkeypatch):
         ledger.charge("d", "ann", ONE)
 
 
+# A signal that arrives in a finalizer or a callback of the garbage collector is dropped by Python, with a warning.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_leave_no_lock_behind(path, monkeypatch):
     """A signal arrives at random instants of spends and reads; another process can write after each."""
     monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 3000)
