@@ -1,4 +1,4 @@
-"""The file that holds the secret of a keyed chain."""
+"""The secret of a keyed chain, and the file that holds it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,21 @@ from pathlib import Path
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["read_key"]
+__all__ = ["read_key", "secret_of"]
 
 _LOG = logging.getLogger(__name__)
+
+
+def secret_of(key: str | bytes | None) -> bytes | None:
+    """A secret as bytes; None for a chain without one.
+
+    Raises:
+        InvalidParameter: when it is empty.
+    """
+    secret = key.encode() if isinstance(key, str) else key
+    if secret is not None and not secret:
+        raise InvalidParameter("key must not be empty")
+    return secret
 
 
 def read_key(**files: Path) -> bytes:

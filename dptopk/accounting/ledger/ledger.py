@@ -12,24 +12,24 @@ given and returns unused costs (never δ). A process killed at any instant there
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from dptopk import _validate as validate
-from dptopk.accounting.accounts.account import Summary
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.dataset import DatasetState
 from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
 from dptopk.accounting.ledger.heads import Head
 from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_pointer, release_pointer, seen_pointer
+from dptopk.accounting.ledger.keys import secret_of
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
-from dptopk.accounting.ledger.spends import Receipt, Spend
-from dptopk.accounting.ledger.state import LedgerState
+from dptopk.accounting.ledger.reader import Reader
+from dptopk.accounting.ledger.spends import Receipt
 from dptopk.accounting.ledger.store import Store, Transaction
-from dptopk.accounting.ledger.terms import Free, account_of, by_segment, segments_of, shares_of, terms_of
-from dptopk.accounting.ledger.verify import Inspection, inspect, is_part
+from dptopk.accounting.ledger.terms import Free, account_of, by_segment, segments_of, shared_terms_of, terms_of
+from dptopk.accounting.ledger.verify import is_part
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram import Sensitivity
@@ -37,7 +37,7 @@ from dptopk.histogram import Sensitivity
 __all__ = ["Ledger"]
 
 
-class Ledger:
+class Ledger(Reader):
     """Budgets of datasets, and every charge against them, in a durable database.
 
     Args:
@@ -69,22 +69,14 @@ class Ledger:
         network: bool = False,
     ) -> None:
         heads = [] if head is None else [Head.of(head)]
-        self._store = Store(url, key=_secret(key), read_only=read_only, create=create, network=network)
-        self._journal = Journal(self._store, None if head_file is None else Path(head_file))
-        first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": self._store.key is not None, "test": test}
+        store = Store(url, key=secret_of(key), read_only=read_only, create=create, network=network)
+        super().__init__(store, Journal(store, None if head_file is None else Path(head_file)))
+        first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": store.key is not None, "test": test}
         try:
             self._journal.open(first if create and not read_only else None, heads)
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # Writing
 
     def create_dataset(
         self,
@@ -120,7 +112,7 @@ class Ledger:
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = _whole(registered, budget, delta, shares, free)
+        terms = shared_terms_of(registered, budget, delta, shares, free)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
@@ -196,7 +188,7 @@ class Ledger:
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        terms = _whole(registered, budget, delta, shares, free)
+        terms = shared_terms_of(registered, budget, delta, shares, free)
         with self._journal.write() as log:
             terms = by_segment(terms, self._now.dataset(dataset).segments)
             body = normal(renewal={"terms": terms, "reason": reason})
@@ -212,7 +204,7 @@ class Ledger:
             InvalidParameter: for a ledger without a key, or the key that it has.
             LedgerError: when the log is not whole; nothing was changed.
         """
-        secret = _secret(key)
+        secret = secret_of(key)
         if self._store.key is None or secret is None:
             raise InvalidParameter("key: this ledger was made without one, and stays so")
         if secret == self._store.key:
@@ -270,13 +262,9 @@ class Ledger:
         body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            before = self._charged_once(log, dataset, analyst, once)
+            before = self._paid_before(log, state, analyst, once)
             if before is not None:
-                if "segments" in before.body and before.seq < state.versioned:
-                    raise InvalidParameter(
-                        "version: under this key segments of older data were charged; take a new key"
-                    )
-                return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
+                return before
             state.check_fit(charge, sensitivity, version, unit)
             body["records"] = state.records(state.accounts(analyst, segments), charge)
             body |= {} if segments is None else {"segments": list(segments)}
@@ -285,6 +273,15 @@ class Ledger:
             if once:
                 log.point(once_pointer(dataset, analyst, once), entry.seq)
         return Receipt(entry.seq, dataset, analyst, charge)
+
+    def _paid_before(self, log: Transaction, state: DatasetState, analyst: str, once: str) -> Receipt | None:
+        """The receipt of what was charged under a key, if anything was."""
+        before = self._charged_once(log, state.name, analyst, once)
+        if before is None:
+            return None
+        if "segments" in before.body and before.seq < state.versioned:
+            raise InvalidParameter("version: under this key segments of older data were charged; take a new key")
+        return Receipt(before.seq, state.name, analyst, Charge.parse(before.body["charge"]))
 
     def settle(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
         """Mark a charge as released, and return the costs that were not used (never δ).
@@ -354,186 +351,6 @@ class Ledger:
                 body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records, **about})
                 log.point(seen, self._journal.append(log, "reuse", dataset, analyst, body).seq)
         return dict(release.body["answer"])
-
-    # Reading
-
-    @property
-    def _now(self) -> LedgerState:
-        return self._journal.state
-
-    @property
-    def test(self) -> bool:
-        """Whether this ledger was marked as one for tests when it was made."""
-        return bool(self._now.about.get("test"))
-
-    def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets."""
-        self._journal.refresh()
-        return tuple(self._now.datasets)
-
-    def state(self, dataset: str) -> DatasetState:
-        """All that the log says about a dataset, now: a copy, whose accounts spend nothing."""
-        with self._store.lock:
-            self._journal.refresh()
-            return self._now.dataset(dataset).copy()
-
-    def spent(self, name: str, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
-        """What a dataset has been charged since its last renewal (or ever), net of refunds."""
-        with self._store.lock:
-            self._journal.refresh()
-            return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
-
-    def remaining(self, name: str) -> Charge | str:
-        """What remains of a dataset's budget, as its accountant says it."""
-        return self.state(name).account.remaining()
-
-    def summary(self, name: str, *, analyst: str | None = None) -> Summary:
-        """A dataset's budget in numbers, or an analyst's share or limit (InvalidParameter when there is neither)."""
-        state = self.state(name)
-        if analyst is None:
-            return state.account.summary()
-        own = state.account.account(analyst_name(analyst))
-        if own is not state.account:
-            return own.summary()
-        limits = state.limits_of(analyst_name(analyst))
-        if not limits:
-            raise InvalidParameter(f"analyst: {analyst!r} has no limit in {name!r}")
-        return next(iter(limits.values())).summary()
-
-    def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
-        """The stored release of an identical query on the same data version, if there is one; nobody is charged."""
-        with self._store.lock:
-            self._journal.refresh()
-            with self._store.transaction() as log:
-                found = self._answer(log, self._now.dataset(dataset), query)
-        return None if found is None else dict(found[1].body["answer"])
-
-    def _answer(self, log: Transaction, state: DatasetState, query: str) -> tuple[Entry, Entry] | None:
-        """The charge and the release of a stored answer, both as the chain holds them."""
-        seq = log.pointed(answer_pointer(state.name, query)) if query and log.has_tables() else None
-        release = None if seq is None else log.entry(seq)
-        if release is None or release.kind != "release" or release.body.get("answer") is None:
-            return None
-        charged = log.entry(int(release.body["charge"]))
-        if charged is None or charged.dataset != state.name or charged.body.get("query") != query:
-            return None
-        if charged.seq < state.versioned or not (self._journal.genuine(charged) and self._journal.genuine(release)):
-            return None
-        return charged, release
-
-    def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
-        """The charge that an analyst made under a key, and what became of it; None when there is none."""
-        analyst = analyst_name(analyst)
-        with self._store.lock:
-            self._journal.refresh()
-            renewed = self._now.dataset(dataset).renewed
-            with self._store.transaction() as log:
-                charged = self._charged_once(log, dataset, analyst, once)
-                if charged is None:
-                    return None
-                seq = log.pointed(release_pointer(charged.seq))
-                release = None if seq is None else log.entry(seq)
-        spend = Spend.charged(charged, renewed=renewed)
-        return spend if release is None else spend.released_by(release)
-
-    def answer(self, spend: Spend) -> dict[str, Any] | None:
-        """The answer that was stored with a charge, if one was; nobody is charged."""
-        with self._store.lock, self._store.transaction() as log:
-            release = None if spend.answer is None else log.entry(spend.answer)
-        if release is None or release.kind != "release" or release.body["charge"] != spend.seq:
-            return None
-        if not self._journal.genuine(release):
-            raise LedgerError(f"entry {release.seq} has a wrong hash: it was changed, or the key is another")
-        return dict(release.body["answer"])
-
-    def _charged_once(self, log: Transaction, dataset: str, analyst: str, once: str) -> Entry | None:
-        """The charge under a key, as the chain holds it."""
-        seq = log.pointed(once_pointer(dataset, analyst, once)) if once and log.has_tables() else None
-        entry = None if seq is None else log.entry(seq)
-        if entry is None or entry.kind != "charge" or (entry.dataset, entry.analyst) != (dataset, analyst):
-            return None
-        return entry if entry.body.get("once") == once and self._journal.genuine(entry) else None
-
-    def entries(self, after: int = 0) -> Iterator[Entry]:
-        """All entries after a number, in order; no lock is held between them."""
-        return self._store.entries(after)
-
-    def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
-        """The charges of a dataset after an entry, in order, and what became of each."""
-        self._journal.refresh()
-        renewed, spends = self._now.dataset(dataset).renewed, dict[int, Spend]()
-        for entry in self._store.entries(after):
-            if entry.dataset != dataset:
-                continue
-            if entry.kind == "charge":
-                spends[entry.seq] = Spend.charged(entry, renewed=renewed)
-            elif entry.kind == "release" and entry.body["charge"] in spends:
-                spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
-        return list(spends.values())
-
-    def head(self) -> dict[str, Any]:
-        """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is found out."""
-        self._journal.refresh()
-        return self._journal.head()
-
-    def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
-        """Fold the whole log from its first entry and ask for every decision again: problems and warnings."""
-        return inspect(self._store.entries(), self._store.key, None if head is None else Head.of(head))[0]
-
-    def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
-        """Everything that is wrong with the log: broken chain, gaps, an impossible history, a missing tail."""
-        return list(self.inspect(head=head).problems)
-
-    def verify(self, *, head: Mapping[str, Any] | None = None) -> bool:
-        """Whether ``check`` finds nothing."""
-        return not self.check(head=head)
-
-    @staticmethod
-    def inspect_file(
-        url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
-    ) -> Inspection:
-        """What ``inspect`` finds in a ledger that may be too damaged to be opened."""
-        known = None if head is None else Head.of(head)
-        store = Store(url, key=_secret(key), read_only=True, create=False)
-        try:
-            return inspect(store.entries(), store.key, known)[0]
-        finally:
-            store.close()
-
-    def backup(self, path: str | Path) -> None:
-        """Copy a SQLite ledger, whole and as of one moment, while it is in use, into a file that is not there yet."""
-        self._store.backup(Path(path))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._store.close()
-
-
-def _secret(key: str | bytes | None) -> bytes | None:
-    secret = key.encode() if isinstance(key, str) else key
-    if secret is not None and not secret:
-        raise InvalidParameter("key must not be empty")
-    return secret
-
-
-def _whole(
-    registered: Charge | None,
-    budget: Budget | None,
-    delta: float | None,
-    shares: Mapping[str, Charge | Budget] | None,
-    free: Free,
-) -> dict[str, Any]:
-    """The terms of a dataset's budget."""
-    if shares is None:
-        return terms_of(registered, budget, delta, free)
-    if (
-        delta is None
-        or registered is not None
-        or budget is not None
-        or any(value is not None for value in free.values())
-    ):
-        raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
-    return shares_of(shares, delta)
 
 
 def _segments_of(charged: Entry) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dptopk.accounting.ledger.names import analyst_name, plain_text
 from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 
-__all__ = ["Free", "account_of", "by_segment", "segments_of", "shares_of", "terms_of"]
+__all__ = ["Free", "account_of", "by_segment", "segments_of", "shared_terms_of", "terms_of"]
 
 _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
@@ -66,7 +66,27 @@ def terms_of(
     return terms
 
 
-def shares_of(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, Any]:
+def shared_terms_of(
+    registered: Charge | None,
+    budget: Budget | None,
+    delta: float | None,
+    shares: Mapping[str, Charge | Budget] | None,
+    free: Free,
+) -> dict[str, Any]:
+    """The terms of a data set's budget: as ``terms_of``, or those of shares, with their δ.
+
+    Raises:
+        InvalidParameter: unless exactly one of registered, budget and shares is given, and accountants take it.
+    """
+    if shares is None:
+        return terms_of(registered, budget, delta, free)
+    others = (registered, budget, *free.values())
+    if delta is None or any(value is not None for value in others):
+        raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
+    return _shares(shares, delta)
+
+
+def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, Any]:
     """The terms of several analysts' shares: each a registration or a filter, all fixed now.
 
     Raises:
