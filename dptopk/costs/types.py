@@ -249,7 +249,7 @@ class ApproxDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class MultiDP(Cost):
-    """Several (ε_i, δ_i) statements that one mechanism satisfies at once (Cadir-Najib-Shkel 2025).
+    """Several (ε_i, δ_i) statements that one mechanism satisfies at once (Cadir-Najib-Shkel 2026).
 
     ``constraints`` is kept sorted by falling ε, without repetitions.
     """

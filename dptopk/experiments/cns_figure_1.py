@@ -1,4 +1,4 @@
-"""CNS 2025, Figure 1: two privacy regions and their mixture in equal parts."""
+"""CNS 2026, Figure 1: two privacy regions and their mixture in equal parts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compare(data: pd.DataFrame) -> list[Comparison]:
 EXPERIMENT = Experiment(
     name="cns-figure-1",
     title="Mixture of two privacy regions",
-    source="Cadir-Najib-Shkel 2025, Figure 1",
+    source="Cadir-Najib-Shkel 2026, Figure 1",
     setting="f_{1.3, 0} and f_{0.5, 0.2}, each picked with probability 1/2.",
     compute=compute,
     plot=plot,

@@ -1,4 +1,4 @@
-"""CNS 2025, Figure 2: k mechanisms with two constraints each: the exact region and two earlier bounds."""
+"""CNS 2026, Figure 2: k mechanisms with two constraints each: the exact region and two earlier bounds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compare(data: pd.DataFrame) -> list[Comparison]:
 EXPERIMENT = Experiment(
     name="cns-figure-2",
     title="Composition of mechanisms with two constraints",
-    source="Cadir-Najib-Shkel 2025, Figure 2",
+    source="Cadir-Najib-Shkel 2026, Figure 2",
     setting="ε = (0.3, 0.15), δ = (0, 0.02), k in {3, 20}.",
     compute=compute,
     plot=plot,

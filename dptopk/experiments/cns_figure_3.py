@@ -1,4 +1,4 @@
-"""CNS 2025, Figure 3: the Gaussian composed through tangents and chords, against the exact composition."""
+"""CNS 2026, Figure 3: the Gaussian composed through tangents and chords, against the exact composition."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def compare(data: pd.DataFrame) -> list[Comparison]:
 EXPERIMENT = Experiment(
     name="cns-figure-3",
     title="Composition of a Gaussian mechanism through a few constraints",
-    source="Cadir-Najib-Shkel 2025, Figure 3",
+    source="Cadir-Najib-Shkel 2026, Figure 3",
     setting="μ = 1, k in {3, 10}; two pieces as in the paper, and more.",
     compute=compute,
     plot=plot,

@@ -45,7 +45,7 @@ class Centred(CountingMechanism):
         centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the labels.
 
     Source: docs/centred.md, for the integers and any centre. Correlated Gaussian noise of this kind: Joseph-Yu 2024;
-    Lebeda 2024 (arXiv 2408.06853); Lebeda-Retschmeier 2025 (arXiv 2412.10357).
+    Lebeda 2025 (arXiv 2408.06853); Lebeda-Retschmeier 2025 (arXiv 2412.10357).
 
     >>> mechanism = Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=5.0))
     >>> print(mechanism.charge(Sensitivity(), labels=25))

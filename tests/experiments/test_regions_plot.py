@@ -1,4 +1,4 @@
-"""The figures of Cadir-Najib-Shkel 2025: their statements hold, and they can be drawn."""
+"""The figures of Cadir-Najib-Shkel 2026: their statements hold, and they can be drawn."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def centred(k, scale, **options):
 
 @pytest.mark.parametrize(("k", "ratio"), [(25, 0.6), (100, 0.55)])
 def test_half_the_noise_at_the_same_cost(k, ratio):
-    """(sqrt(k) + 1)/2 against sqrt(k): Lebeda 2024, for the total of a budget."""
+    """(sqrt(k) + 1)/2 against sqrt(k): Lebeda 2025, for the total of a budget."""
     alone = calibrate(lambda x: KnownGaussian(sigma=1 / x).charge(ANY, labels=k), BUDGET)
     scale = calibrate(lambda x: centred(k, x).charge(ANY, labels=k), BUDGET)
     assert centred(k, scale).noise_std(ANY, labels=k) * alone == pytest.approx(ratio, rel=2e-3)

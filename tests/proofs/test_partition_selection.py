@@ -111,7 +111,7 @@ def test_mutants_are_caught():
 
 
 def test_the_coin_of_one_label_is_the_best_there_is():
-    """Desfontaines-Voss-Gipson 2022, Theorem 1, by its three cases; one label's next chance can be no larger."""
+    """Desfontaines et al. 2022, Theorem 1, by its three cases; one label's next chance can be no larger."""
     epsilon, delta = 0.7, 1e-3
     chances = PartitionSelection(epsilon=epsilon, delta=delta).chances(Sensitivity(l0=1)).shown
     expected = [0.0]

@@ -9,7 +9,7 @@
 Any choice of tangents and chords is sound; the best ones are only found numerically. Composed k times with
 ``multi_dp_bracket``, they hold the k-fold composition of f between them, and meet as n grows (docs/regions.md).
 
-Source: Cadir-Najib-Shkel 2025, Section IV, Propositions 1 and 2 (n = 2), here for any n. Proposition 1 as printed
+Source: Cadir-Najib-Shkel 2026, Section IV, Propositions 1 and 2 (n = 2), here for any n. Proposition 1 as printed
 (``proposition_1``) turns the graph and integrates up to the turned end of the graph, not up to t = 0: with respect to
 the integral (8) that it sets out to minimise, it is off the optimum (for G_1 its area is 9% larger).
 """
@@ -93,7 +93,7 @@ def compose_f_dp(
         (lower, upper) on the δ of the product of the f-DP pair, of the shape of epsilon_global. The upper bound holds
         for every f-DP mechanism. Rounding: δ(ε) and f of a smooth function are taken to be right to 1e-11.
 
-    Source: Cadir-Najib-Shkel 2025, Section IV.
+    Source: Cadir-Najib-Shkel 2026, Section IV.
 
     >>> from dptopk.accounting.f_dp.tradeoff import GaussianTradeoff
     >>> lower, upper = compose_f_dp(GaussianTradeoff(1.0), 3, [1.0], pieces=8)

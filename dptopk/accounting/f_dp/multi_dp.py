@@ -1,4 +1,4 @@
-"""Exact composition of mechanisms that are known by any number of (ε, δ) constraints (Cadir-Najib-Shkel 2025).
+"""Exact composition of mechanisms that are known by any number of (ε, δ) constraints (Cadir-Najib-Shkel 2026).
 
 Constraints together have one worst-case pair, a mixture of randomised responses (``constraints.mixture``), and the pair
 dominates in both directions. So composition is convolution of its loss law: this proves Conjecture 1 for every n, and
@@ -59,7 +59,7 @@ def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
     Raises:
         InvalidParameter: when every constraint has δ > 0.
 
-    Source: Cadir-Najib-Shkel 2025, proof of Theorem 2, for any number of constraints.
+    Source: Cadir-Najib-Shkel 2026, proof of Theorem 2, for any number of constraints.
 
     >>> probabilities, losses = discrete_pair(MultiDP(((0.3, 0.0), (0.15, 0.02))))
     >>> losses.tolist(), probabilities.round(4).tolist()
@@ -131,7 +131,7 @@ def _given_none_fails(
 
 @bound(
     "multi_dp",
-    source="Cadir-Najib-Shkel 2025, Theorems 2, 3 and Conjecture 1 (proven: docs/regions.md)",
+    source="Cadir-Najib-Shkel 2026, Theorems 2, 3 and Conjecture 1 (proven: docs/regions.md)",
     takes=(MultiDP, PureDP),
 )
 def multi_dp(charge: Charge) -> Curve:

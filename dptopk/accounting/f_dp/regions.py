@@ -1,7 +1,7 @@
 """Privacy regions: all pairs of errors (type I, type II) that a test between neighbours can reach.
 
 An (ε, δ) constraint is a region R(ε, δ), several constraints are an intersection, and a mixture of tests is a Minkowski
-sum (``mixtures``). The composition regions here are those of Cadir-Najib-Shkel 2025, as lists of (ε, δ) corners exact
+sum (``mixtures``). The composition regions here are those of Cadir-Najib-Shkel 2026, as lists of (ε, δ) corners exact
 to rounding; for proven bounds rounded outward use ``compose`` or ``multi_dp_delta``.
 """
 
@@ -110,7 +110,7 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
     Raises:
         NotApplicable: when there are too many outcomes to list.
 
-    Source: Cadir-Najib-Shkel 2025, Theorem 3 (two constraints) and Conjecture 1 (proven in docs/regions.md).
+    Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in docs/regions.md).
     """
     worst = mixture(constraints)
     return _region(composition_law([(worst, validate.count(count=count))]), _failure(worst, count))
@@ -131,7 +131,7 @@ def heterogeneous_region(epsilon1: float, epsilon2: float, count1: int, count2: 
 
     One (ε, δ) for each non-negative slope ε = ε1 (x - 2a) + ε2 (y - 2b), equal slopes merged.
 
-    Source: Cadir-Najib-Shkel 2025, Theorem 1 and Algorithm 1.
+    Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
     """
     given = (
         (epsilon1, validate.count(count1=count1, at_least=0)),
@@ -167,7 +167,7 @@ def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
 def total_variation(epsilon: float, delta: float) -> float:
     """The largest total variation distance under (ε, δ)-DP, η = δ + (1 - δ)(e^ε - 1)/(e^ε + 1).
 
-    Source: Cadir-Najib-Shkel 2025, Remark 2, where e^ε is misprinted as ε.
+    Source: Cadir-Najib-Shkel 2026, Remark 2, where e^ε is misprinted as ε.
     """
     return delta + (1 - delta) * math.tanh(epsilon / 2)
 
@@ -175,7 +175,7 @@ def total_variation(epsilon: float, delta: float) -> float:
 def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegion:
     """The bound from (ε1, δ1) together with the total variation that (ε2, δ2) implies, cut with (ε2, δ2) on its own.
 
-    Source: Cadir-Najib-Shkel 2025, Remark 2 (after Ghazi-Issa 2024).
+    Source: Cadir-Najib-Shkel 2026, Remark 2 (after Ghazi-Issa 2024).
     """
     with_variation = composition_region([first, (0.0, total_variation(*second))], count)
     return with_variation.intersect(composition_region([second], count))

@@ -16,7 +16,7 @@ adding conjugates means to merge the lists of (slope, width), and to conjugate b
 scaled by α_i, end to end by rising slope: O(n log n) for n pieces in all. For regions this is the Minkowski sum
 Σ α_i F_i (Corollary 1).
 
-Source: Dong-Roth-Su 2022, Propositions 2.5 and 2.12; Cadir-Najib-Shkel 2025, Section II, Lemma 1, Corollary 1, Lemma 2,
+Source: Dong-Roth-Su 2022, Propositions 2.5 and 2.12; Cadir-Najib-Shkel 2026, Section II, Lemma 1, Corollary 1, Lemma 2,
 Propositions 3 to 5.
 """
 
@@ -259,7 +259,7 @@ class LaplaceTradeoff(TradeoffFunction):
 def dp_tradeoff(epsilon: float, delta: float, type_1: ArrayLike) -> Floats:
     """f_{ε,δ}(t) = max(0, 1 - δ - e^ε t, e^-ε (1 - δ - t)), the trade-off function of one (ε, δ) constraint.
 
-    Source: Cadir-Najib-Shkel 2025, Section II; Wasserman-Zhou 2010.
+    Source: Cadir-Najib-Shkel 2026, Section II; Wasserman-Zhou 2010.
     """
     t = np.asarray(type_1, dtype=float)
     return np.maximum(0.0, np.maximum(1 - delta - math.exp(epsilon) * t, math.exp(-epsilon) * (1 - delta - t)))

@@ -1,4 +1,4 @@
-"""Several (ε_i, δ_i) at once: a mixture of randomised responses with an atom (Cadir-Najib-Shkel 2025)."""
+"""Several (ε_i, δ_i) at once: a mixture of randomised responses with an atom (Cadir-Najib-Shkel 2026)."""
 
 from __future__ import annotations
 

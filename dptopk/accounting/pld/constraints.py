@@ -9,7 +9,7 @@ because 1 - δ is a Bayes risk: x (1 - δ) = E[min(x, S)]. So d is convex with d
 such function comes from a law of S. The largest d below the points (x_i, x_i δ_i) is their lower convex hull (from the
 origin, ended by slope 1): it is the worst case of the statements together. Its kinks are the *active* constraints, and
 the jump of its slope at x_i is P[|L| = ε_i] = the weight w_i of the randomised response RR(ε_i) in the mixture; the
-slope at the origin is the atom of infinite loss. This is Assumption 1 of Cadir-Najib-Shkel 2025, and the α of their
+slope at the origin is the atom of infinite loss. This is Assumption 1 of Cadir-Najib-Shkel 2026, and the α of their
 Theorem 2, for any number of constraints. The proof is in docs/regions.md.
 """
 
@@ -74,7 +74,7 @@ def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mix
             rounding, with ``-NUDGE`` it is dominated by it. A constraint that is active by less than rounding may be
             kept or dropped; dropping can only raise δ, by less than the nudge.
 
-    Source: Cadir-Najib-Shkel 2025, Assumption 1, Theorem 2 (n = 2) and Conjecture 1 (any n).
+    Source: Cadir-Najib-Shkel 2026, Assumption 1, Theorem 2 (n = 2) and Conjecture 1 (any n).
 
     >>> worst = mixture([(0.3, 0.0), (0.15, 0.02), (0.2, 0.5)])
     >>> worst.active, worst.dropped
@@ -115,7 +115,7 @@ def worst_case(cost: MultiDP, nudge: float) -> Mixture:
 
 
 def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
-    """The constraints that are not implied by the others (Cadir-Najib-Shkel 2025, Assumption 1), by falling ε.
+    """The constraints that are not implied by the others (Cadir-Najib-Shkel 2026, Assumption 1), by falling ε.
 
     >>> active_constraints([(1.0, 0.0), (0.5, 0.3), (0.2, 0.4)])  # (1, 0) alone gives δ(0.5) = 0.287
     ((1.0, 0.0), (0.2, 0.4))

@@ -48,7 +48,7 @@ def two_epsilon_delta(
     Returns:
         δ, of the shape of ``epsilon_global``: exact, rounded up.
 
-    Source: Cadir-Najib-Shkel 2025, Theorem 1 and Algorithm 1.
+    Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
 
     >>> float(two_epsilon_delta(0.5, 1, 1.0, 1, 0.2))
     0.40257...
@@ -128,7 +128,7 @@ class TwoEpsilonCurve(Curve):
 
 @bound(
     "two_epsilon",
-    source="Cadir-Najib-Shkel 2025, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
+    source="Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
     takes=types_with(pure=True),
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )

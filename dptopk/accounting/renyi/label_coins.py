@@ -7,7 +7,7 @@ in both directions, is at most ρ,
     p_{n+1} = q + (1 - q) ν(p_n / (1 - q)),
 
 up to 1: after Harrison-Manurangsi 2026, who show that such coins are the best for one label under approximate RDP; for
-α -> inf the coin of Desfontaines-Voss-Gipson 2022. One user moves each of up to n labels from one level to the next,
+α -> inf the coin of Desfontaines et al. 2022. One user moves each of up to n labels from one level to the next,
 or back. The δ of all of them is bounded by the game in which the user picks the level of every next label from the
 answers so far, but none that comes before the last one in a fixed order of the levels:
 

@@ -91,7 +91,7 @@ def test_special_cases_collapse(delta: float) -> None:
 
 
 def algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: int) -> dict[float, float]:
-    """The corners (ε, δ) of Algorithm 1 of Cadir-Najib-Shkel 2025, as printed."""
+    """The corners (ε, δ) of Algorithm 1 of Cadir-Najib-Shkel 2026, as printed."""
     corners = {}
     for a_star, b_star in itertools.product(range(x + 1), range(y + 1)):
         epsilon = epsilon_1 * (x - 2 * a_star) + epsilon_2 * (y - 2 * b_star)
