@@ -12,7 +12,8 @@ from typing import Any
 from dptopk.accounting.ledger.entries import FORMAT, Entry, digest, text_of
 from dptopk.accounting.ledger.heads import Head, read_head, write_head
 from dptopk.accounting.ledger.state import LAYOUT, LedgerState
-from dptopk.accounting.ledger.store import PAGE, Store, Transaction
+from dptopk.accounting.ledger.store import Store
+from dptopk.accounting.ledger.transaction import PAGE, Transaction
 from dptopk.accounting.ledger.verify import inspect
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 
@@ -133,7 +134,7 @@ class Journal:
             self.refresh()
             self._appended = False
             try:
-                with self.store.transaction(write=True) as log:
+                with self.store.transaction("write") as log:
                     while self._catch_up(log):
                         pass
                     if self.state.last[0] and self.state.format < FORMAT:

@@ -27,8 +27,9 @@ from dptopk.accounting.ledger.keys import secret_of
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.reader import Reader
 from dptopk.accounting.ledger.spends import Receipt
-from dptopk.accounting.ledger.store import Store, Transaction
+from dptopk.accounting.ledger.store import Store
 from dptopk.accounting.ledger.terms import Free, account_of, by_segment, segments_of, shared_terms_of, terms_of
+from dptopk.accounting.ledger.transaction import Transaction
 from dptopk.accounting.ledger.verify import is_part
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError

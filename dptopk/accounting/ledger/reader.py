@@ -19,7 +19,8 @@ from dptopk.accounting.ledger.keys import secret_of
 from dptopk.accounting.ledger.names import analyst_name
 from dptopk.accounting.ledger.spends import Spend
 from dptopk.accounting.ledger.state import LedgerState
-from dptopk.accounting.ledger.store import Store, Transaction
+from dptopk.accounting.ledger.store import Store
+from dptopk.accounting.ledger.transaction import Transaction
 from dptopk.accounting.ledger.verify import Inspection, inspect
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, LedgerError

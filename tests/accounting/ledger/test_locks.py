@@ -16,7 +16,7 @@ import pytest
 from dptopk.accounting.accounts.accountant import Accountant
 from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger import store
+from dptopk.accounting.ledger import sqlite, store
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter
@@ -38,7 +38,7 @@ def accounts():
 
 def test_a_charge_may_be_written_while_entries_are_read(path, monkeypatch):
     monkeypatch.setattr(store, "PAGE", 2)
-    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 2000)
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_MS", 2000)
     with Ledger(path) as ledger, Ledger(path) as other:
         for _ in range(5):
             ledger.charge("d", "ann", ONE)
@@ -58,7 +58,7 @@ def test_a_charge_may_be_written_while_entries_are_read(path, monkeypatch):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_leave_no_lock_behind(path, monkeypatch):
     """A signal arrives at random instants of spends and reads; another process can write after each."""
-    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 3000)
+    monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_MS", 3000)
 
     class Interrupt(BaseException):
         pass

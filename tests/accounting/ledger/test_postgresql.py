@@ -120,7 +120,7 @@ def statements(url: str, *lines: str) -> None:
 def test_commits_are_synchronous_and_a_server_that_loses_them_is_refused(url):
     statements(url, "ALTER ROLE dptopk SET synchronous_commit = off")
     try:
-        with Ledger(url, key="secret") as ledger, ledger._store.transaction(write=True) as log:
+        with Ledger(url, key="secret") as ledger, ledger._store.transaction("write") as log:
             assert log.run("SHOW synchronous_commit") == [("on",)]
             assert log.run("SHOW lock_timeout") == [("1min",)]
     finally:

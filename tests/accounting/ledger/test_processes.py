@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dptopk.accounting.ledger import store as ledger_store
+from dptopk.accounting.ledger import transaction as ledger_transaction
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import BudgetExceeded
@@ -70,7 +70,7 @@ def test_clock_jumps_change_nothing(tmp_path, monkeypatch, jump):
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create_dataset("data", registered=Charge({BoundedRange(0.1): 5}), delta=1e-6)
     ledger.charge("data", "ann", Charge({BoundedRange(0.1): 2}))
-    monkeypatch.setattr(ledger_store, "datetime", Clock)
+    monkeypatch.setattr(ledger_transaction, "datetime", Clock)
     ledger.charge("data", "ann", Charge({BoundedRange(0.1): 2}))
     monkeypatch.undo()
     with pytest.raises(BudgetExceeded):

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.journal import CHECKPOINT_EVERY
 from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.accounting.ledger.store import Transaction
+from dptopk.accounting.ledger.sqlite import SQLite
+from dptopk.accounting.ledger.transaction import Transaction
 from dptopk.cli.app import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
@@ -55,9 +56,9 @@ def test_everything_stays_but_the_key(path):
         file.execute("UPDATE entries SET at = '' WHERE seq = 1")
 
 
-@pytest.mark.parametrize("at", ["chain_again", "append", "commit"])
-def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, at):
-    real = getattr(Transaction, at)
+@pytest.mark.parametrize(("where", "at"), [(Transaction, "chain_again"), (Transaction, "append"), (SQLite, "commit")])
+def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, where, at):
+    real = getattr(where, at)
 
     def failing(self, *arguments):
         if at != "commit":
@@ -66,7 +67,7 @@ def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, at):
 
     ledger = Ledger(path, key="old")
     with monkeypatch.context() as broken:
-        broken.setattr(Transaction, at, failing)
+        broken.setattr(where, at, failing)
         with pytest.raises(KeyboardInterrupt):
             ledger.rekey("new")
     ledger.charge("data", "ann", SMALL)
