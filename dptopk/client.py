@@ -56,14 +56,14 @@ class Client:
         patience: seconds for which a question is sent again.
 
     Raises:
-        InvalidParameter: on a URL that is not http or https.
+        InvalidParameter: on a URL that is not http or https, or a token that no header can carry.
     """
 
     def __init__(self, url: str, token: str, *, dataset: str | None = None, patience: float = 60.0) -> None:
         if urlsplit(validate.text(url=url)).scheme not in {"http", "https"}:
             raise InvalidParameter("url must begin with https:// or http://")
         self._url = url.rstrip("/")
-        self._token = validate.text(token=token)
+        self._token = _sent(token=token)
         self._dataset = dataset
         self._patience = validate.positive(patience=patience)
         self._answered: list[dict[str, Any]] = []
@@ -230,7 +230,7 @@ class Client:
 
     def _spend(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
         """Ask until there is an answer, always with the same key."""
-        headers = {"Idempotency-Key": key or f"client-{secrets.token_hex(16)}"}
+        headers = {"Idempotency-Key": f"client-{secrets.token_hex(16)}" if key is None else _sent(key=key)}
         end = time.monotonic() + self._patience
         pause = 0.1
         while True:
@@ -347,6 +347,14 @@ def _refusal(status: int, text: bytes) -> DptopkError:
         why, _, requested = said.partition(": requested ")
         return BudgetExceeded(_told(requested), remaining, why.removeprefix("budget exceeded").strip(" ()"))
     return ServiceError(status, code, message)
+
+
+def _sent(**arguments: Any) -> str:
+    """The one argument, if a header of HTTP can carry it; what it cannot would look like a broken connection."""
+    ((name, value),) = arguments.items()
+    if not (validate.text(**arguments).isascii() and value.isprintable()):
+        raise InvalidParameter(f"{name} must be printable ASCII text, without a line break")
+    return str(value)
 
 
 def _told(requested: str) -> Charge:

@@ -192,9 +192,12 @@ def from_plain(plain: Any) -> Any:
         return plain
     ((tag, value),) = plain.items() if len(plain) == 1 else (("", None),)
     reader = _READERS.get(tag)
-    if reader is None:
-        raise InvalidParameter("label: not a written label")
-    return reader(value)
+    try:
+        if reader is not None:
+            return reader(value)
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError):
+        pass  # whatever a reader makes of what is not its own
+    raise InvalidParameter("label: not a written label")
 
 
 def _write_text(label: str) -> Any:

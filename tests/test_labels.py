@@ -155,3 +155,17 @@ def test_one_users_label_leaves_all_others_as_they_are(labels, other):
     rng, again = np.random.default_rng(1), np.random.default_rng(1)
     left, right = asked.release(without, rng, labels=labels), asked.release(beside, again, labels=labels)
     assert left.counts.tolist() == right.counts.tolist()
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {}, {"nothing": 1}, {"int": "zz"}, {"int": 5}, {"tuple": 5}, {"frozenset": [[1]]}, {"bytes": 5}, {"uuid": 5},
+        {"decimal": "x"}, {"fraction": ["0x1", "0x0"]}, {"datetime": "x"}, {"timedelta": [10**12, 0, 0]},
+        {"datetime64": [1, "bogus", 1]}, {"timestamp": ["x", "ns"]}, {"span": [1, "q"]}, {"object": ["x"]},
+    ],
+)  # fmt: skip
+def test_what_was_never_written_is_refused_by_name(plain):
+    """Whatever a reader makes of it: a request with such a label is a bad request, not a fault of ours."""
+    with pytest.raises(InvalidParameter, match="not a written label"):
+        from_plain(plain)

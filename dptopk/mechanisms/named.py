@@ -51,9 +51,11 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     taken = {part.name for part in fields(kind) if part.init}
     if not parts.keys() <= taken:
         raise InvalidParameter(f"mechanism: {name} takes {', '.join(sorted(taken))}")
-    values = {key: mechanism_of(value) if isinstance(value, Mapping) else value for key, value in parts.items()}
     try:
+        values = {key: mechanism_of(value) if isinstance(value, Mapping) else value for key, value in parts.items()}
         made: Mechanism = kind(**values)
+    except RecursionError:
+        raise InvalidParameter("mechanism: one is not made of so many others") from None
     except TypeError:  # of a parameter that is missing; its text would quote none, but names the constructor
         raise InvalidParameter(f"mechanism: {name} needs more of {', '.join(sorted(taken))}") from None
     return made

@@ -148,7 +148,11 @@ class Access:
         query = sa.select(table).order_by(table.c.number.desc()).limit(limit)
         query = query if before is None else query.where(table.c.number < before)
         rows = [dict(row._mapping) for row in self._tables.rows(query)]  # noqa: SLF001 - SQLAlchemy's public name
-        return [row | {"detail": json.loads(row["detail"])} for row in rows]
+        return [row | {"detail": json.loads(row["detail"], parse_constant=_no_number)} for row in rows]
+
+
+def _no_number(_: str) -> None:
+    """What stands for NaN and infinity in the log: a refused question may hold any number, JSON none of these."""
 
 
 def _hashed(secret: str, salt: str) -> str:

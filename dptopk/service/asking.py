@@ -56,7 +56,7 @@ class Asker:
             KeyUsed: when it was for another question.
         """
         spend = self.ledger.asked(spec.name, analyst, key)
-        if spend is not None and spend.mechanism.get("question") != question.plain():
+        if spend is not None and not question.is_that(spend.mechanism.get("question")):
             raise KeyUsed("this idempotency key was used for another question: take a new one")
         return spend
 

@@ -149,6 +149,8 @@ class DatasetSpec:
             raise InvalidParameter(f"datasets.{self.name}: user and item go together")
         if self.engine not in {"duckdb", "spark"}:
             raise InvalidParameter(f"datasets.{self.name}: engine must be duckdb or spark, got {self.engine!r}")
+        if self.source == "macbeth" and (self.user is not None or self.filters):
+            raise InvalidParameter(f"datasets.{self.name}: macbeth has no users and no columns to filter by")
         if self.top is not None:
             validate.count(top=self.top, at_least=2)
         if self.terms.shares is not None and self.limits:

@@ -81,6 +81,10 @@ class Question:
         """A hash of the question and the data set; equal for equal questions."""
         return hashlib.sha256(json.dumps([spec.name, self.plain()], sort_keys=True).encode()).hexdigest()
 
+    def is_that(self, plain: Any) -> bool:
+        """Whether ``plain`` wrote this very question: as labels, 1, 1.0 and true are three."""
+        return json.dumps(plain, sort_keys=True) == json.dumps(self.plain(), sort_keys=True)
+
     def check(self, spec: DatasetSpec) -> None:
         """Refuse conditions and segments that the data set does not offer."""
         spec.checked(self.where)
@@ -169,7 +173,8 @@ class Run(Question):
     def rows(self) -> int:
         """k, the labels that are named, or the largest counts that take part."""
         given = self.labels or self.ranking
-        return len(given) if given else int(self.mechanism.get("k") or self.mechanism.get("d_bar") or 1)
+        sizes = ({name: self.mechanism[name]} for name in ("k", "d_bar") if self.mechanism.get(name))
+        return len(given) if given else validate.count(**next(sizes, {"k": 1}))
 
     def prepared(self, spec: DatasetSpec) -> Single:
         """The mechanism, and what it costs.

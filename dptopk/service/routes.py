@@ -311,9 +311,9 @@ def audit(
     _: Admin,
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> list[dict[str, Any]]:
+) -> Response:
     """Who did what, newest first."""
-    return service.access.notes(before=before, limit=limit)
+    return _reply(service.access.notes(before=before, limit=limit))
 
 
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)

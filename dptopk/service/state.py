@@ -13,7 +13,7 @@ from typing import Any
 from dptopk.accounting.ledger.spends import Spend
 from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.service.access import Access, Person
-from dptopk.service.asking import Asker, job_of
+from dptopk.service.asking import Asker, KeyUsed, job_of
 from dptopk.service.books import Books, opened
 from dptopk.service.catalog import Catalog, DatasetSpec
 from dptopk.service.data import Histograms
@@ -56,23 +56,30 @@ class Service:
         self.pages: Kept[Any] = Kept(PAGES)
         self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="question")
-        self._running: dict[str, Future[Spend]] = {}
+        self._running: dict[str, tuple[Question, Future[Spend]]] = {}
         self._lock = threading.RLock()
 
     def submit(self, spec: DatasetSpec, person: Person, key: str, question: Question) -> Future[Spend]:
-        """Begin to answer a question, or join the thread that is at it."""
+        """Begin to answer a question, or join the thread that is at it.
+
+        Raises:
+            KeyUsed: when the thread is at another question, even at one that was called off.
+        """
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
-            running, at = self._running.get(job), self.jobs.find(job)
+            (asked, running), at = self._running.get(job, (question, None)), self.jobs.find(job)
+            if not question.is_that(asked.plain()):
+                raise KeyUsed("this idempotency key is in use for another question: take a new one")
             if running is None or (at is not None and at.stage == "cancelled"):  # called off, and asked again
                 self.jobs.start(job, person.analyst, spec.name)
-                running = self._running[job] = self._pool.submit(self._answer, spec, person, key, question, job)
+                running = self._pool.submit(self._answer, spec, person, key, question, job)
+                self._running[job] = question, running
                 running.add_done_callback(lambda done: self._forget(job, done))
         return running
 
     def _forget(self, job: str, done: Future[Spend]) -> None:
         with self._lock:
-            if self._running.get(job) is done:
+            if self._running.get(job, (None, None))[1] is done:
                 del self._running[job]
 
     def _answer(self, spec: DatasetSpec, person: Person, key: str, question: Question, job: str) -> Spend:

@@ -13,8 +13,11 @@ from dptopk import (
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    PartitionSelection,
     Sensitivity,
+    SparseGaussian,
     TruncatedGaussian,
+    TruncatedLaplace,
     UnknownGaussian,
     UnknownGumbel,
     UnknownLaplace,
@@ -29,6 +32,9 @@ MAKERS = {
     "UnknownLaplace": lambda x: UnknownLaplace(d_bar=1, epsilon=x, delta=1e-6),
     "UnknownGaussian": lambda x: UnknownGaussian(d_bar=1, sigma=x, delta=1e-6),
     "TruncatedGaussian": lambda x: TruncatedGaussian(sigma=x, delta=1e-6),
+    "TruncatedLaplace": lambda x: TruncatedLaplace(epsilon=x, delta=1e-6),
+    "SparseGaussian": lambda x: SparseGaussian(sigma=x, delta=1e-6),
+    "PartitionSelection": lambda x: PartitionSelection(epsilon=x, delta=1e-6),
     "TruncatedGaussian, cut": lambda x: TruncatedGaussian(d_bar=1, sigma=x, delta=1e-6),
 }
 

@@ -62,5 +62,8 @@ def test_refusals_are_the_library_s(server, client):
     assert Client(server.url, server.tokens["bob"]).schema()["name"] == "words"
     with pytest.raises(InvalidParameter, match="http"):
         Client("file:///etc", "token")
+    for name, wrong in (("token", "of-a-file\n"), ("token", "\u00fc"), ("key", ""), ("key", "\u00fc")):
+        with pytest.raises(InvalidParameter, match=name):
+            Client(server.url, wrong if name == "token" else "t").top_k(3, **PART, key=wrong)
     with pytest.raises(ServiceError, match="cannot be reached"):
         Client("http://127.0.0.1:9", "token", dataset="words", patience=0.2).top_k(3, **PART)

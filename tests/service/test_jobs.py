@@ -65,6 +65,27 @@ def test_called_off_before_the_charge(server, monkeypatch):
         assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
 
 
+def test_a_key_in_use_is_of_one_question(server, monkeypatch):
+    """Another question under a key that is being answered is refused at once, and does not get the first one's answer.
+
+    Nor does it bring back a first one that was called off.
+    """
+    slow = Slow(monkeypatch)
+    other = ASKED | {"k": 2}
+    with server.client("ann") as ann:
+        key = {"Idempotency-Key": "two-bodies"}
+        job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).json()["job"]
+        assert slow.begun.wait(30)
+        refused = ann.post("/v1/datasets/words/topk?wait=0", json=other, headers=key)
+        assert (refused.status_code, refused.json()["error"]) == (409, "key_used")
+        assert ann.delete(f"/v1/jobs/{job}").status_code == 200
+        assert ann.post("/v1/datasets/words/topk?wait=0", json=other, headers=key).status_code == 409
+        slow.gate.set()
+        with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
+            assert "cancelled" in list(events.iter_lines())[1]
+        assert server.service.books.spends("words") == []
+
+
 def test_answers_leave_at_whole_multiples(tmp_path):
     waited, now = [], 1003.25
     text = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = 5.0')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import pandas as pd
 import pytest
@@ -174,3 +175,25 @@ def test_a_whole_answer_at_once_over_public_labels(tmp_path):
             assert str(release.charge) == plan["charge"]
             assert open_.top_k(2, **asked, key=f"whole-{counts}").to_dict() == release.to_dict()
             assert set(release.labels) <= {word for word, _ in WORDS}
+
+
+def test_labels_that_python_holds_equal_are_of_different_questions(tmp_path):
+    """1, 1.0 and true are three labels: under the key of one of them another one is refused."""
+    with Server(tmp_path).running() as running, running.client("ann") as ann:
+        key = {"Idempotency-Key": "one-and-true"}
+        statuses = [
+            ann.post(
+                "/v1/datasets/words/run",
+                json={"mechanism": {"name": "KnownLaplace", "epsilon": 0.1}, "labels": [label]},
+                headers=key,
+            ).status_code
+            for label in (1, True, 1.0, 1)
+        ]
+    assert statuses == [200, 409, 409, 200]
+
+
+def test_the_shipped_table_has_no_segments(tmp_path):
+    """Its rows cannot be told apart: each of its segments would be all of it, and pay for a part."""
+    text = CATALOG.replace('source = "words-{version}.csv"', 'source = "macbeth"')
+    with pytest.raises(InvalidParameter, match="no columns to filter by"):
+        Catalog.read(tomllib.loads(text), tmp_path)

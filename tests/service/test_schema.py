@@ -113,6 +113,36 @@ def test_bodies_that_are_nonsense(server):
         assert server.service.books.spends("words") == []
 
 
+def test_mechanisms_and_labels_that_are_nonsense(server):
+    """Parameters of a mechanism are taken as they come, by any name, and so are labels: none of them is a 500."""
+    deep = '{"name":"CountMLE","noise":' * 700 + "1" + "}" * 700
+    bodies = [
+        f'{{"mechanism":{mechanism},"labels":[{label}]}}'
+        for mechanism, label in (
+            ('{"name":"JointTopK","k":"x"}', "1"),
+            ('{"name":"UnknownLaplace","d_bar":1e400}', "1"),
+            ('{"name":"KnownLaplace","epsilon":NaN}', "1"),
+            ('{"name":"KnownLaplace","epsilon":"\\ud800"}', "1"),
+            ('{"name":"SparseGaussian","sigma":1e-300,"delta":1e-9}', "1"),
+            (deep, "1"),
+            ('{"name":"KnownLaplace","epsilon":0.1}', '{"bytes":5}'),
+            ('{"name":"KnownLaplace","epsilon":0.1}', '{"tuple":[' * 300 + "1" + "]}" * 300),
+        )
+    ]
+    bodies += [one.partition(',"labels"')[0] + "}" for one in bodies[:6]]
+    with server.client("ann") as ann, server.client("eve") as eve:
+        for number, body in enumerate(bodies):
+            headers = {"Content-Type": "application/json", "Idempotency-Key": f"nonsense-{number}"}
+            statuses = [
+                ann.post(f"/v1/datasets/words/{path}", content=body, headers=headers).status_code
+                for path in ("plan", "run")
+            ]
+            assert statuses in ([422, 422], [200, 200]), (body[:100], statuses)
+        log = eve.get("/v1/audit?limit=1000")  # of which nobody can keep an administrator away
+        assert log.status_code == 200
+        assert any(line["detail"]["question"]["mechanism"].get("epsilon", 0) is None for line in log.json())
+
+
 def test_what_nobody_expected_is_a_plain_500(tmp_path, monkeypatch, caplog):
     from dptopk.service.books import Books
 

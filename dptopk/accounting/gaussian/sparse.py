@@ -18,6 +18,7 @@ import numpy as np
 
 from dptopk.accounting.curves import Floats, outward
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
+from dptopk.errors import InvalidParameter
 from dptopk.tails import gaussian_tail
 
 __all__ = ["sparse_gaussian_delta", "sparse_gaussian_statements"]
@@ -28,6 +29,8 @@ MOST_SPLITS, LAST_SPLITS = 24, 6
 WIDE = 400.0
 # ln δ falls by about this between two of the statements; its chord is too large by a share of (STEP²)/8.
 STEP = 0.03
+# At most so many statements below ε = μ²/2, where the noise is as good as none.
+MOST_BEFORE = 1000
 # δ's below this are not told apart.
 SMALLEST = 1e-40
 
@@ -81,12 +84,17 @@ def sparse_gaussian_statements(
     """Several hundred (ε, δ), by falling ε; the chords between them are hardly above the curve.
 
     The last δ is that of labels shown which only one of two neighbours has: from there on the curve is flat.
+
+    Raises:
+        InvalidParameter: for noise so narrow that ε would overflow, or as ``sparse_gaussian_delta``.
     """
     mu = shift * math.sqrt(labels) / scale
     floor = max(-math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST)
     # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less.
     squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * STEP)
-    start = np.linspace(0.0, mu * mu / 2, math.ceil(mu) + 1)[:-1]
+    if not math.isfinite(mu * mu):
+        raise InvalidParameter(f"sigma is too small for l0 = {labels}: no finite epsilon bounds the loss")
+    start = np.linspace(0.0, mu * mu / 2, min(math.ceil(mu), MOST_BEFORE) + 1)[:-1]
     epsilons = np.concatenate([start, mu * mu / 2 + mu * np.sqrt(squares)])
     deltas = sparse_gaussian_delta(epsilons, scale, shift, threshold, labels)
     last = int(np.argmax(deltas <= deltas[-1] * (1 + 1e-9))) + 1
