@@ -27,6 +27,7 @@ __all__ = [
     "Rows",
     "Thresholded",
     "add_remove",
+    "finite_l0",
     "known",
     "rows_to_count",
 ]
@@ -106,6 +107,18 @@ def add_remove(sensitivity: Sensitivity) -> Sensitivity:
     if validate.instance(Sensitivity, sensitivity=sensitivity).neighbours != "add_remove":
         raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported: charges hold for 'add_remove'")
     return sensitivity
+
+
+def finite_l0(sensitivity: Sensitivity, needed: str) -> int:
+    """l0 of such a sensitivity, where there is no bound without one.
+
+    Raises:
+        InvalidParameter: when it is None, saying what it is ``needed`` for.
+    """
+    l0 = add_remove(sensitivity).l0
+    if l0 is None:
+        raise InvalidParameter(f"l0 must be finite {needed}")
+    return l0
 
 
 def known(histogram: Histogram, mechanism: Any) -> Histogram:
@@ -206,7 +219,7 @@ class CountingMechanism:
         """The most that a release can cost; see the mechanism."""
         raise NotImplementedError
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         raise NotImplementedError
 
@@ -277,7 +290,7 @@ class CountingMechanism:
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
-        noisy: np.ndarray[Any, Any] = rows.counts + self.noise(sensitivity, len(rows), random_bits(rng))
+        noisy: np.ndarray[Any, Any] = rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
         return noisy
 
 

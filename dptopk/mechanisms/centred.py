@@ -52,7 +52,7 @@ class Centred(CountingMechanism):
     DGauss(5.0, 1) + 25*DGauss(10.0, 1)
     """
 
-    noise: KnownGaussian | KnownLaplace  # type: ignore[assignment]
+    noise: KnownGaussian | KnownLaplace
     common: KnownGaussian | KnownLaplace | None = None
     centre: Fraction = Fraction(1, 2)
 
@@ -111,8 +111,8 @@ class Centred(CountingMechanism):
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0), np.empty(0)
-        own = [self.noise.noise(sensitivity, len(rows), bits) for _ in range(passes)]
-        common = self.shared(sensitivity, len(rows)).noise(sensitivity, 1, bits)
+        own = [self.noise.draw_noise(sensitivity, len(rows), bits) for _ in range(passes)]
+        common = self.shared(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits)
         each = [self.released(rows.counts, noise + common) for noise in own]
         return each[0], np.mean(each, axis=0)
 
@@ -210,8 +210,8 @@ class Centred(CountingMechanism):
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0)
-        own = self.noise.noise(sensitivity, len(rows), bits)
-        return self.released(rows.counts, own + self.shared(sensitivity, len(rows)).noise(sensitivity, 1, bits))
+        own = self.noise.draw_noise(sensitivity, len(rows), bits)
+        return self.released(rows.counts, own + self.shared(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits))
 
     def released(self, counts: np.ndarray[Any, Any], noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""

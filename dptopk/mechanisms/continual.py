@@ -16,7 +16,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.intervals import CountNoise, Measurement
 from dptopk.labels import from_plain, identity, listed, to_plain
-from dptopk.mechanisms.base import LARGEST_SCALE, add_remove
+from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, finite_l0
 from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.noise import discrete_gaussian
@@ -100,7 +100,7 @@ class ContinualTopK:
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
         """Upper bound on the standard deviation of a total's noise before rounding: on a day, or the worst one."""
-        spread = self.measurements.scales(sensitivity.linf * self.sigma)
+        spread = self.measurements.scales(add_remove(sensitivity).linf * self.sigma)
         return float(spread.max() if day is None else spread[self._at(day)])
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
@@ -111,9 +111,8 @@ class ContinualTopK:
         """
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
-        if add_remove(sensitivity).l0 is None:
-            raise InvalidParameter("l0 must be finite for private labels")
-        z = math.sqrt(2 * math.log((sensitivity.l0 or 1) * self.days / self.delta)) * (1 + 1e-9)
+        l0 = finite_l0(sensitivity, "for private labels")
+        z = math.sqrt(2 * math.log(l0 * self.days / self.delta)) * (1 + 1e-9)
         spread = float(self.measurements.scales(sensitivity.linf * self.sigma)[self._at(day)])
         return math.ceil(sensitivity.linf + z * spread + MARGIN)
 

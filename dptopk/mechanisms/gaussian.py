@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from dptopk.costs import Charge, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import CountNoise, Measurement
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, finite_l0
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.maxima import gaussian_offset
 from dptopk.mechanisms.thresholds import (
@@ -69,7 +70,7 @@ class KnownGaussian(CountingMechanism):
         """The noise's scale τσ, in counts."""
         return gaussian_scale(self.sigma, sensitivity)
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Gaussian noise, int64, shape (size,)."""
         return _noise(self.scale(sensitivity), size, bits)
 
@@ -177,12 +178,9 @@ class TruncatedGaussian(ThresholdedMechanism):
         Raises:
             InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
         """
-        add_remove(sensitivity)
         if self.d_bar is not None:
-            return moving_slots(sensitivity, self.d_bar)
-        if sensitivity.l0 is None:
-            raise InvalidParameter("l0 must be finite for the whole-histogram form; give d_bar otherwise")
-        return sensitivity.l0
+            return moving_slots(add_remove(sensitivity), self.d_bar)
+        return finite_l0(sensitivity, "for the whole-histogram form; give d_bar otherwise")
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
         """One discrete Gaussian pair, not cut, for each of the n quantities that can move, + δ, whatever ``labels``."""
@@ -192,9 +190,7 @@ class TruncatedGaussian(ThresholdedMechanism):
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
         n, scale = self.moving(sensitivity), gaussian_scale(self.sigma, sensitivity)
-        bound = smallest_offset(
-            lambda T: union(gaussian_edge_mass(scale, sensitivity.linf, T), n), self.delta, "delta", sensitivity.linf
-        )
+        bound = _cut(scale, sensitivity.linf, n, self.delta)
         checked_offset(sensitivity.linf + 2 * bound, "delta")
         return bound
 
@@ -247,13 +243,19 @@ class TruncatedGaussian(ThresholdedMechanism):
         present = np.flatnonzero(histogram.counts)
         return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Gaussian noise, int64, shape (size,)."""
         from dptopk.mechanisms.noise import truncated_discrete_gaussian
 
         scale = gaussian_scale(self.sigma, sensitivity)
         drawn: np.ndarray[Any, Any] = truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
         return drawn
+
+
+@lru_cache(maxsize=256)
+def _cut(scale: float, linf: int, n: int, delta: float) -> int:
+    """The smallest T >= linf with 1 - (1-q)^n <= delta, q the mass of the linf outermost points of noise in [-T, T]."""
+    return smallest_offset(lambda T: union(gaussian_edge_mass(scale, linf, T), n), delta, "delta", linf)
 
 
 def _pairs(n: int, sigma: float, sensitivity: Sensitivity, delta: float) -> Charge:

@@ -55,7 +55,7 @@ class KnownLaplace(CountingMechanism):
         touched = copies(add_remove(sensitivity), labels)
         return Charge({laplace_cost(self.epsilon, sensitivity): touched})
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Laplace noise, int64, shape (size,)."""
         return _noise(self.epsilon, sensitivity, size, bits)
 

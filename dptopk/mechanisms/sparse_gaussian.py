@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,9 @@ import numpy as np
 from dptopk import _validate as validate
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
-from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import CountNoise, Measurement
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.gaussian import KnownGaussian, gaussian_scale
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
 from dptopk.tails import gaussian_tail, smallest_offset, union
@@ -60,16 +60,15 @@ class SparseGaussian(ThresholdedMechanism):
         Raises:
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for so many labels.
         """
-        scale, threshold = gaussian_scale(self.sigma, sensitivity), self.threshold_offset(sensitivity)
-        cost = SparseGaussianDP(scale, sensitivity.linf, threshold, _touched(sensitivity))
+        n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above 0 a noisy count must be: T."""
-        n, linf, scale = _touched(sensitivity), sensitivity.linf, gaussian_scale(self.sigma, sensitivity)
-        offset = smallest_offset(lambda T: union(gaussian_tail(scale, T - linf), n), self.delta, "delta", linf)
-        return checked_offset(offset, "delta")
+        n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        return checked_offset(_offset(scale, sensitivity.linf, n, self.delta), "delta")
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count."""
@@ -92,12 +91,16 @@ class SparseGaussian(ThresholdedMechanism):
         """
         return present_slots(histogram, self)
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Gaussian noise, int64, shape (size,)."""
-        return KnownGaussian(sigma=self.sigma).noise(sensitivity, size, bits)
+        return KnownGaussian(sigma=self.sigma).draw_noise(sensitivity, size, bits)
 
 
 def _touched(sensitivity: Sensitivity) -> int:
-    if add_remove(sensitivity).l0 is None:
-        raise InvalidParameter("l0 must be finite for noise on the whole histogram")
-    return sensitivity.l0 or 1
+    return finite_l0(sensitivity, "for noise on the whole histogram")
+
+
+@lru_cache(maxsize=256)
+def _offset(scale: float, linf: int, n: int, delta: float) -> int:
+    """The smallest T >= linf that none of n counts of linf passes but with probability delta."""
+    return smallest_offset(lambda T: union(gaussian_tail(scale, T - linf), n), delta, "delta", linf)

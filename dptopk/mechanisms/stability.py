@@ -123,7 +123,7 @@ class StabilityTopK:
         gaps = top[:-1] - top[1:]
         drawn = gumbel_top_k(utilities(gaps, threshold), 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits)
         size = int(drawn.indices[0]) + 1
-        noise = KnownLaplace(epsilon=TEST * self.epsilon).noise(sensitivity, 1, bits)
+        noise = KnownLaplace(epsilon=TEST * self.epsilon).draw_noise(sensitivity, 1, bits)
         return size if int(gaps[size - 1]) + int(noise[0]) > threshold else 0
 
     def _peel(self, histogram: Histogram, inside: list[int], bits: Bits) -> list[int]:

@@ -170,9 +170,10 @@ class ThresholdedMechanism:
             The smallest such distance, up to the relative error of ``threshold_tail``, which only widens.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
+        offset = self.threshold_offset(sensitivity)
         # Not released: noise of the floor - noise of the count >= distance - offset, hence > distance - offset - 1.
         c = smallest_offset(lambda c: self.threshold_tail(sensitivity, c), 1 - probability, "probability")
-        return self.threshold_offset(sensitivity) + 1 + c
+        return offset + 1 + c
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:  # noqa: ARG002
         """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
@@ -186,7 +187,7 @@ class ThresholdedMechanism:
         """What the mechanism looks at."""
         raise NotImplementedError
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         raise NotImplementedError
 
@@ -213,7 +214,7 @@ class ThresholdedMechanism:
         seen, bits = self.slots(histogram), random_bits(rng)
         sensitivity = histogram.sensitivity
         charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)
-        noise = self.noise(sensitivity, len(seen.counts) + 1, bits)
+        noise = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
         noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
         kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
         if chance := self.at_threshold(sensitivity):
@@ -258,7 +259,7 @@ class NoisyFloorMechanism(ThresholdedMechanism):
         """The d_bar largest counts and the floor."""
         return slots(histogram, self.d_bar)
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
-        drawn: np.ndarray[Any, Any] = self.counting.noise(sensitivity, size, bits)
+        drawn: np.ndarray[Any, Any] = self.counting.draw_noise(sensitivity, size, bits)
         return drawn

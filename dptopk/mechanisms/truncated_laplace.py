@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dptopk import _validate as validate
 from dptopk.costs import Charge, PureDP
-from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import CountNoise, Measurement
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
 from dptopk.tails import laplace_tail, rounded_up, smallest_offset, union
@@ -64,9 +64,8 @@ class TruncatedLaplace(ThresholdedMechanism):
 
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
-        n, decay, linf = _touched(sensitivity), rate(self.epsilon, sensitivity), sensitivity.linf
-        bound = smallest_offset(lambda T: union(_edge_mass(decay, linf, T), n), self.delta, "delta", linf)
-        return checked_offset(bound, "delta")
+        n, decay = _touched(sensitivity), rate(self.epsilon, sensitivity)
+        return checked_offset(_cut(decay, sensitivity.linf, n, self.delta), "delta")
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
         """T, whatever the confidence: a released count is never further from the true one."""
@@ -122,7 +121,7 @@ class TruncatedLaplace(ThresholdedMechanism):
         """
         return present_slots(histogram, self)
 
-    def noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Laplace noise, int64, shape (size,)."""
         from dptopk.mechanisms.noise import laplace_law
 
@@ -133,9 +132,13 @@ class TruncatedLaplace(ThresholdedMechanism):
 
 
 def _touched(sensitivity: Sensitivity) -> int:
-    if add_remove(sensitivity).l0 is None:
-        raise InvalidParameter("l0 must be finite for noise on the whole histogram")
-    return sensitivity.l0 or 1
+    return finite_l0(sensitivity, "for noise on the whole histogram")
+
+
+@lru_cache(maxsize=256)
+def _cut(decay: float, linf: int, n: int, delta: float) -> int:
+    """The smallest T >= linf with 1 - (1-q)^n <= delta, q the mass of the linf outermost points of noise in [-T, T]."""
+    return smallest_offset(lambda T: union(_edge_mass(decay, linf, T), n), delta, "delta", linf)
 
 
 def _edge_mass(decay: float, width: int, bound: int) -> float:

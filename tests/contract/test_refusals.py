@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dptopk import (
     Sensitivity,
     Session,
     UnknownGumbel,
+    mechanisms,
     plan_topk,
 )
 from dptopk.accounting.ledger.state import FORMAT
@@ -82,6 +84,24 @@ def test_selections_not_made_come_back_and_delta_never() -> None:
     assert accountant.remaining().delta == 0
     with pytest.raises(InvalidParameter, match="refund"):
         accountant.refund(Charge({}, delta=1e-6))
+
+
+PARAMETERS = {
+    "k": 2, "d_bar": 3, "epsilon": 1.0, "delta": 1e-6, "sigma": 3.0, "utility_range": 1.0, "days": 4, "noise": NOISE
+}  # fmt: skip
+ASKED = ("charge", "threshold_offset", "noise_std", "appears_at", "half_width", "bound")
+
+
+@pytest.mark.parametrize("name", mechanisms.__all__)
+def test_a_mechanism_is_asked_about_a_sensitivity(name: str) -> None:
+    made = getattr(mechanisms, name)
+    mechanism = made(**{field.name: PARAMETERS[field.name] for field in fields(made) if field.default is MISSING})
+    asked = [getattr(mechanism, question) for question in ASKED if hasattr(mechanism, question)]
+    assert asked
+    for question in asked:
+        for other in (None, 5, "l0=1"):
+            with pytest.raises(InvalidParameter, match=r"sensitivity must be a Sensitivity|labels must be given"):
+                question(other)
 
 
 def test_utilities_leave_no_trace_in_a_ledger(tmp_path: Path) -> None:

@@ -185,8 +185,8 @@ def test_the_chance_of_a_swap_is_that_of_the_noise():
     for method in ("Laplace noise on all counts", "Gaussian noise on all counts", "Gumbel, then Laplace counts"):
         plan = plan_topk(2, Budget(0.5, 1e-6), domain="public", sensitivity=sensitivity, like=shape, method=method)
         first = plan.mechanisms[0]
-        if hasattr(first, "noise"):
-            noise = first.noise(sensitivity, 200_000, random_bits(draws)).reshape(2, -1)
+        if hasattr(first, "draw_noise"):
+            noise = first.draw_noise(sensitivity, 200_000, random_bits(draws)).reshape(2, -1)
         else:
             noise = draws.gumbel(scale=1 / first.epsilon, size=(2, 100_000))
         swaps = (30 + noise[0] >= 50 + noise[1]).mean()

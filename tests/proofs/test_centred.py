@@ -200,7 +200,9 @@ def test_a_release_shows_the_enumerated_integers(monkeypatch):
         mechanism = Centred(noise=KnownLaplace(epsilon=1.0), common=KnownLaplace(epsilon=2.0), centre=centre)
         own, shared, x = rng.integers(-9, 9, 3), rng.integers(-9, 9, 1), rng.integers(0, 5, 3)
         monkeypatch.setattr(
-            KnownLaplace, "noise", lambda self, s, size, bits, z=own, y=shared: z if self.epsilon == 1.0 else y[:size]
+            KnownLaplace,
+            "draw_noise",
+            lambda self, s, size, bits, z=own, y=shared: z if self.epsilon == 1.0 else y[:size],
         )
         release = mechanism.release(Histogram(["a", "b", "c"], x, domain="public"))
         shown = dict(zip(release.labels, release.counts.tolist(), strict=True))

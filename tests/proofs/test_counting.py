@@ -88,7 +88,7 @@ def fitted_law(mechanism, histogram, pmf, monkeypatch):
     """The law of a fitted release on labels ranked beforehand: everything it shows, for every noise."""
     radius, law = len(pmf) // 2, Counter()
     for noise in itertools.product(range(-radius, radius + 1), repeat=2):
-        monkeypatch.setattr(type(mechanism.noise), "noise", lambda self, s, size, bits, n=noise: np.array(n))
+        monkeypatch.setattr(type(mechanism.noise), "draw_noise", lambda self, s, size, bits, n=noise: np.array(n))
         release = mechanism.release(histogram, ranking=["b", "a"])
         shown = f"{release.labels} {release.measured.tolist()} {release.counts.tolist()}"
         law[shown] += pmf[noise[0] + radius] * pmf[noise[1] + radius]
@@ -152,7 +152,7 @@ def test_the_harness_runs_what_a_release_runs(mechanism, monkeypatch):
         histogram = World(3, (), sensitivity).histogram(counts)
         seen = mechanism.slots(histogram)
         noise = rng.integers(-2, 3, size=len(seen.counts) + 1)
-        monkeypatch.setattr(type(mechanism), "noise", lambda self, s, size, bits, n=noise: n)
+        monkeypatch.setattr(type(mechanism), "draw_noise", lambda self, s, size, bits, n=noise: n)
         release = mechanism.release(histogram)
         floor_noise = noise[None, -1:] if seen.noisy_floor else 0
         kept = passing(seen.counts, noise[None, :-1], seen.floor, floor_noise, offset)

@@ -59,7 +59,7 @@ def stability_law(monkeypatch):
                 return values[firsts[[choose([(q ** np.abs(values[run_of == run])).sum() for run in runs])]]]
 
             monkeypatch.setattr(stability, "gumbel_top_k", select)
-            monkeypatch.setattr(KnownLaplace, "noise", noise)
+            monkeypatch.setattr(KnownLaplace, "draw_noise", noise)
             release = mechanism.release(histogram)
             return release.note, *release.labels
 

@@ -64,7 +64,7 @@ def test_samples_stay_within_the_bound_and_follow_the_cut_law():
     from dptopk.mechanisms.random import random_bits
 
     bound, draws = mechanism.bound(sensitivity), 40_000
-    noise = mechanism.noise(sensitivity, draws, random_bits(np.random.default_rng(5)))
+    noise = mechanism.draw_noise(sensitivity, draws, random_bits(np.random.default_rng(5)))
     assert np.abs(noise).max() == bound
     expected = laplace_law(0.5, 1, bound).pmf(bound) * draws
     wrong = laplace_law(0.6, 1, bound).pmf(bound) * draws
