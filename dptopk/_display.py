@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["bar", "escape", "html_bar", "html_lines", "html_rows", "html_table", "number", "spreadsheet", "visible"]
+__all__ = [
+    "bar",
+    "escape",
+    "html_bar",
+    "html_lines",
+    "html_rows",
+    "html_table",
+    "number",
+    "numbered",
+    "spreadsheet",
+    "touched",
+    "visible",
+]
 
 # A cell that starts with one of these is a formula to a spreadsheet.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -43,6 +55,24 @@ def spreadsheet(value: Any) -> Any:
         return value
     shown = visible(value)
     return f"'{shown}" if value.startswith(FORMULA) else shown
+
+
+def numbered(count: int, noun: str) -> str:
+    """A number and its noun, in the plural where it must be.
+
+    >>> numbered(1, "label"), numbered(5, "label")
+    ('1 label', '5 labels')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def touched(l0: int | None) -> str:
+    """How many labels one user touches, in words.
+
+    >>> touched(5), touched(None)
+    ('at most 5 labels', 'any number of labels')
+    """
+    return "any number of labels" if l0 is None else f"at most {numbered(l0, 'label')}"
 
 
 def number(value: float) -> str:

@@ -394,7 +394,10 @@ def _whole_counts(counts: Any) -> np.ndarray[Any, Any]:
     """Counts as int64, refusing whatever is not a whole number in [0, 2^62)."""
     array = _one_by_one(counts)
     if array.ndim != 1:
-        raise InvalidParameter(f"counts must be one-dimensional, got {array.ndim} dimensions")
+        raise InvalidParameter(
+            f"counts must be one-dimensional, got {array.ndim} dimensions; of a data frame of counts "
+            "Histogram.from_pandas makes a histogram, of a table of events datasets.events_histogram"
+        )
     if array.dtype == object:
         array = _from_objects(array)
     if array.size == 0:

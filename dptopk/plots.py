@@ -33,7 +33,7 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None = None, *, title: str = ""
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InvalidParameter("plot: drawing needs matplotlib; install dptopk[plots]") from None
+        raise InvalidParameter("plot: drawing needs matplotlib: pip install 'dptopk[plots]'") from None
     if axes is None:
         figure = Figure(figsize=(7, 1.2 + 0.24 * max(len(rows), 3)), layout="constrained")
         axes = figure.subplots()

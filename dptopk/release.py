@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptopk._choices import Intervals
-from dptopk._display import html_lines, html_rows
+from dptopk._display import html_lines, html_rows, touched
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
@@ -169,6 +170,10 @@ class Release:
         """For notebooks: the rows with bars and intervals, and what they cost."""
         return html_rows(self.shown()) + html_lines(self.remarks())
 
+    def __str__(self) -> str:
+        """The rows with their error bars, and what they cost."""
+        return "\n".join([self.shown().to_string(index=False), *self.remarks()])
+
     def remarks(self) -> list[str]:
         """What to read beside the rows: the charge, the mechanism, the note, and whether a fixed seed was used."""
         lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
@@ -232,8 +237,7 @@ class Release:
 
         Labels of one type that Arrow knows keep it; others become text.
         """
-        import pyarrow as pa
-
+        pa = _needed("pyarrow")
         rows = self.table
         try:
             column = pa.array(self.labels) if len({type(label) for label in self.labels}) == 1 else None
@@ -247,14 +251,19 @@ class Release:
 
     def to_polars(self) -> Any:
         """The table as a polars.DataFrame."""
-        import polars as pl
+        return _needed("polars").from_arrow(self.to_arrow())
 
-        return pl.from_arrow(self.to_arrow())
+
+def _needed(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InvalidParameter(f"this needs {module}: pip install 'dptopk[data]'") from None
 
 
 def capped_note(sensitivity: Sensitivity) -> str:
     """What the caps of a histogram made of events mean for its counts."""
-    labels = "" if sensitivity.l0 is None else f"at most {sensitivity.l0} label(s), "
+    labels = "" if sensitivity.l0 is None else f"{touched(sensitivity.l0)}, "
     return (
         f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each; true counts may be higher"
     )

@@ -120,7 +120,7 @@ def test_drawing_without_matplotlib_says_what_to_install():
         "KnownLaplace(epsilon=1.0).release(Histogram(None, [1, 2], sensitivity=Sensitivity(l0=1))).plot()"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "install dptopk[plots]" in result.stderr
+    assert "pip install 'dptopk[plots]'" in result.stderr
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])

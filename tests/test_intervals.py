@@ -306,7 +306,7 @@ def test_capped_data_is_named_as_such():
     capped = Histogram(["a"], [10**6], sensitivity=Sensitivity(linf=2, l0=3), capped=True)
     release = UnknownLaplace(d_bar=2, epsilon=1.0, delta=1e-6).release(capped)
     assert "capped" in release.note
-    assert "3 label(s)" in release.note
+    assert "at most 3 labels" in release.note
     assert release.to_dict()["capped"] is True
     assert slots(capped, 2).floor == 0
 

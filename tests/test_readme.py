@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dptopk import BoundedRange, Charge
+from dptopk.accounting import bounds
 from dptopk.cli import app
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-SECTION = README.split("## On the command line")[1].split("\n## ")[0]
+SECTION = README.split("## Five minutes")[1].split("\n## In Python")[0]
 COMMANDS = [line[2:].split("  #")[0] for line in SECTION.splitlines() if line.startswith("$ dptopk ")]
-# Long or without an end: each has tests of its own (tests/service, tests/experiments).
-ELSEWHERE = ("serve", "reproduce")
+# Long: it has tests of its own (tests/experiments).
+ELSEWHERE = ("reproduce",)
 PLAN = """epsilon = 2.0
 delta = 1e-6
 
@@ -56,9 +58,35 @@ def test_all_commands_one_after_the_other(folder, monkeypatch):
         assert result.exit_code == 0, f"{command}: {result.output}"
 
 
-def test_the_demo_prints_what_the_readme_shows():
-    shown = README.split("## What `make run` prints")[1].split("```text\n")[1].split("```")[0]
-    printed = CliRunner().invoke(app, ["demo", "--seed", "1"]).output
-    rows = re.compile(r"^\s+(\d+)\s+(\S+)\s+(\d+)", re.MULTILINE)
-    assert len(rows.findall(shown)) > 30
-    assert rows.findall(shown) == rows.findall(printed)
+def test_the_first_commands_print_what_the_readme_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    first = README.split("## Five minutes")[1].split("\n## ")[0]
+    printed = ""
+    for command in [line[2:].split("  #")[0] for line in first.splitlines() if line.startswith("$ dptopk ")]:
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert result.exit_code == 0, result.output
+        printed = result.output
+    shown = first.split("```text\n")[1].split("```")[0]
+    assert [line.rstrip() for line in printed.strip().splitlines()] == [
+        line.rstrip() for line in shown.strip().splitlines()
+    ]
+
+
+def test_the_table_of_bounds_is_what_compose_says():
+    section = README.split("## How good are the bounds?")[1].split("\n## ")[0]
+    names = {
+        "as 100 pure DP": "optimal_dp",
+        "OptKL": "opt_kl",
+        "their moment": "mgf",
+        "ε²/8-zCDP": "zcdp_tight",
+        "summed Rényi": "renyi",
+        "**the adaptive": "optimal_setwise",
+        "the optimum if": "br_nonadaptive",
+    }
+    rows = re.findall(r"^\| (\S.*) \| \**([\d.]+)\** \|$", section, re.MULTILINE)
+    assert len(rows) == len(names)
+    table = bounds.table(Charge({BoundedRange(0.1): 100}), delta=1e-6, max_seconds=2.0).set_index("name")
+    for (text, stated), (start, name) in zip(rows, names.items(), strict=True):
+        assert text.startswith(start)
+        assert float(stated) == pytest.approx(table.loc[name, "epsilon"], abs=6e-4)

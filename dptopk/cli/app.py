@@ -1,10 +1,10 @@
-"""The command line: ``dptopk topk | plan | compose | demo | reproduce | ledger | datasets``."""
+"""The command line: what ``dptopk --help`` lists."""
 
 from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,7 +22,6 @@ from dptopk.cli.options import (
     Delta,
     Epsilon,
     Fit,
-    Format,
     K,
     KnownDomain,
     MethodOption,
@@ -43,16 +42,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Differentially private top-k queries on histograms, with privacy accounting built in.",
+    epilog="Begin with [bold]dptopk demo[/bold]; [bold]dptopk plan --k 25 --epsilon 1 --delta 1e-6 --labels-per-user 5"
+    "[/bold] says what such an answer delivers, without any data.",
 )
-app.command()(topk)
-app.add_typer(ledger_commands.app, name="ledger")
-app.add_typer(datasets_commands.app, name="datasets")
-app.command()(reproduce)
-app.command()(audit)
-app.command()(certify)
-app.command()(refresh)
-app.command()(serve)
-app.command()(budget)
+ASK, KEEP, PROVE = "Ask", "Data, budgets and the service", "Privacy accounting and its evidence"
 ledger_commands.app.add_typer(analyst_commands.app, name="analyst")
 
 
@@ -76,6 +69,13 @@ def options(
         log_to_stderr()
 
 
+COSTS = (
+    "Costs: DP(ε) and ADP(ε, δ); BR(ε), bounded range: one Gumbel selection; Clock(ε): selections by the label that a "
+    "user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; GDP(μ), ZCDP(ρ), CDP(μ, τ); MultiDP, "
+    "SGauss and Coins as answers write them; + delta(δ) for what may fail. docs/notation.md says what each means."
+)
+INTERACTION = "batch: all fixed and independent; ordered; setwise: any order of these costs; filter: free choice."
+
 # What `dptopk demo` answers: a title, Δ, and the method.
 _DEMOS: tuple[tuple[str, int | None, Method], ...] = (
     ("One user is one word occurrence: it touches one label. Noise on all counts is cheapest.", 1, "auto"),
@@ -83,7 +83,7 @@ _DEMOS: tuple[tuple[str, int | None, Method], ...] = (
 )
 
 
-@app.command()
+@app.command(rich_help_panel=ASK)
 def demo(
     seed: Annotated[int | None, typer.Option("--seed", help="Reproducible noise, as in the README.")] = None,
 ) -> None:
@@ -104,7 +104,7 @@ def demo(
         output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), "table", None)
 
 
-@app.command("plan")
+@app.command("plan", rich_help_panel=ASK)
 def plan_command(
     k: K,
     epsilon: Epsilon = None,
@@ -137,13 +137,17 @@ def plan_command(
     typer.echo(plan.explain())
 
 
-@app.command("compose")
+@app.command("compose", rich_help_panel=PROVE, epilog=COSTS)
 def compose_command(
-    charge: Annotated[str, typer.Argument(help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".')],
+    charge: Annotated[
+        str, typer.Argument(metavar="CHARGE", help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".')
+    ],
     delta: Annotated[float | None, typer.Option("--delta", help="Ask for ε at this δ.")] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="Ask for δ at this ε.")] = None,
-    interaction: Annotated[Interaction, typer.Option("--interaction", help="Who chooses, and when.")] = "setwise",
-    output_format: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = "table",
+    interaction: Annotated[Interaction, typer.Option("--interaction", help=INTERACTION)] = "setwise",
+    output_format: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="How the bounds are written.")
+    ] = "table",
     max_seconds: Annotated[float, typer.Option("--max-seconds", help="Time for each bound to refine.")] = 10.0,
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
@@ -156,6 +160,16 @@ def compose_command(
     rows = bounds.table(parsed, max_seconds=max_seconds, **query)
     write_bounds(parsed, rows, output_format, **query)
 
+
+app.command(rich_help_panel=ASK)(topk)
+app.command(rich_help_panel=ASK)(budget)
+app.add_typer(datasets_commands.app, name="datasets", rich_help_panel=KEEP)
+app.command(rich_help_panel=KEEP)(refresh)
+app.add_typer(ledger_commands.app, name="ledger", rich_help_panel=KEEP)
+app.command(rich_help_panel=KEEP)(serve)
+app.command(rich_help_panel=PROVE)(certify)
+app.command(rich_help_panel=PROVE)(audit)
+app.command(rich_help_panel=PROVE)(reproduce)
 
 for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app):
     for command in group.registered_commands:

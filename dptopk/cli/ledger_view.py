@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._display import visible
+from dptopk._display import numbered, touched, visible
 from dptopk.remaining import Remaining
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
     console.print(plain(f"remaining: {state.account.remaining()}"))
     console.print(plain(f"spent:     {state.spent()}"))
     if state.renewals:
-        console.print(plain(f"lifetime:  {state.spent(lifetime=True)} ({state.renewals} renewal(s))"))
+        console.print(plain(f"lifetime:  {state.spent(lifetime=True)} ({numbered(state.renewals, 'renewal')})"))
     console.print(_balance(state))
     if state.now:
         console.print(_analysts(state))
@@ -95,8 +95,7 @@ def _balance(state: DatasetState) -> Table:
 
 def moved(state: DatasetState) -> str:
     """What one unit can move, in words."""
-    labels = "any number of labels" if state.sensitivity.l0 is None else f"{state.sensitivity.l0} label(s)"
-    return f"one {state.unit} moves {labels} by at most {state.sensitivity.linf}"
+    return f"one {state.unit} moves {touched(state.sensitivity.l0)}, each by at most {state.sensitivity.linf}"
 
 
 def _analysts(state: DatasetState) -> Table:

@@ -35,12 +35,14 @@ __all__ = [
 Format = Literal["table", "csv", "json", "html", "parquet"]
 
 K = Annotated[int, typer.Option("--k", help="How many labels.")]
-Epsilon = Annotated[float | None, typer.Option("--epsilon", help="Total ε of the answer.")]
+Epsilon = Annotated[
+    float | None, typer.Option("--epsilon", help="Total ε of the answer: smaller is more private, and noisier.")
+]
 Accuracy = Annotated[
     float | None,
     typer.Option("--accuracy", help="In place of --epsilon: the smallest ε for 95% of the noise within ± this many."),
 ]
-Delta = Annotated[float, typer.Option("--delta", help="Total δ of the answer.")]
+Delta = Annotated[float, typer.Option("--delta", help="Total δ of the answer, well below 1 over the number of users.")]
 CountsOption = Annotated[Counts, typer.Option("--counts", help="Noise of the released counts.")]
 Cap = Annotated[int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")]
 PerUser = Annotated[

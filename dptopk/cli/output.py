@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._display import bar, number, spreadsheet, visible
+from dptopk._display import bar, number, spreadsheet, touched, visible
 from dptopk.cli.page import answer_page, notes
 from dptopk.cli.target import check_target, opened, replacing, write
 from dptopk.errors import InvalidParameter
@@ -37,11 +38,11 @@ def check_answer(output_format: str, out: Path | None, plot: Path | None, inputs
     if output_format == "parquet":
         if out is None:
             raise InvalidParameter("format: parquet is binary; name a file with --out")
-        _needs("pyarrow", "format: writing Parquet needs pyarrow; install dptopk[data]")
+        _needs("pyarrow", "format: writing Parquet needs pyarrow: pip install 'dptopk[data]'")
     if plot is not None:
         if plot.suffix.lower() not in {".png", ".svg"}:
             raise InvalidParameter(f"plot: must end in .png or .svg, got {plot.name!r}")
-        _needs("matplotlib", "plot: drawing needs matplotlib; install dptopk[plots]")
+        _needs("matplotlib", "plot: drawing needs matplotlib: pip install 'dptopk[plots]'")
         if out is not None and out.absolute() == plot.absolute():
             raise InvalidParameter("plot: --out and --plot name the same file")
     check_target(out, inputs=inputs)
@@ -58,11 +59,10 @@ def _needs(module: str, message: str) -> None:
 def guarantee(plan: Plan) -> str:
     """What the answer of a plan promises, in one sentence."""
     sensitivity = plan.sensitivity
-    moved = "any number of" if sensitivity.l0 is None else f"at most {sensitivity.l0}"
     return (
         f"Total: ({plan.bound.epsilon:.4g}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
-        f"({plan.bound.source}), for a {plan.domain} domain, one user moving {moved} label(s) "
-        f"by at most {sensitivity.linf}."
+        f"({plan.bound.source}), for a {plan.domain} domain, one user moving {touched(sensitivity.l0)}, "
+        f"each by at most {sensitivity.linf}."
     )
 
 
@@ -116,14 +116,11 @@ def _print_release(plan: Plan, release: Release, console: Console, left: list[st
     print_rows(release, console)
     for line in notes(plan, release):
         console.print(Text(visible(line)))
-    charges = Table(box=box.SIMPLE_HEAD)
-    charges.add_column("phase")
-    charges.add_column("mechanism", overflow="fold")
-    charges.add_column("charge", overflow="fold")
-    for phase in plan.phases:
+    console.print("\nWhat it cost")
+    for number_of, phase in enumerate(plan.phases, start=1):
         paid = release.phases.get(phase.name, "already paid")
-        add_row(charges, phase.name, str(phase.mechanism), str(paid))
-    console.print(charges)
+        console.print(Text(visible(f"{number_of}. {phase.name}: {phase.mechanism}")))
+        console.print(Padding(Text(visible(f"charged {paid}")), (0, 0, 0, 3)))
     for line in [guarantee(plan), f"Split: {plan.split}.", *left]:
         console.print(Text(visible(line)))
 

@@ -61,8 +61,8 @@ def notes(plan: Plan, release: Release) -> list[str]:
     """What a reader of the rows must know."""
     lines = []
     if len(release) < plan.k:
-        passed = "were shown by their coins" if plan.threshold is None else "passed the threshold of the unknown domain"
-        lines.append(f"{len(release)} of {plan.k} labels {passed}.")
+        passed = "were shown by their coins" if plan.threshold is None else "passed the threshold that hides rare ones"
+        lines.append(f"{len(release)} of {plan.k} labels {passed}: {plan.appearing()}.")
     if release.measurement is not None and len(release):
         lines.append("Error bars: with 95% confidence all true counts of the table lie within them, at once.")
     if release.note:

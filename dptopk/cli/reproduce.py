@@ -44,7 +44,7 @@ def reproduce(
     try:
         import matplotlib as mpl  # noqa: F401 - is it there?
     except ImportError:
-        raise InvalidParameter("reproduce needs matplotlib; install dptopk[plots]") from None
+        raise InvalidParameter("reproduce needs matplotlib: pip install 'dptopk[plots]'") from None
     settings = Settings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
@@ -63,5 +63,5 @@ def _verdict(comparisons: Sequence[Comparison]) -> str:
     """In one line: how many statements hold, and which do not."""
     holding = sum(line.agrees is True for line in comparisons)
     failing = [line.quantity for line in comparisons if line.agrees is False]
-    parts = [f"{holding} statements hold"] if holding else []
+    parts = [f"{holding} {'statement holds' if holding == 1 else 'statements hold'}"] if holding else []
     return "; ".join(parts + [f"does not hold: {quantity}" for quantity in failing])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ def serve(
 
     if demo == (catalog is not None):
         raise InvalidParameter("give a catalog, or --demo")
+    _free(host, port)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
         if demo:
             from dptopk.service.demo import demo_catalog, tokens
@@ -66,6 +68,17 @@ def _run(catalog: Catalog, options: dict[str, Any]) -> None:
     from dptopk.service.app import create_app
 
     uvicorn.run(create_app(catalog), **options)
+
+
+def _free(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened at, before anything is promised about it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise InvalidParameter(f"--host {host} --port {port}: {error.strerror}") from None
 
 
 def _greet(host: str, port: int, tokens: dict[str, str]) -> None:

@@ -29,9 +29,11 @@ OPTIONS = (
     (r"\bmemory_limit\b", "--memory-limit"),
     (r"\bmax_seconds\b", "--max-seconds"),
     (r"\bfailure_delta\b", "--failure-delta"),
+    (r"^(label|count): ('.* has no column .*)", r"--\1-col: \2; if a row is an event, name --user-col and --item-col"),
     (r"^(label|count): '", r"--\1-col: '"),
     (r"^counts must (?=be (?:whole|finite|at least 0|below))", "--count-col: counts must "),
-    (r"^(user|item): '", r"--\1-col: '"),
+    (r"^(user|item): (?='|the table)", r"--\1-col: "),
+    (r"^give exactly one of delta and epsilon", "give exactly one of --delta and --epsilon"),
     (r"^(k|epsilon|delta|seed|passes|accuracy) must", r"--\1 must"),
     (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method|encoding|where|fit|segments)(:| must)", r"--\1\2"),
 )
@@ -43,6 +45,7 @@ EXTRAS = {
     "duckdb": "data",
     "polars": "data",
     "pyspark": "spark",
+    "psycopg": "postgres",
     "matplotlib": "plots",
     "fastapi": "serve",
     "uvicorn": "serve",
@@ -83,7 +86,7 @@ class Group(typer.core.TyperGroup):
             raise fail(in_options(str(error)), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
             extra = EXTRAS.get((error.name or "").split(".")[0])
-            hint = f"this needs {error.name}; install dptopk[{extra}]" if extra else str(error)
+            hint = f"this needs {error.name}: pip install 'dptopk[{extra}]'" if extra else str(error)
             raise fail(hint) from None
         except BrokenPipeError:
             raise

@@ -155,6 +155,8 @@ def topk(
 
     if ledger is None and (reuse or dataset is not None or analyst is not None or key_file is not None):
         raise InvalidParameter("ledger: --dataset, --analyst, --key-file and --reuse need --ledger")
+    if ledger is not None and (dataset is None or analyst is None):
+        raise InvalidParameter("ledger: --ledger needs --dataset and --analyst: what is asked about, and who asks")
     output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
     if plot is not None and counts == "none":
         raise InvalidParameter("plot: there are no counts to draw with --counts none")

@@ -85,7 +85,7 @@ def _parquet(file: _File) -> pd.DataFrame:
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise InvalidParameter("source: reading Parquet needs pyarrow; install dptopk[data]") from None
+        raise InvalidParameter("source: reading Parquet needs pyarrow: pip install 'dptopk[data]'") from None
     present = pq.read_schema(file.path).names
     return pd.read_parquet(file.path, columns=[name for name in file.columns if name in present])
 

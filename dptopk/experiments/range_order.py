@@ -30,12 +30,12 @@ def compute(settings: Settings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """The difference on the left, the ratio on the right; lower ends of the brackets."""
+    """The difference on the left, the ratio on the right; upper ends of the brackets."""
     figure, (left, right) = style.figure(1, 2, width=9.5, height=3.9)
     groups = [(f"ε = {small:g} and {large:g}", part) for (small, large), part in data.groupby(["small", "large"])]
-    style.lines(left, [(name, part["x"], part["rising_lower"] - part["falling_lower"]) for name, part in groups])
+    style.lines(left, [(name, part["x"], part["rising_upper"] - part["falling_upper"]) for name, part in groups])
     left.set(xlabel="ε_g", ylabel="difference of δ", title="δ(smaller first) - δ(larger first)")
-    style.lines(right, [(name, part["x"], part["falling_lower"] / part["rising_lower"]) for name, part in groups])
+    style.lines(right, [(name, part["x"], part["falling_upper"] / part["rising_upper"]) for name, part in groups])
     right.set(xlabel="ε_g", ylabel="ratio of δ", title="δ(larger first) / δ(smaller first)")
     right.legend()
     return figure

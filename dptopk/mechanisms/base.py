@@ -21,7 +21,6 @@ __all__ = [
     "LARGEST_SCALE",
     "Appearing",
     "CountingMechanism",
-    "Measured",
     "Mechanism",
     "Noisy",
     "Rows",
@@ -53,14 +52,6 @@ class Noisy(Protocol):
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count."""
-
-
-@runtime_checkable
-class Measured(Protocol):
-    """A mechanism whose released counts have confidence intervals."""
-
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
-        """The smallest integer w with P[|noise| <= w] >= confidence."""
 
 
 @runtime_checkable

@@ -74,10 +74,10 @@ def merit_of(request: Request, mechanisms: tuple[Any, ...], draws: int = BLOCK) 
         return Merit(seen.loss, words, noise, threshold, appears, swapped(request, first), seen)
     parts = {} if noise is None else {"the noise on a count": noise}
     if appears is not None:
-        parts["the count above the floor at which a label appears"] = float(appears)
+        parts["the count (above the floor) at which a label appears"] = float(appears)
     if not parts:
         parts["the noise that selects labels"] = selection_noise(first, sensitivity)
-    return Merit(sum(parts.values()), " and ".join(parts), noise, threshold, appears, swapped(request, first), None)
+    return Merit(sum(parts.values()), " plus ".join(parts), noise, threshold, appears, swapped(request, first), None)
 
 
 def swapped(request: Request, first: Any) -> float | None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
 from dptopk._choices import Domain
-from dptopk._display import html_lines
+from dptopk._display import html_lines, touched
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms import CountMLE, PartitionSelection
-from dptopk.mechanisms.base import Appearing, Measured, Mechanism, Noisy, Thresholded
+from dptopk.mechanisms.base import Appearing, Mechanism, Noisy, Thresholded
+from dptopk.planning.merit import half_width
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome, passes_paid
 from dptopk.planning.warnings import doubts
@@ -108,6 +109,11 @@ class Plan:
             return None
         return first.appears_at(self.sensitivity, probability=probability)
 
+    def appearing(self) -> str:
+        """From which true count on a label appears, in words; empty in a public domain."""
+        first = self.mechanisms[0]
+        return appearing(first, self.sensitivity) if isinstance(first, Appearing) else ""
+
     @property
     def warnings(self) -> list[str]:
         """What to say of a budget that protects hardly anyone."""
@@ -182,10 +188,13 @@ class Plan:
         """For notebooks: the plan in words."""
         return html_lines(self.explain().splitlines())
 
+    def __str__(self) -> str:
+        """The plan in words."""
+        return self.explain()
+
     def explain(self) -> str:
         """The plan in words: phases, noise, thresholds, the split and the total."""
-        moved = "any number of labels" if self.sensitivity.l0 is None else f"at most {self.sensitivity.l0} label(s)"
-        cap = self.sensitivity.linf
+        moved, cap = touched(self.sensitivity.l0), self.sensitivity.linf
         lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
@@ -195,7 +204,7 @@ class Plan:
         if self.why:
             lines.append(f"Why: {self.design} is {self.why}")
         if self.swapped is not None:
-            shape = "counts of 10⁴/rank" if self.outcome is None else "the shape given"
+            shape = "if counts fall as 10⁴/rank" if self.outcome is None else "for counts of the shape given"
             chance = _chance(self.swapped)
             lines.append(f"Rank {2 * self.k} is placed before rank {self.k} with probability {chance} ({shape}).")
         spent, total = self.bound, self.budget
@@ -257,21 +266,29 @@ def _chance(probability: float) -> str:
     return f"{probability:.2g}" if probability >= 1e-6 else "less than 1e-6"
 
 
+def appearing(mechanism: Appearing, sensitivity: Sensitivity) -> str:
+    """From which true count on a label appears, in words."""
+    floor = "" if mechanism.d_bar is None else f" above that of rank {mechanism.d_bar + 1}"
+    half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+    return f"a label appears with probability 1/2 if its count is {half}{floor}, with 0.95 if it is {sure}" + (
+        " above" if floor else ""
+    )
+
+
 def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
     lines = []
     if isinstance(mechanism, Noisy):
-        std = f"noise on a count has standard deviation {mechanism.noise_std(sensitivity):.4g}"
-        if isinstance(mechanism, Measured):
-            std += f"; 95% of it is within ±{mechanism.half_width(sensitivity, confidence=0.95)}"
-        lines.append(std)
+        lines.append(
+            f"noise on a count has standard deviation {mechanism.noise_std(sensitivity):.4g}; "
+            f"95% of it is within ±{half_width(mechanism, sensitivity):g}"
+        )
     if isinstance(mechanism, Appearing):
-        floor = "0" if mechanism.d_bar is None else f"the count of rank {mechanism.d_bar + 1}"
-        half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+        floor = "" if mechanism.d_bar is None else f" above the count of rank {mechanism.d_bar + 1}"
         lines += [
-            f"threshold: {mechanism.threshold_offset(sensitivity)} above {floor}"
+            f"threshold: {mechanism.threshold_offset(sensitivity)}{floor}"
             if isinstance(mechanism, Thresholded)
             else "a coin for each label; which k of more are shown is decided by what comes next, else by label order",
-            f"a label appears with probability 1/2 at {half} above {floor}, 0.95 at {sure} above",
+            appearing(mechanism, sensitivity),
         ]
     return lines

@@ -180,7 +180,10 @@ def test_where_keeps_rows(tmp_path):
             "method='threshold' needs counts and a finite l0 (labels per user)",
             "--method threshold needs counts and --labels-per-user",
         ),
-        ("label: 'x.csv' has no column 'label'", "--label-col: 'x.csv' has no column 'label'"),
+        (
+            "label: 'x.csv' has no column 'label'",
+            "--label-col: 'x.csv' has no column 'label'; if a row is an event, name --user-col and --item-col",
+        ),
     ],
 )
 def test_errors_name_the_options(message, said):

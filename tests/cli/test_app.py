@@ -49,7 +49,7 @@ def test_a_delta_above_one_over_users_is_told():
 def test_topk_prints_labels_charges_and_the_total(counts):
     result = topk(counts, *BUDGET, "--labels-per-user", 1, "--seed", 7)
     assert result.exit_code == 0, result.output
-    for text in ("the", "and", "DP at most", "private domain", "fixed seed", "phase"):
+    for text in ("the", "and", "DP at most", "private domain", "fixed seed", "What it cost"):
         assert text in result.output
 
 

@@ -46,7 +46,15 @@ def test_an_answer_is_charged_and_shown(ledger, ask, tmp_path):
     picture = tmp_path / "spent.png"
     shown = run("ledger", "show", ledger, "--dataset", "words", "--plot", picture)
     assert shown.exit_code == 0, shown.output
-    for text in ("(3, 1e-05)-DP", "ann", "bob", "affordable", "released", "remaining", "one user moves 1 label"):
+    for text in (
+        "(3, 1e-05)-DP",
+        "ann",
+        "bob",
+        "affordable",
+        "released",
+        "remaining",
+        "one user moves at most 1 label,",
+    ):
         assert text in shown.output
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -164,7 +164,10 @@ class DatasetState:
                 f"charge is for neighbours {charge.neighbours!r}, the dataset for {truth.neighbours!r}"
             )
         if sensitivity is not None and not sensitivity.covers(truth):
-            raise InvalidParameter(f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}")
+            raise InvalidParameter(
+                f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}; "
+                "ask with the caps of the dataset, or larger ones"
+            )
         if version is not None and version != self.version:
             raise InvalidParameter(f"version: the dataset is at {self.version!r}, got {version!r}")
         if unit is not None and unit != self.unit:

@@ -87,7 +87,7 @@ def _engine(url: str) -> Engine:
     except (sa.exc.ArgumentError, ValueError) as error:
         raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
     except ModuleNotFoundError as error:
-        raise LedgerError(f"cannot open the ledger: install {error.name}") from None
+        raise LedgerError(f"cannot open the ledger: this needs {error.name}: pip install 'dptopk[postgres]'") from None
     if engine.dialect.name != "postgresql":
         raise LedgerError("a ledger is a SQLite file or a PostgreSQL database")
     sa.event.listen(engine, "connect", _check)

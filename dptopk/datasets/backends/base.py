@@ -161,4 +161,4 @@ def imported(module: str, *, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise ImportError(f"events need {package}: install it with pip install 'dptopk[{extra}]'") from error
+        raise ImportError(f"events need {package}: pip install 'dptopk[{extra}]'") from error
