@@ -50,5 +50,6 @@ def refresh(
         count = len(events.versions)
     if ledger is not None and dataset is not None:
         with open_ledger(ledger, key_file) as book:
-            book.set_version(dataset, version)
+            if book.state(dataset).version != version:  # else it was set before, and users are in the same segments
+                book.set_version(dataset, version)
     typer.echo(f"{store}: {count} partitions, now at version {version!r}.")

@@ -109,6 +109,11 @@ def _date_text(column: Any) -> Any:
     return column.strftime("%Y-%m-%d")  # a cast may depend on settings of the engine
 
 
+def _is_empty(kind: Any) -> bool:
+    """Whether a type has no values but NULL: that of a column of a file without rows; Ibis may not know it."""
+    return bool(kind.is_null() or (kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL"))
+
+
 # What is done with a column of a type: as a weight, and as a user, label or segment.
 _WEIGHTS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (lambda kind: kind.is_decimal(), _proper),
@@ -117,7 +122,7 @@ _WEIGHTS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 )
 _LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (lambda kind: kind.is_string() or kind.is_integer(), _as_it_is),
-    (lambda kind: kind.is_boolean() or kind.is_uuid() or kind.is_null(), _as_text_column),
+    (lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind), _as_text_column),
     (lambda kind: kind.is_date(), _date_text),
     (lambda kind: kind.is_floating(), _whole_or_null),
 )

@@ -35,14 +35,13 @@ __all__ = ["EventsStore"]
 
 FORMAT = 2
 # The order of bounding.lots: by DuckDB's own hash, where codes stand for texts, or by SHA-256.
-_CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item"}
+_CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}
 _LOT = {
     False: "hash(hash($prefix, user, code)), code, item",
     True: f"substr(sha256($prefix || '|' || user || '|' || item), 1, {DIGITS}), item",
 }
 # What says that DuckDB's hash is another one than that by which the labels of a store were chosen.
 _FINGERPRINT = "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
-_TYPES = {"string": "VARCHAR", "integer": "BIGINT"}
 
 _KEEP = """
 CREATE OR REPLACE TEMP TABLE merged AS
@@ -209,16 +208,20 @@ class EventsStore:
         kinds = [_kind(day.schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
             self._same_types(kinds)
-            self._file.register("day", day)
-            most = self.bounds.labels_per_user
-            prefix = sha256(self.bounds.key.encode()).hexdigest()[:32]
-            values = {"cap": self.bounds.per_label_cap, "prefix": prefix, "most": 2**62 if most is None else most}
-            for statement in _KEEP.format(code=_CODE[kinds[1]], lot=_LOT[self.bounds.portable]).split(";\n"):
-                used = {name: value for name, value in values.items() if f"${name}" in statement}
-                if statement.strip():
-                    self._file.execute(statement, used)
+            without_data("partition", "the store could not be changed", partial(self._keep, day, kinds[1]))
             self._file.execute("INSERT INTO partitions SELECT count(*), ? FROM partitions", [version])
-            self._file.unregister("day")
+
+    def _keep(self, day: Any, items: str) -> None:
+        """Add a day (pyarrow.Table: user, item, amount) to what is kept; ``items``: type of its labels."""
+        most = self.bounds.labels_per_user
+        prefix = sha256(self.bounds.key.encode()).hexdigest()[:32]
+        values = {"cap": self.bounds.per_label_cap, "prefix": prefix, "most": 2**62 if most is None else most}
+        self._file.register("day", day)
+        for statement in _KEEP.format(code=_CODE[items], lot=_LOT[self.bounds.portable]).split(";\n"):
+            used = {name: value for name, value in values.items() if f"${name}" in statement}
+            if statement.strip():
+                self._file.execute(statement, used)
+        self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:
         found = self._file.execute(
@@ -227,7 +230,9 @@ class EventsStore:
         if not found:
             self._file.execute(f"CREATE TABLE kept (user {kinds[0]}, item {kinds[1]}, amount BIGINT)")
         elif [kind for (kind,) in found[:2]] != kinds:
-            raise InvalidParameter("partition: user and item must be of the same types as before, text or integer")
+            raise InvalidParameter(
+                "partition: user and item must be of the same types as before: text, integer, uint64"
+            )
 
     def delete_user(self, user: str | int) -> None:
         """Forget a user: the histogram is from now on that of all partitions without this user's events.
@@ -278,5 +283,5 @@ def _kind(of: Any) -> str:
     import pyarrow as pa
 
     if pa.types.is_integer(of):
-        return _TYPES["integer"]
-    return _TYPES["string"]
+        return "UBIGINT" if pa.types.is_uint64(of) else "BIGINT"
+    return "VARCHAR"

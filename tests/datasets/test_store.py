@@ -89,6 +89,34 @@ def test_integers_and_weights(tmp_path):
         assert as_dict(store.histogram()) == as_dict(events_histogram(events, **options)) == {7: 6}
 
 
+def test_numbers_beyond_63_bits_and_days_without_rows(tmp_path):
+    """What is taken is decided by a column's type, never by a value: ids are often unsigned hashes."""
+    events = pd.DataFrame({"who": [1, 2**64 - 1, 2], "what": [2**64 - 2, 2**64 - 2, 3]}, dtype="uint64")
+    for portable in (False, True):
+        options = COLUMNS | {"labels_per_user": 1, "portable": portable}
+        with EventsStore(tmp_path / f"{portable}.store", **options) as store:
+            store.append(events[:1], version="1")
+            store.append(events[1:], version="2")
+            assert as_dict(store.histogram()) == as_dict(events_histogram(events, **options)) == {2**64 - 2: 2, 3: 1}
+            with pytest.raises(InvalidParameter, match="types"):
+                store.append(events.astype("float64"), version="3")
+    pd.DataFrame({"who": [], "what": []}, dtype=object).to_parquet(tmp_path / "empty.parquet")  # columns of no type
+    with EventsStore(tmp_path / "text.store", **COLUMNS) as store:
+        store.append(tmp_path / "empty.parquet", version="1")
+        store.append(frame([("a", "x")]), version="2")
+        assert as_dict(store.histogram()) == {"x": 1}
+
+
+def test_an_error_of_the_engine_quotes_no_data(tmp_path, monkeypatch):
+    with EventsStore(tmp_path / "e.store", **COLUMNS) as store:
+        monkeypatch.setattr("dptopk.datasets.store._CODE", {"VARCHAR": "item::BIGINT"})
+        with pytest.raises(InvalidParameter, match="could not be changed") as caught:
+            store.append(frame([("a", "secret")]), version="1")
+        assert "secret" not in str(caught.value)
+        assert caught.value.__context__ is None
+        assert store.versions == ()
+
+
 def test_making_that_was_cut_short_is_done_again(tmp_path, monkeypatch):
     path = tmp_path / "events.store"
 
@@ -234,6 +262,10 @@ def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
     assert spent() == once
     assert {row["label"] for row in json.loads(ask("2").stdout)["rows"]} == {"x", "y"}
     assert spent() != once
+    with Ledger(book) as ledger:
+        head = ledger.head()
+        refresh("2", "y")  # run again: the ledger is at that version, and nobody has moved
+        assert ledger.head() == head
     refused = ask("2", "--per-label-cap", 3)
     assert refused.exit_code == 2
     assert "store was made with" in refused.output
