@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -19,13 +18,13 @@ from dptopk.accounting.accounts.accountant import Account, Accountant
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge, ExponentialClockDP
 from dptopk.datasets.segments import Segments
-from dptopk.errors import InvalidParameter, ReleaseWithheld
+from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram
-from dptopk.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.random import random_bits
 from dptopk.paying import InLedger, InMemory
 from dptopk.planning import Plan, default_d_bar, plan_topk
+from dptopk.question import Question, mechanisms_of
 from dptopk.release import Release
 from dptopk.remaining import Remaining
 
@@ -151,29 +150,28 @@ class Session:
                 answer is lost, the charge stays.
         """
         self._here()
-        if average and not isinstance(mechanism, Plan):
-            raise InvalidParameter("average: only a Plan has counts that are averaged")
-        options = {name: _once(name, value) for name, value in options.items()}
-        charge = self._checked(mechanism, options)
-        what = _parts(mechanism) + (" (averaged)" if average else "")
-        query = self._fingerprint(what, charge, mechanism, options)
+        question = Question.of(mechanism, self._histogram, options, average=average)
+        query = question.fingerprint(self._source)
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
             _LOG.info("giving a stored answer again")
             return stored if self._source else replace(stored, source=self._histogram.identity)
-        _LOG.info("charging %s for %s", charge, what)
-        receipt: Any = self._book.charge(charge, query, what)
-        _LOG.info("drawing")
-        if isinstance(mechanism, Plan):
-            release = mechanism.release(self._histogram, self._rng, average=average)
-        else:
-            release = mechanism.release(self._histogram, self._rng, **options)
-        if not charge.includes(release.charge):
-            raise ReleaseWithheld(charge, release.charge)
-        release = self._book.settle(receipt, release)
-        self._answered.append({"mechanism": what, "charge": release.charge, "rows": len(release)})
-        self._asked[what] = charge
+        receipt = self._charge(self._book, question.charge, query, question.what)
+        release = self._book.settle(receipt, self._drawn(question))
+        self._remember(question.what, question.charge, release.charge, len(release))
         return release
+
+    def _charge(self, book: InMemory | InLedger, charge: Charge, query: str, what: str) -> Any:
+        _LOG.info("charging %s for %s", charge, what)
+        return book.charge(charge, query, what)
+
+    def _drawn(self, question: Question) -> Release:
+        _LOG.info("drawing")
+        return question.draw(self._rng)
+
+    def _remember(self, what: str, asked: Charge, used: Charge, rows: int) -> None:
+        self._answered.append({"mechanism": what, "charge": used, "rows": rows})
+        self._asked[what] = asked
 
     def segments(self, segments: Segments) -> dict[Any, Session]:
         """Declare disjoint segments of the data set: a session for each, with questions of its own, at any time.
@@ -239,23 +237,17 @@ class Session:
         """
         self._here()
         validate.instance(Segments, segments=segments)
-        charges = {name: self._checked(mechanism, {}, histogram) for name, histogram in segments.items()}
+        questions = {name: Question.of(mechanism, histogram, {}) for name, histogram in segments.items()}
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
-        charge, parts = segments.charge(charges), _parts(mechanism)
-        what = f"{parts} in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
+        charge = segments.charge({name: question.charge for name, question in questions.items()})
+        each = f"in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
+        what = f"{mechanisms_of(mechanism)} {each}"
         book = self._book.only(*segments) if self._book.declared(segments) else self._book
-        _LOG.info("charging %s for %s", charge, what)
-        receipt: Any = book.charge(charge, "", what)
-        answers: dict[Any, Release] = {}
-        for name, histogram in segments.items():
-            _LOG.info("drawing")
-            answers[name] = mechanism.release(histogram, self._rng)
-            if not charges[name].includes(answers[name].charge):
-                raise ReleaseWithheld(charges[name], answers[name].charge)
+        receipt = self._charge(book, charge, "", what)
+        answers = {name: self._drawn(question) for name, question in questions.items()}
         together = _together(answers, charge, mechanism, self._histogram)
         book.settle(receipt, together)
-        self._answered.append({"mechanism": what, "charge": charge, "rows": len(together)})
-        self._asked[what] = charge
+        self._remember(what, charge, charge, len(together))
         return answers
 
     def _here(self) -> None:
@@ -264,42 +256,6 @@ class Session:
             raise InvalidParameter(
                 "a Session belongs to the process that made it: a forked one would be a second budget"
             )
-
-    def _checked(
-        self, mechanism: Mechanism | Plan, options: dict[str, Any], histogram: Histogram | None = None
-    ) -> Charge:
-        """The most that the question can cost, once it is sure that it fits."""
-        if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
-            raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
-        histogram = self._histogram if histogram is None else histogram
-        if isinstance(mechanism, Plan):
-            if options:
-                raise InvalidParameter(f"a Plan takes no further options, got {', '.join(options)}")
-            mechanism.check(histogram)
-            return mechanism.charge
-        named = options.get("labels", options.get("ranking"))
-        public = histogram.domain_size if histogram.domain == "public" else None
-        charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
-        mechanism.check(histogram, **options)
-        return charge
-
-    def _fingerprint(self, what: str, charge: Charge, mechanism: Mechanism | Plan, options: Mapping[str, Any]) -> str:
-        """A hash of everything that defines a question, apart from the data; '' for a question that is made of data.
-
-        Utilities are computed from the data: whether they equal those of an earlier question must not show in what is
-        written down, nor in whether a stored answer comes again free of charge. For the same reason the histogram
-        stands here as what was stated about it and where it comes from, not as what it holds.
-        """
-        if options.get("utilities") is not None:
-            return ""
-        histogram = self._histogram
-        plan = [mechanism.k, mechanism.counted, str(mechanism.sensitivity)] if isinstance(mechanism, Plan) else []
-        named = {name: [to_plain(label) for label in _names(value)] for name, value in options.items()}
-        size = histogram.domain_size if histogram.domain == "public" else None
-        about = [str(histogram.sensitivity), histogram.domain, size, histogram.complete, histogram.limit]
-        source = ["source", self._source] if self._source else ["histogram", histogram.identity]
-        parts = [what, str(charge), plan, named, about, source]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def top_k(
         self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
@@ -357,12 +313,6 @@ def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
     return "auto" if any(isinstance(cost, ExponentialClockDP) for cost in registered) else "bounded_range"
 
 
-def _parts(mechanism: Mechanism | Plan) -> str:
-    """The mechanisms of a question, in the order in which they run."""
-    parts = mechanism.mechanisms if isinstance(mechanism, Plan) else (mechanism,)
-    return " then ".join(str(part) for part in parts)
-
-
 def _together(answers: Mapping[Any, Release], charge: Charge, mechanism: Any, histogram: Histogram) -> Release:
     """The answers of all segments as one, for the record: rows labelled (segment, label)."""
     counts = [answer.counts for answer in answers.values() if answer.counts is not None]
@@ -370,21 +320,8 @@ def _together(answers: Mapping[Any, Release], charge: Charge, mechanism: Any, hi
         labels=tuple((name, label) for name, answer in answers.items() for label in answer.labels),
         counts=np.concatenate(counts) if counts else None,
         charge=charge,
-        mechanism=_parts(mechanism),
+        mechanism=mechanisms_of(mechanism),
         sensitivity=histogram.sensitivity,
         seeded=any(answer.seeded for answer in answers.values()),
         note="rows of all segments, labelled (segment, label)",
     )
-
-
-def _names(value: Any) -> Any:
-    return value.labels if isinstance(value, Release) else () if value is None else value
-
-
-def _once(name: str, value: Any) -> Any:
-    """An option read once, into an object of our own: what is charged, checked, measured and written is the same."""
-    if value is None or isinstance(value, Release):
-        return value
-    if name == "utilities":
-        return np.array(value, dtype=None if hasattr(value, "dtype") else object)
-    return listed(value)

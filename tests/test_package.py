@@ -31,6 +31,7 @@ FLOORS = (
     ("accounting",),
     ("mechanisms", "datasets"),
     ("planning", "remaining", "paying"),
+    ("question",),
     ("session",),
     ("experiments", "service", "audit", "client"),
     ("cli",),
