@@ -11,7 +11,6 @@ Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP cos
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
@@ -19,8 +18,9 @@ from typing import Literal
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
 from dptopk.accounting import bounds
-from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
+from dptopk.accounting.accounts.account import Account, Record, Summary
 from dptopk.accounting.accounts.meters import Gaussian, Meter, Pure, Ranges, Renyi, meter_of
+from dptopk.accounting.accounts.tally import Priced, Tally
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.kinds.registry import kind_of
@@ -92,14 +92,9 @@ class Filter(Account):
             raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, costs, order")
         self._meters = self._chosen(method, order, declared) if meters is None else list(meters)
         self.order = next((meter.order for meter in self._meters if isinstance(meter, Renyi)), None)
-        self._sums = dict.fromkeys((meter.name for meter in self._meters), Fraction(0))
-        # Costs that ran and have no price on a meter: while there are any, that meter covers nothing more.
-        self._unpriced = dict.fromkeys(self._sums, 0)
-        self._failures = Fraction(0)
-        self._prices: dict[Cost, list[float | None]] = {}
-        self._spent: Counter[Cost] = Counter()
-        self._spent_delta = Fraction(0)
-        self._adaptive = False
+        self._names = [meter.name for meter in self._meters]
+        self._tally = Tally.empty(self._names)
+        self._prices: dict[Cost, tuple[float | None, ...]] = {}
 
     def _chosen(self, method: FilterMethod, order: float | None, declared: list[Cost] | None) -> list[Meter]:
         """The meters for the budget: the first is the one that the budget is meant for."""
@@ -155,8 +150,8 @@ class Filter(Account):
                     prices.append(None)
             if refusal is not None and not any(price is not None for price in prices):
                 raise refusal
-            self._prices[cost] = [*prices, float(failure)]
-        return tuple(self._prices[cost])
+            self._prices[cost] = (*prices, float(failure))
+        return self._prices[cost]
 
     def quote(self, charge: Charge) -> Record:
         """The prices of the charge's costs.
@@ -170,68 +165,45 @@ class Filter(Account):
             raise IncompatibleCosts(f"the budget is for {self.neighbours}, the charge for {charge.neighbours}")
         with self._here():
             record = {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
-            reason = self._refusal(charge, record)
-            if reason:
-                raise BudgetExceeded(charge, self.remaining(), reason)
+            self._check(charge, Priced.of(charge, record, self._names))
         return record
 
-    def _refusal(self, charge: Charge, record: Record) -> str:
-        """Why a charge does not fit at these prices; '' when it does."""
-        sums, unpriced, failures = self._priced(charge, record)
-        if self._failures + failures + Fraction(charge.delta) > Fraction(self.failure_delta):
-            left = float(Fraction(self.failure_delta) - self._failures)
-            short = f"{float(failures) + charge.delta:.6g} asked for, {left:.6g} left"
-            return f"the failure delta is used up: {short} of the {self.failure_delta:.6g} set aside (failure_delta)"
-        for meter in self._meters:
-            free = not (self._unpriced[meter.name] + unpriced[meter.name])
-            if free and self._sums[meter.name] + sums[meter.name] <= meter.capacity:
-                return ""
+    def _check(self, charge: Charge, taken: Priced) -> None:
+        """Refuse a charge that no meter covers, or whose failure masses are not covered.
+
+        Raises:
+            BudgetExceeded: saying what is missing.
+        """
+        failures = taken.failures + Fraction(charge.delta)
+        if self._tally.failures + failures > Fraction(self.failure_delta):
+            left = float(Fraction(self.failure_delta) - self._tally.failures)
+            short = f"{float(taken.failures) + charge.delta:.6g} asked for, {left:.6g} left"
+            aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
+            raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
+        if any(self._covers(meter, taken) for meter in self._meters):
+            return
         meter = self._meters[0]
-        asked = float(min(sums[meter.name] / meter.capacity, Fraction(10**9)))  # counts have no bound, floats have
-        return f"the epsilon is used up: it takes {asked:.2%} of {meter.what}, {self.share_left:.2%} is left"
+        share = min(taken.sums[meter.name] / meter.capacity, Fraction(10**9))  # counts have no bound, floats have
+        takes = f"it takes {float(share):.2%} of {meter.what}, {self.share_left:.2%} is left"
+        raise BudgetExceeded(charge, self.remaining(), f"the epsilon is used up: {takes}")
+
+    def _covers(self, meter: Meter, taken: Priced) -> bool:
+        name, spent = meter.name, self._tally
+        all_priced = not spent.unpriced[name] + taken.unpriced[name]
+        return all_priced and spent.sums[name] + taken.sums[name] <= meter.capacity
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
         failures = sum(
             (times * Fraction(self.price(cost)[-1] or 0.0) for cost, times in charge), Fraction(charge.delta)
         )
-        return self._failures + repetitions * failures <= Fraction(self.failure_delta)
-
-    def _priced(self, charge: Charge, record: Record) -> tuple[dict[str, Fraction], dict[str, int], Fraction]:
-        """What a charge adds to each meter, how many of its costs have no price there, and its failure masses."""
-        sums, unpriced = dict.fromkeys(self._sums, Fraction(0)), dict.fromkeys(self._sums, 0)
-        failures = Fraction(0)
-        try:
-            for cost, times in charge:
-                *prices, failure = record["prices"][str(cost)]
-                failures += times * _amount(failure)
-                for name, price in zip(self._sums, prices, strict=True):
-                    if price is None:
-                        unpriced[name] += times
-                    else:
-                        sums[name] += times * _amount(price)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise InvalidParameter("the record of a charge is not one of prices") from None
-        return sums, unpriced, failures
+        return self._tally.failures + repetitions * failures <= Fraction(self.failure_delta)
 
     def take(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.take``."""
         with self._here():
-            reason = self._refusal(charge, record)
-            if reason:
-                raise BudgetExceeded(charge, self.remaining(), reason)
-            self._add(charge, record, 1)
-            self._failures += Fraction(charge.delta)
-            self._spent_delta += Fraction(charge.delta)
-            self._adaptive |= charge.adaptive
-
-    def _add(self, charge: Charge, record: Record, sign: int) -> None:
-        sums, unpriced, failures = self._priced(charge, record)
-        for name in self._sums:
-            self._sums[name] += sign * sums[name]
-            self._unpriced[name] += sign * unpriced[name]
-        self._failures += failures if sign > 0 else 0  # failure masses stay spent
-        for cost, times in charge:
-            self._spent[cost] += sign * times
+            taken = Priced.of(charge, record, self._names)
+            self._check(charge, taken)
+            self._tally.add(charge, taken)
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """The prices at which costs that never ran come back; failure masses and deltas stay spent.
@@ -244,7 +216,7 @@ class Filter(Account):
         if not isinstance(charge, Charge) or charge.delta:
             raise InvalidParameter("charge to refund must be a Charge with delta 0: a delta is never refunded")
         with self._here():
-            if any(self._spent[cost] < times for cost, times in charge):
+            if not self._tally.ran(charge):
                 raise InvalidParameter(f"charge to refund was not spent: {charge}")
             known = {} if record is None else record["prices"]
             return {"prices": {str(cost): known.get(str(cost)) or list(self.price(cost)) for cost, _ in charge}}
@@ -252,13 +224,7 @@ class Filter(Account):
     def give_back(self, charge: Charge, record: Record) -> None:
         """Take prices off the sums again."""
         with self._here():
-            sums, unpriced, _ = self._priced(charge, record)
-            for cost, times in charge:
-                if self._spent[cost] < times:
-                    raise InvalidParameter(f"charge to refund was not spent: {charge}")
-            if any(sums[name] > self._sums[name] or unpriced[name] > self._unpriced[name] for name in sums):
-                raise InvalidParameter(f"charge to refund was not spent: {charge}")
-            self._add(charge, record, -1)
+            self._tally.take_off(charge, Priced.of(charge, record, self._names))
 
     def disagreement(self, charge: Charge, record: Record) -> str:
         """Which recorded prices differ from today's by more than rounding."""
@@ -276,24 +242,12 @@ class Filter(Account):
     def state(self) -> Record:
         """Sums, failures and what was spent, exactly."""
         with self._here():
-            return {
-                "sums": {name: str(total) for name, total in self._sums.items()},
-                "unpriced": dict(self._unpriced),
-                "failures": str(self._failures),
-                "spent": {str(cost): times for cost, times in self._spent.items() if times},
-                "delta": str(self._spent_delta),
-                "adaptive": self._adaptive,
-            }
+            return self._tally.state()
 
     def restore(self, state: Record) -> None:
         """Take over a state of a filter of the same terms."""
         with self._here():
-            self._sums = {name: Fraction(state["sums"][name]) for name in self._sums}
-            self._unpriced = {name: state["unpriced"][name] for name in self._sums}
-            self._failures = Fraction(state["failures"])
-            self._spent = Counter({cost_of(cost): times for cost, times in state["spent"].items()})
-            self._spent_delta = Fraction(state["delta"])
-            self._adaptive = state["adaptive"]
+            self._tally = Tally.restored(state, self._names)
 
     def epsilon(self) -> float:
         """The budget's ε: the guarantee at every moment, at the budget's δ."""
@@ -301,8 +255,8 @@ class Filter(Account):
 
     def spent(self) -> Charge:
         """What has been spent, as it was charged, refunds taken off."""
-        delta = float(self._spent_delta)
-        return Charge(+self._spent, delta=delta, adaptive=self._adaptive, neighbours=self.neighbours)
+        tally = self._tally
+        return Charge(+tally.spent, delta=float(tally.delta), adaptive=tally.adaptive, neighbours=self.neighbours)
 
     def odometer(self) -> bounds.Bound:
         """A reading of what was spent so far, at the budget's δ. NOT a guarantee: only ``epsilon()`` is."""
@@ -310,10 +264,10 @@ class Filter(Account):
 
     def summary(self) -> Summary:
         """The account in numbers."""
-        reading = self.odometer().epsilon if self._spent else 0.0
+        reading = self.odometer().epsilon if self._tally.spent else 0.0
         used = {"budget": 1 - self.share_left}
         if self.failure_delta:
-            used["failure delta"] = float(self._failures / Fraction(self.failure_delta))
+            used["failure delta"] = float(self._tally.failures / Fraction(self.failure_delta))
         total = self.budget.epsilon
         return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self)
 
@@ -321,7 +275,7 @@ class Filter(Account):
     def share_left(self) -> float:
         """What is left of the budget, as a share in [0, 1] of the capacity of the meter with the most left."""
         left = [
-            1 - self._sums[meter.name] / meter.capacity if not self._unpriced[meter.name] else Fraction(0)
+            1 - self._tally.sums[meter.name] / meter.capacity if not self._tally.unpriced[meter.name] else Fraction(0)
             for meter in self._meters
         ]
         return float(max(Fraction(0), *left))
@@ -332,7 +286,7 @@ class Filter(Account):
 
     def remaining(self) -> str:
         """What is left, in words."""
-        left = float(Fraction(self.failure_delta) - self._failures)
+        left = float(Fraction(self.failure_delta) - self._tally.failures)
         return f"{self.share_left:.2%} of {self._meters[0].what} and {left:.3g} of delta for failures"
 
     def group(self) -> Charge:
@@ -362,17 +316,6 @@ def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
     if not declared:
         raise InvalidParameter("ranges must name at least one range, or costs one cost")
     return declared
-
-
-def _amount(price: float) -> Fraction:
-    """A recorded price, exactly.
-
-    Raises:
-        ValueError: when it is no finite number of at least 0.
-    """
-    if type(price) not in {int, float} or not price >= 0:
-        raise ValueError("a price is a number of at least 0")
-    return Fraction(price)
 
 
 def _close(then: float | None, now: float | None) -> bool:
