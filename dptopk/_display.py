@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "at_least",
+    "at_most",
     "bar",
     "escape",
     "html_bar",
@@ -55,6 +59,33 @@ def spreadsheet(value: Any) -> Any:
         return value
     shown = visible(value)
     return f"'{shown}" if value.startswith(FORMULA) else shown
+
+
+def at_most(value: float, digits: int = 6) -> str:
+    """An upper bound to so many digits, rounded up: what is read is a bound too.
+
+    A relative 1e-12 of it is taken for the rounding of floating-point numbers, and not shown.
+
+    >>> at_most(2.2510001), at_most(10.000000000000002), at_most(3.2072801, digits=4)
+    ('2.25101', '10', '3.208')
+    """
+    return _rounded(value * (1 - 1e-12), digits, ROUND_CEILING)
+
+
+def at_least(value: float, digits: int = 6) -> str:
+    """A lower bound to so many digits, rounded down.
+
+    >>> at_least(2.2509999)
+    '2.25099'
+    """
+    return _rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    exact = Decimal(value)
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)):.{digits}g}"
 
 
 def numbered(count: int, noun: str) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dptopk._choices import INTERACTIONS
+from dptopk._display import at_least, at_most
 from dptopk.cli.output import add_row
 from dptopk.cli.target import write
-from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,11 +37,35 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query
         question = {key: value for key, value in query.items() if value is not None}
         write(json.dumps({"charge": str(charge), **question, "best": best, "bounds": records}, indent=2) + "\n", None)
         return
-    if output_format != "table":
-        raise InvalidParameter("format: compose writes table, csv or json")
     console = Console(highlight=False)
-    given = f"δ = {query['delta']:g}" if wanted == "epsilon" else f"ε = {query['epsilon']:g}"
-    table = Table(box=box.SIMPLE_HEAD, title=f"{charge}   at {given}, {query['interaction']}", title_justify="left")
+    for line in _answer(charge, applicable, wanted, query):
+        console.print(Text(line))
+    valued = rows[rows[wanted].notna()].sort_values(["applies", wanted], ascending=[False, True], kind="stable")
+    console.print(_table(valued, wanted, best))
+    others = rows[rows[wanted].isna()]["name"]
+    if len(others):
+        console.print(Text(f"Not for these costs (--format csv says why): {', '.join(others)}."))
+
+
+def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: dict[str, Any]) -> list[str]:
+    """The smallest valid bound in words, with the best lower bound that is known."""
+    asked = f"δ = {query['delta']:g}" if wanted == "epsilon" else f"ε = {query['epsilon']:g}"
+    symbol = "ε" if wanted == "epsilon" else "δ"
+    lines = [f"{charge} at {asked}, {query['interaction']}:"]
+    if applicable.empty:
+        return [*lines, "no bound applies"]
+    best = applicable.iloc[0]
+    line = f"{symbol} = {at_most(best[wanted])} by {best['name']}"
+    if not math.isnan(best["lower"]):
+        line += f"; no valid one can be below {at_least(best['lower'])}"
+    if wanted == "epsilon" and query["delta"] < charge.delta:
+        line += f": δ is below what the charge itself may fail with, {charge.delta:g}"
+    return [*lines, line]
+
+
+def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
+    """The bounds that have a value: first those that are valid here, smallest first, then the others, dim."""
+    table = Table(box=box.SIMPLE_HEAD)
     for column in ("", "bound", "ε" if wanted == "epsilon" else "δ", "valid in", "source, or why it does not apply"):
         table.add_column(column, justify="right" if column in {"ε", "δ"} else "left", overflow="fold")
     table.columns[1].no_wrap = True
@@ -48,10 +73,9 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query
         models = [model for model in INTERACTIONS if row[model]]
         strongest = f"{models[0]}-{models[-1]}" if len(models) > 1 else "".join(models)
         style = "bold green" if row["name"] == best else ("" if row["applies"] else "dim")
-        value = "" if math.isnan(row[wanted]) else f"{row[wanted]:.6g}"
         mark = "->" if row["name"] == best else ""
-        add_row(table, mark, row["name"], value, strongest, row["why not"] or row["source"], style=style)
-    console.print(table)
+        add_row(table, mark, row["name"], at_most(row[wanted]), strongest, row["why not"] or row["source"], style=style)
+    return table
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dptopk._display import at_most
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _print(made: Division) -> None:
     console.print(table)
     less = 1 - made.weighted_error / made.even_error
     console.print(
-        f"\nTogether: ({made.epsilon:.6g}, {made.budget.delta:g})-DP at most, by {made.bound}.\n"
+        f"\nTogether: ({at_most(made.epsilon)}, {made.budget.delta:g})-DP at most, by {made.bound}.\n"
         f"Weighted error {made.weighted_error:.5g}; an even split of the same total: {made.even_error:.5g} "
         f"({less:.1%} less).\nRegistration: {made.charge}"
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dptopk._display import at_most
 from dptopk.errors import InvalidParameter
 
 __all__ = ["certify"]
@@ -29,8 +30,7 @@ def certify(
         made.write(out)
     except OSError as error:
         raise InvalidParameter(f"out: cannot write {str(out)!r}: {error.strerror}") from None
-    typer.echo(
-        f"{made.charge} is ({made.epsilon:.7g}, {made.delta:g})-DP, in any order: {out}, {len(made.text)} bytes."
-    )
-    typer.echo(f"The best bound without a certificate is ε = {found.epsilon:.7g}, by {found.name}.")
+    proven = f"({at_most(made.epsilon, 7)}, {made.delta:g})-DP"
+    typer.echo(f"{made.charge} is {proven}, in any order: {out}, {len(made.text)} bytes.")
+    typer.echo(f"The best bound without a certificate is ε = {at_most(found.epsilon, 7)}, by {found.name}.")
     typer.echo(f"Check it with: python check_certificate.py {out}")

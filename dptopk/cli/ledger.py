@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptopk._display import visible
+from dptopk._display import at_most, visible
 from dptopk.cli.options import listed_names
 from dptopk.errors import InvalidParameter
 
@@ -323,7 +323,7 @@ def show(
 def _guarantee(state: Any) -> str:
     terms = state.terms
     delta = terms["budget"][1] if "budget" in terms else terms["delta"]
-    return f"({state.account.epsilon():.6g}, {delta:g})-DP for everything, at every moment"
+    return f"({at_most(state.account.epsilon())}, {delta:g})-DP for everything, at every moment"
 
 
 @app.command()

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._display import numbered, touched, visible
+from dptopk._display import at_most, numbered, touched, visible
 from dptopk.remaining import Remaining
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         console.print(plain(f"segments by {state.segments['by']}, each with the whole budget: {names}"))
     summary = state.account.summary()
     console.print(
-        plain(f"guarantee: ({summary.epsilon_total:.6g}, {summary.delta:g})-DP for everything, at every moment")
+        plain(f"guarantee: ({at_most(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment")
     )
     console.print(
         plain(

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._display import bar, number, spreadsheet, touched, visible
+from dptopk._display import at_most, bar, number, spreadsheet, touched, visible
 from dptopk.cli.page import answer_page, notes
 from dptopk.cli.target import check_target, opened, replacing, write
 from dptopk.errors import InvalidParameter
@@ -60,7 +60,7 @@ def guarantee(plan: Plan) -> str:
     """What the answer of a plan promises, in one sentence."""
     sensitivity = plan.sensitivity
     return (
-        f"Total: ({plan.bound.epsilon:.4g}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
+        f"Total: ({at_most(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
         f"({plan.bound.source}), for a {plan.domain} domain, one user moving {touched(sensitivity.l0)}, "
         f"each by at most {sensitivity.linf}."
     )

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dptopk._display import spreadsheet, visible
+from dptopk._display import at_most, spreadsheet, visible
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.cli.output import CONFIDENCE, as_json, print_rows
@@ -80,7 +80,7 @@ def write_segments(
         left: what is left of the budget, in lines.
     """
     said = (
-        f"Total: ({bound.epsilon:.4g}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
+        f"Total: ({at_most(bound.epsilon, 4)}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
         f"{len(answers)} segments, a user in at most {per_user} of them."
     )
     if output_format == "json":
@@ -101,6 +101,7 @@ def write_segments(
                 print_rows(answer, console)
                 for line in notes(plan, answer):
                     console.print(Text(visible(line)))
+            console.print()
             for line in (said, *left):
                 console.print(Text(visible(line)))
 

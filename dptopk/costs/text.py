@@ -45,7 +45,13 @@ def read_charge(text: Any) -> dict[str, Any]:
             delta = _number(match["arguments"], term)
             deltas[delta] = deltas.get(delta, 0) + times
         else:
-            cost = _read_cost(match["name"], match["arguments"], term)
+            try:
+                cost = _read_cost(match["name"], match["arguments"], term)
+            except InvalidParameter as error:
+                said = str(error)
+                raise InvalidParameter(
+                    said if said.startswith("charge") else f"charge: {term[:_SHOWN]!r}: {said}"
+                ) from None
             costs[cost] = costs.get(cost, 0) + times
     flags = {flag.strip() for flag in (whole["flags"] or "").split(",")} - {""}
     relations = [relation for relation in NEIGHBOURS if relation in flags]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
 from dptopk._choices import Domain
-from dptopk._display import html_lines, touched
+from dptopk._display import at_most, html_lines, touched
 from dptopk.accounting.bounds import Bound
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
@@ -210,7 +210,7 @@ class Plan:
         spent, total = self.bound, self.budget
         lines += [
             f"Split: {self.split}",
-            f"Together: ({spent.epsilon:.6g}, {total.delta:g})-DP by {spent.name} ({spent.source})",
+            f"Together: ({at_most(spent.epsilon)}, {total.delta:g})-DP by {spent.name} ({spent.source})",
             f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
         ]
         lines += [f"Warning: {doubt}" for doubt in self.warnings]

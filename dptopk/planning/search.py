@@ -274,7 +274,7 @@ def _why(request: Request, best: Candidate, compared: int) -> str:
         return f"the smallest ε of {compared} designs for 95% of the noise within ±{request.accuracy:g}"
     if not math.isfinite(best.merit.total):
         return "the one that was asked for; how well it does depends on the counts"
-    return f"the best of {compared} designs by {best.merit.words}, the smaller the better: {best.merit.total:.4g}"
+    return f"the best of {compared} designs: {best.merit.words} is smallest, {best.merit.total:.4g}"
 
 
 def _nothing_fits(request: Request) -> str:

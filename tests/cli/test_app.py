@@ -168,7 +168,10 @@ def test_compose_marks_the_best_bound():
     result = run("compose", "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)", "--delta", 1e-6)
     assert result.exit_code == 0, result.output
     assert sum(line.strip().startswith("->") for line in result.output.splitlines()) == 1
-    assert "does not take ZCDP" in result.output
+    lines = result.output.splitlines()
+    assert lines[1].startswith("ε = 3.20")
+    assert "by optimal_setwise; no valid one can be below 3.0" in lines[1]
+    assert "Not for these costs" in result.output
 
 
 def test_compose_as_json_and_csv():

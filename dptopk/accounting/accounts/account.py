@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from dptopk._display import html_lines, html_table
+from dptopk._display import at_most, html_lines, html_table
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter
 
@@ -194,7 +194,7 @@ class Account(ABC):
         now = self.summary()
         shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
         lines = [
-            f"{type(self).__name__}: ({now.epsilon_total:.6g}, {now.delta:g})-DP for everything, at every moment",
+            f"{type(self).__name__}: ({at_most(now.epsilon_total)}, {now.delta:g})-DP for everything, at every moment",
             f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}",
         ]
         return html_lines(lines) + html_table(["of the budget", "used"], shares)
