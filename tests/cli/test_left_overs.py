@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import Budget, Charge, Ledger, PureDP, Sensitivity, plan_topk
-from dptopk.accounting.ledger import store
+from dptopk.accounting.ledger import transaction
 from dptopk.cli.app import app
 
 OPTIONS = ("--k", "2", "--epsilon", "2", "--known-domain", "--labels-per-user", "1", "--seed", "1")
@@ -155,7 +155,7 @@ def test_spending_is_drawn_whatever_the_clock_said(tmp_path, monkeypatch, year):
         def now(cls, tz=None):
             return datetime(year, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(store, "datetime", Clock)
+    monkeypatch.setattr(transaction, "datetime", Clock)
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.create_dataset("d", budget=Budget(1, 1e-6))
         ledger.charge("d", "ann", Charge({PureDP(0.1): 1}))
