@@ -52,6 +52,10 @@ class InMemory:
         """Nothing is stored without a ledger."""
         return None
 
+    def has_answer(self, query: str) -> bool:  # noqa: ARG002 - one signature
+        """Nothing is stored without a ledger."""
+        return False
+
     def fits(self, *sensitivities: Sensitivity) -> None:
         """Nothing is known of the data but the histograms."""
 
@@ -136,6 +140,10 @@ class InLedger:
         again = "given again from the ledger: no further charge"
         note = f"{release.note}; {again}" if release.note else again
         return replace(release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note)
+
+    def has_answer(self, query: str) -> bool:
+        """Whether an identical question on the same data version has a stored answer; nobody is charged."""
+        return self._ledger.stored_answer(self._dataset, query) is not None
 
     def fits(self, *sensitivities: Sensitivity) -> None:
         """Refuse what was made for users who move less than those of the dataset do."""

@@ -161,6 +161,16 @@ class Session:
         self._remember(question.what, question.charge, release.charge, len(release))
         return release
 
+    def answered(self, mechanism: Mechanism | Plan, **options: Any) -> bool:
+        """Whether the ledger holds an answer to this very question, which ``run(..., reuse=True)`` gives again, free.
+
+        Args:
+            mechanism: as for ``run``.
+            options: as for ``run``; False without a ledger.
+        """
+        question = Question.of(mechanism, self._histogram, options, average=False)
+        return self._book.has_answer(question.fingerprint(self._source))
+
     def _charge(self, book: InMemory | InLedger, charge: Charge, query: str, what: str) -> Any:
         _LOG.info("charging %s for %s", charge, what)
         return book.charge(charge, query, what)

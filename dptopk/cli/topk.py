@@ -215,6 +215,8 @@ def topk(
         release = plan.release(histogram, rng)
     else:
         session = Session(histogram, **paying, rng=rng)
+        if not reuse and session.answered(plan):
+            warn(["this very question was answered before, and is paid for again; --reuse gives that answer, free"])
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
     _written(plan, release, output_format, out, plot, left, ledger)
