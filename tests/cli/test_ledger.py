@@ -95,7 +95,7 @@ def test_a_registered_question_may_be_asked_as_often_as_it_was_registered(labels
     assert codes == [0, 0, 3]
 
 
-def test_who_asks_again_is_told_of_reuse(ledger, ask):  # noqa: ARG001 - opened by ask
+def test_who_asks_again_is_told_of_reuse(ask):
     assert "--reuse" not in ask().stderr
     assert "--reuse gives that answer, free" in ask().stderr
     assert "--reuse" not in ask("--reuse").stderr
