@@ -161,7 +161,15 @@ def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floa
 def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
     """ε of adaptively composed ε-DP costs, min(Σε, Σε²/2 + sqrt(2 Σε² ln(1/δ))): an upper bound, rounded outward.
 
-    Arguments as for ``dr19_epsilon``. Source: "Improved DRV10" of DDR Section 7 (U = ½ε²(λ² + λ)).
+    Args:
+        epsilon: the ε > 0 of each kind of DP cost, a scalar or an array.
+        count: how often each is paid, integers >= 1, broadcast against ``epsilon``.
+        delta: δ in [0, 1), any shape: the shape of the result.
+
+    Raises:
+        InvalidParameter: on values outside these ranges.
+
+    Source: "Improved DRV10" of DDR Section 7 (U = ½ε²(λ² + λ)).
 
     >>> round(float(improved_drv10_epsilon(0.1, 100, 1e-6)), 4)
     5.7565
@@ -172,7 +180,15 @@ def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLik
 def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
     """ε of adaptively composed BR costs, min(Σε, Σ maxkl(ε) + sqrt(½ Σε² ln(1/δ))): an upper bound, rounded outward.
 
-    Arguments as for ``dr19_epsilon``. Source: DDR Corollary 3.1.
+    Args:
+        epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
+        count: how often each is paid, integers >= 1, broadcast against ``epsilon``.
+        delta: δ in [0, 1), any shape: the shape of the result.
+
+    Raises:
+        InvalidParameter: on values outside these ranges.
+
+    Source: DDR Corollary 3.1.
 
     >>> round(float(opt_kl_epsilon(0.1, 100, 1e-6)), 4)
     2.7532
@@ -199,7 +215,15 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, epsilon_global: ArrayLike) -
 def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
     """ε of adaptively composed BR costs, inf over λ of (Σ h_ε(λ) + ln(1/δ))/λ: an upper bound, rounded outward.
 
-    Arguments as for ``dr19_epsilon``. Source: DDR Theorem 5, solved for ε_g.
+    Args:
+        epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
+        count: how often each is paid, integers >= 1, broadcast against ``epsilon``.
+        delta: δ in [0, 1), any shape: the shape of the result.
+
+    Raises:
+        InvalidParameter: on values outside these ranges.
+
+    Source: DDR Theorem 5, solved for ε_g.
 
     >>> round(float(mgf_epsilon(0.1, 100, 1e-6)), 4)
     2.7286
@@ -209,6 +233,11 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Float
 
 def adaptivity_gap(epsilon: float, count: int, epsilon_global: float) -> bool | None:
     """Whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as far as DDR prove it.
+
+    Args:
+        epsilon: ε > 0 of all.
+        count: k >= 1.
+        epsilon_global: ε_g >= 0.
 
     Returns:
         True when δ_adaptive > δ_nonadaptive at ε_g is proven (0 <= ε_g <= (k-3)ε), False when equality is

@@ -65,7 +65,12 @@ def br_nonadaptive_delta(epsilon: float, count: int, epsilon_global: ArrayLike) 
 def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
     """ε_g of k independent ε-BR mechanisms at δ: the exact optimum, rounded outward.
 
-    Arguments as for ``br_nonadaptive_delta``; ``delta`` in [0, 1), any shape. Source: DDR Theorem 3.
+    Args:
+        epsilon: ε in (0, 700].
+        count: k >= 1.
+        delta: in [0, 1), any shape.
+
+    Source: DDR Theorem 3; valid where ``br_nonadaptive_delta`` is.
 
     >>> round(float(br_nonadaptive_epsilon(0.1, 100, 1e-6)), 3)
     2.246
@@ -133,10 +138,19 @@ class _Homogeneous(OptimumCurve):
 def candidates(epsilon: float, count: int, epsilon_global: float) -> Ints:
     """Indices l that may attain the maximum of G(l): all but those surely smaller than a neighbour.
 
+    Args:
+        epsilon: ε in (0, 700].
+        count: k >= 1.
+        epsilon_global: ε_g >= 0.
+
+    Returns:
+        Rising integers in [0, k), at least one.
+
     >>> len(candidates(0.1, 10_000, 20.0)) < 200
     True
     """
-    last = _last_index(epsilon, count, epsilon_global)
+    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
+    last = _last_index(epsilon, count, validate.nonnegative(epsilon_global=epsilon_global))
     every = np.arange(last + 1)
     if last < FEW:
         return every

@@ -60,7 +60,13 @@ def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, epsilon_glob
 def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: ArrayLike) -> Floats:
     """ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
 
-    Arguments as for ``br_dp_nonadaptive_delta``; ``delta`` in [0, 1), any shape. Source: CR Theorem 3.
+    Args:
+        epsilon: ε in (0, 700], common to all.
+        ranged: k - m >= 0, number of BR mechanisms.
+        pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
+        delta: in [0, 1), any shape.
+
+    Source: CR Theorem 3; valid where ``br_dp_nonadaptive_delta`` is.
 
     >>> round(float(br_dp_nonadaptive_epsilon(0.1, 0, 25, 1e-6)), 5)  # KOV
     2.07906

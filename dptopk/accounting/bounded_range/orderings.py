@@ -38,7 +38,11 @@ def dp_first_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:
 def dp_later_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:
     """δ of (BR, DP, BR), which is also that of (BR, BR, DP): the exact optimum, rounded outward.
 
-    Arguments and source as for ``dp_first_delta``.
+    Args:
+        epsilon: ε > 0 of all three.
+        epsilon_global: ε_g >= 0, any shape.
+
+    Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
 
     >>> float(dp_later_delta(1.0, 0.3).round(6))
     0.409278

@@ -58,7 +58,11 @@ def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
 def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
     """The chords between the points at which f has the slopes -e^ε_i, mirrored: at least f, a lower bound on δ.
 
-    The points (0, f(0)) and, with ε = 0, the one on the diagonal are added. Arguments as for ``from_below``.
+    The points (0, f(0)) and, with ε = 0, the one on the diagonal are added.
+
+    Args:
+        f: a symmetric trade-off function.
+        epsilons: one-dimensional, >= 0, distinct.
     """
     slopes = np.append(_slopes(epsilons), 0.0) if min(_slopes(epsilons)) > 0 else _slopes(epsilons)
     type_1 = f.touch(slopes)
@@ -115,6 +119,10 @@ def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     """``from_below`` with the n slopes that leave the least area (numerically).
 
     Every tangent touches f in the middle of its segment, between t = 0 and the diagonal.
+
+    Args:
+        f: a symmetric trade-off function, strictly convex.
+        pieces: n >= 1, the tangents of one half.
     """
 
     def residual(epsilons: Floats) -> Floats:
@@ -132,6 +140,10 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     """``from_above`` with the n - 1 inner vertices that leave the least area (numerically).
 
     At each vertex f is parallel to the chord between its neighbours; the outer ones are t = 0 and the diagonal.
+
+    Args:
+        f: a symmetric trade-off function, strictly convex.
+        pieces: n >= 1, the chords of one half.
     """
 
     def residual(epsilons: Floats) -> Floats:
@@ -151,6 +163,10 @@ def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
     """Slopes ε, falling, n of them at equal steps of the affine length ∫ f''^{1/3} dt: asymptotically the least area.
 
     With t(ε) the touching point it is ∫ e^{ε/3} |t'(ε)|^{2/3} dε.
+
+    Args:
+        f: a symmetric trade-off function, strictly convex.
+        pieces: n >= 1.
     """
     validate.count(pieces=pieces)
     top = 1.0
@@ -168,7 +184,10 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     """``from_below`` with the two slopes of Proposition 1, literally.
 
     In the graph turned by 45 degrees, u = (t - f(t))/√2, from z = -f(0)/√2 to 0, the tangents at (t* + z)/2 and t*/2
-    meet at t*.
+    meet at t*. Its δ's are rounded up as those of ``from_below``.
+
+    Args:
+        f: a symmetric trade-off function, strictly convex.
     """
     from scipy.optimize import brentq
 
@@ -196,7 +215,13 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
 
 
 def area_between(f: TradeoffFunction, approximation: PiecewiseLinear, points: int = 200_001) -> float:
-    """∫ |f(t) - approximation(t)| dt by the trapezoid rule, with points that crowd towards t = 0 and t = 1."""
+    """∫ |f(t) - approximation(t)| dt over [0, 1], an estimate: the trapezoid rule, points crowded at t = 0 and t = 1.
+
+    Args:
+        f: a trade-off function.
+        approximation: of it, from either side.
+        points: of the rule, at least 2.
+    """
     t = (1 - np.cos(np.linspace(0, np.pi, points))) / 2
     return float(np.trapezoid(np.abs(f(t) - approximation(t)), t))
 

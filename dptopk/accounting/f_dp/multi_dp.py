@@ -97,13 +97,22 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsil
 def multi_dp_bracket(
     constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike, *, rtol: float = 1e-4
 ) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified; arguments as there.
+    """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified.
 
-    ``rtol`` is the relative width, of the δ given that no mechanism fails, to which a grid is refined when there are
-    too many outcomes to list; after ten seconds for an ε it stops anyway.
+    Args:
+        constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
+        count: number of mechanisms k >= 1.
+        epsilon_global: ε >= 0 of the composition, any shape.
+        rtol: relative width, of the δ given that no mechanism fails, to which a grid is refined when there are too many
+            outcomes to list; after ten seconds for an ε it stops anyway.
+
+    Returns:
+        (lower, upper), each of the shape of ``epsilon_global``.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
     """
-    count = validate.count(count=count)
-    x = np.asarray(epsilon_global, dtype=float)
+    count, x = validate.count(count=count), validate.nonnegatives(epsilon_global=epsilon_global)
     worst = [mixture(constraints, nudge=side * NUDGE) for side in (-1, 1)]
     below, above = _given_none_fails(worst, MultiDP(tuple(constraints)), count, x.ravel(), rtol)
     bounds = []

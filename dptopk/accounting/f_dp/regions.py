@@ -81,7 +81,13 @@ class PrivacyRegion:
         return self.tradeoff.delta(epsilon)
 
     def contains(self, type_1: ArrayLike, type_2: ArrayLike, *, tolerance: float = 1e-12) -> NDArray[np.bool_]:
-        """Whether pairs of errors lie in the region: 1 - type I >= type II >= f(type I); arrays broadcast."""
+        """Whether pairs of errors lie in the region: 1 - type I >= type II >= f(type I).
+
+        Args:
+            type_1: probability of a false alarm, any shape.
+            type_2: probability of a miss, broadcast against it.
+            tolerance: what a pair may be outside by rounding.
+        """
         t, value = np.asarray(type_1, dtype=float), np.asarray(type_2, dtype=float)
         inside = (t >= -tolerance) & (t <= 1 + tolerance) & (value <= 1 - t + tolerance)
         return np.asarray(inside & (value >= self.tradeoff(np.clip(t, 0.0, 1.0)) - tolerance))
@@ -107,6 +113,10 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
 
     Losses whose probability underflows (below 1e-310) are left out, so that δ may be 0 where it is below 1e-300.
 
+    Args:
+        constraints: pairs (ε_i, δ_i), ε_i >= 0, 0 <= δ_i < 1; inactive ones make no difference.
+        count: k >= 1.
+
     Raises:
         NotApplicable: when there are too many outcomes to list.
 
@@ -117,7 +127,14 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
 
 
 def double_dp_region(first: Pair, second: Pair, count: int) -> PrivacyRegion:
-    """R_k for two constraints in any order, by Theorem 3; with one of them inactive, KOV's region.
+    """R_k for two constraints in any order, by Theorem 3; with one of them inactive, KOV's region; exact.
+
+    Args:
+        first: (ε, δ) of each mechanism, ε >= 0, 0 <= δ < 1.
+        second: another one.
+        count: k >= 1.
+
+    Source: Cadir-Najib-Shkel 2026, Theorem 3.
 
     >>> region = double_dp_region((0.3, 0.0), (0.15, 0.02), 3)
     >>> [(round(epsilon, 2), round(delta, 4)) for epsilon, delta in region.active[:3]]
@@ -131,11 +148,17 @@ def heterogeneous_region(epsilon1: float, epsilon2: float, count1: int, count2: 
 
     One (ε, δ) for each non-negative slope ε = ε1 (x - 2a) + ε2 (y - 2b), equal slopes merged.
 
+    Args:
+        epsilon1: ε1 >= 0.
+        epsilon2: ε2 >= 0.
+        count1: x >= 0.
+        count2: y >= 0; at least one of the two is positive.
+
     Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
     """
     given = (
-        (epsilon1, validate.count(count1=count1, at_least=0)),
-        (epsilon2, validate.count(count2=count2, at_least=0)),
+        (validate.nonnegative(epsilon1=epsilon1), validate.count(count1=count1, at_least=0)),
+        (validate.nonnegative(epsilon2=epsilon2), validate.count(count2=count2, at_least=0)),
     )
     validate.count(count=count1 + count2)
     return _region(composition_law([(mixture([(epsilon, 0.0)]), times) for epsilon, times in given if times]))
@@ -145,6 +168,9 @@ def mixture_composition(constraints: Sequence[Pair], count: int) -> PiecewiseLin
     """R_k as a mixture of heterogeneous compositions, term by term: Theorem 2, and Conjecture 1 for n constraints.
 
     The slow way, with a term for each (j_1, ..., j_n) of sum ``count``; ``composition_region`` gives the same region.
+    Arguments as there.
+
+    Source: Cadir-Najib-Shkel 2026, Theorem 2 and Conjecture 1.
     """
     worst = mixture(constraints)
     survival = 1 - _failure(worst, validate.count(count=count))
@@ -159,7 +185,12 @@ def mixture_composition(constraints: Sequence[Pair], count: int) -> PiecewiseLin
 
 
 def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
-    """The trivial bound of Remark 1: each constraint composed on its own (KOV), then intersected."""
+    """The trivial bound of Remark 1: each constraint composed on its own (KOV), then intersected.
+
+    It holds the exact region. Arguments as for ``composition_region``.
+
+    Source: Cadir-Najib-Shkel 2026, Remark 1.
+    """
     first, *others = (composition_region([pair], count) for pair in constraints)
     return first.intersect(*others)
 
@@ -167,13 +198,23 @@ def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
 def total_variation(epsilon: float, delta: float) -> float:
     """The largest total variation distance under (ε, δ)-DP, η = δ + (1 - δ)(e^ε - 1)/(e^ε + 1).
 
+    Args:
+        epsilon: ε >= 0.
+        delta: δ in [0, 1).
+
     Source: Cadir-Najib-Shkel 2026, Remark 2, where e^ε is misprinted as ε.
     """
+    epsilon, delta = validate.nonnegative(epsilon=epsilon), validate.probability(delta=delta)
     return delta + (1 - delta) * math.tanh(epsilon / 2)
 
 
 def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegion:
     """The bound from (ε1, δ1) together with the total variation that (ε2, δ2) implies, cut with (ε2, δ2) on its own.
+
+    Args:
+        first: (ε1, δ1) of each mechanism, ε1 >= 0, 0 <= δ1 < 1.
+        second: (ε2, δ2).
+        count: k >= 1.
 
     Source: Cadir-Najib-Shkel 2026, Remark 2 (after Ghazi-Issa 2024).
     """

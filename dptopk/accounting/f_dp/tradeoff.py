@@ -259,9 +259,15 @@ class LaplaceTradeoff(TradeoffFunction):
 def dp_tradeoff(epsilon: float, delta: float, type_1: ArrayLike) -> Floats:
     """f_{ε,δ}(t) = max(0, 1 - δ - e^ε t, e^-ε (1 - δ - t)), the trade-off function of one (ε, δ) constraint.
 
+    Args:
+        epsilon: ε >= 0.
+        delta: δ in [0, 1).
+        type_1: t in [0, 1], any shape.
+
     Source: Cadir-Najib-Shkel 2026, Section II; Wasserman-Zhou 2010.
     """
-    t = np.asarray(type_1, dtype=float)
+    epsilon, delta = validate.nonnegative(epsilon=epsilon), validate.probability(delta=delta)
+    t = validate.nonnegatives(type_1=type_1)
     return np.maximum(0.0, np.maximum(1 - delta - math.exp(epsilon) * t, math.exp(-epsilon) * (1 - delta - t)))
 
 
@@ -300,6 +306,10 @@ def conjugate(function: PiecewiseLinear, slope: ArrayLike) -> Floats:
     """The convex conjugate f*(s) = max over t in [0, 1] of s t - f(t), for every s of an array of any shape.
 
     The maximum is at a vertex: the one between the segments of slopes below and above s (Proposition 4).
+
+    Args:
+        function: f.
+        slope: s.
     """
     s = np.asarray(slope, dtype=float)
     type_1, type_2 = function.vertices()

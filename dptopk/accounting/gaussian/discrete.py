@@ -242,19 +242,19 @@ def discrete_gaussian_delta(epsilon: ArrayLike, scale: float, shift: int = 1, co
     >>> float(discrete_gaussian_delta(1.0, 2.0).round(6))
     0.007249
     """
-    return _checked(scale, shift, count).delta(epsilon)
+    return _checked(scale, shift, count).delta(validate.nonnegatives(epsilon=epsilon))
 
 
 def discrete_gaussian_epsilon(delta: ArrayLike, scale: float, shift: int = 1, count: int = 1) -> Floats:
     """The smallest ε for ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded up.
 
     Args:
-        delta: in (0, 1), any shape.
+        delta: in [0, 1), any shape.
         scale: s > 0, absolute.
         shift: the largest move of one value, an integer >= 1.
         count: number of mechanisms, >= 1.
     """
-    return _checked(scale, shift, count).epsilon(delta)
+    return _checked(scale, shift, count).epsilon(validate.probabilities(delta=delta))
 
 
 def discrete_gaussian_scale(epsilon: float, delta: float, *, shift: int = 1, count: int = 1) -> float:

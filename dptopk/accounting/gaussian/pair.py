@@ -89,19 +89,27 @@ def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
 def gaussian_delta(epsilon: ArrayLike, mu: float) -> Floats:
     """δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
 
+    Args:
+        epsilon: ε >= 0, any shape.
+        mu: μ > 0, shift over standard deviation; of a composition the root of Σ μ_i².
+
     >>> float(gaussian_delta(1.0, 1.0).round(6))
     0.126937
     """
-    return gaussian_curve(mu).delta(epsilon)
+    return gaussian_curve(validate.positive(mu=mu)).delta(validate.nonnegatives(epsilon=epsilon))
 
 
 def gaussian_epsilon(delta: ArrayLike, mu: float) -> Floats:
     """The smallest ε for which μ-Gaussian DP is (ε, δ)-DP; exact to rounding and rounded up.
 
+    Args:
+        delta: in [0, 1), any shape.
+        mu: μ > 0, as for ``gaussian_delta``.
+
     >>> float(gaussian_epsilon(1e-6, 25**0.5 / 10.7645).round(4))
     2.0791
     """
-    return gaussian_curve(mu).epsilon(delta)
+    return gaussian_curve(validate.positive(mu=mu)).epsilon(validate.probabilities(delta=delta))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

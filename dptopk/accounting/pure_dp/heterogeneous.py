@@ -21,7 +21,7 @@ from dptopk.accounting.kinds.dominating_pairs import MOST_COPIES, BracketCurve
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
-from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of
+from dptopk.accounting.pure_dp.homogeneous import all_pure
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -60,18 +60,28 @@ def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], epsi
     >>> float(optimal_dp_exact_delta([0.5, 1.0], 0.2))  # (e^1.5 - e^0.2 + e^1 - e^0.7) / ((1 + e^0.5) (1 + e^1))
     0.40257...
     """
-    return _exact(_counts(epsilons)).delta(array_of(epsilon_global=epsilon_global))
+    return _exact(_counts(epsilons)).delta(validate.nonnegatives(epsilon_global=epsilon_global))
 
 
 def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], delta: ArrayLike) -> Floats:
     """Smallest ε_g such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
 
-    Arguments, errors and source as for ``optimal_dp_exact_delta``; ``delta`` >= 0 is an array of any shape.
+    Args:
+        epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
+        delta: δ >= 0, an array of any shape.
+
+    Returns:
+        ε_g, of the shape of ``delta``: exact, rounded up.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or more than MOST_TERMS outcomes.
+
+    Source: as for ``optimal_dp_exact_delta``.
 
     >>> float(optimal_dp_exact_epsilon({0.5: 1, 1.0: 1}, 0.0))
     1.5
     """
-    return _exact(_counts(epsilons)).epsilon(array_of(delta=delta))
+    return _exact(_counts(epsilons)).epsilon(validate.nonnegatives(delta=delta))
 
 
 def _counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:

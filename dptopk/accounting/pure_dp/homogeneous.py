@@ -38,15 +38,6 @@ def all_pure(charge: Charge) -> bool:
     return set(map(type, charge.costs)) <= {PureDP}
 
 
-def array_of(**arguments: ArrayLike) -> Floats:
-    """Return the one argument as an array of finite numbers >= 0, or raise InvalidParameter naming it."""
-    ((name, value),) = arguments.items()
-    array = np.asarray(value, dtype=float)
-    if not np.all(array >= 0) or np.isinf(array).any():
-        raise InvalidParameter(f"{name} must be finite and at least 0")
-    return array
-
-
 @bound(
     "basic",
     source="Murtagh-Vadhan 2016, Theorem 1.2",
@@ -92,7 +83,13 @@ def advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
 def improved_advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
     """ε_g = ε sqrt(2k ln(1/δ)) + k ε tanh(ε/2): advanced composition with the largest mean loss of ε-DP.
 
-    Never larger than ``advanced_epsilon``, whose arguments it takes: tanh(ε/2) = (e^ε - 1)/(e^ε + 1).
+    Args:
+        epsilon: ε > 0 of each mechanism.
+        count: k >= 1, how many.
+        delta: in (0, 1], an array of any shape.
+
+    Returns:
+        An upper bound of the shape of ``delta``, never above ``advanced_epsilon``: tanh(ε/2) = (e^ε - 1)/(e^ε + 1).
 
     Source: Kairouz-Oh-Viswanath 2017, Theorem 3.4 (first term); the proof of DRV10 with the exact mean.
 
@@ -105,7 +102,7 @@ def improved_advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> F
 def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[float], float]) -> Floats:
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
     with np.errstate(divide="ignore"):
-        log_inverse = np.maximum(-np.log(array_of(delta=delta)), 0.0)
+        log_inverse = np.maximum(-np.log(validate.nonnegatives(delta=delta)), 0.0)
     moved: Floats = outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean(epsilon), 1e-14)
     return moved
 
@@ -173,18 +170,29 @@ def optimal_dp_delta(epsilon: float, count: int, epsilon_global: ArrayLike) -> F
     >>> float(optimal_dp_delta(1.0, 1, 0.0))  # (e - 1) / (e + 1)
     0.46211715726...
     """
-    return _optimal(epsilon, count).delta(array_of(epsilon_global=epsilon_global))
+    return _optimal(epsilon, count).delta(validate.nonnegatives(epsilon_global=epsilon_global))
 
 
 def optimal_dp_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
     """Smallest ε_g such that every k-fold adaptive composition of ε-DP mechanisms is (ε_g, δ)-DP.
 
-    Arguments and source as for ``optimal_dp_delta``; ``delta`` in [0, 1], an array of any shape.
+    Args:
+        epsilon: ε > 0 of each mechanism.
+        count: k, how many, from 1 to 4 * 10^6.
+        delta: in [0, 1], an array of any shape.
+
+    Returns:
+        ε_g, of the shape of ``delta``: exact, rounded up.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
+    Source: as for ``optimal_dp_delta``.
 
     >>> round(float(optimal_dp_epsilon(0.1, 25, 1e-6)), 5)
     2.07906
     """
-    return _optimal(epsilon, count).epsilon(array_of(delta=delta))
+    return _optimal(epsilon, count).epsilon(validate.nonnegatives(delta=delta))
 
 
 def _optimal(epsilon: float, count: int) -> LossCurve:

@@ -12,7 +12,7 @@ from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
-from dptopk.accounting.pure_dp.homogeneous import all_pure, array_of, homogeneous, refuse_too_many
+from dptopk.accounting.pure_dp.homogeneous import all_pure, homogeneous, refuse_too_many
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import NotApplicable
 
@@ -55,7 +55,7 @@ def two_epsilon_delta(
     """
     first = validate.positive(epsilon_1=epsilon_1), validate.count(count_1=count_1)
     second = validate.positive(epsilon_2=epsilon_2), validate.count(count_2=count_2)
-    return TwoEpsilonCurve(first, second).delta(array_of(epsilon_global=epsilon_global))
+    return TwoEpsilonCurve(first, second).delta(validate.nonnegatives(epsilon_global=epsilon_global))
 
 
 class TwoEpsilonCurve(Curve):

@@ -76,9 +76,8 @@ def zcdp_epsilon(delta: ArrayLike, rho: ArrayLike, xi: ArrayLike = 0.0) -> Float
     >>> float(zcdp_epsilon(1e-6, 100 * 0.1**2 / 8).round(3))
     2.753
     """
-    rho = np.asarray(rho, dtype=float)
-    log_inverse = -np.log(np.asarray(delta, dtype=float))
-    return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))
+    rho, xi = validate.nonnegatives(rho=rho), validate.nonnegatives(xi=xi)
+    return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * _log_inverse(delta))))
 
 
 def cdp_epsilon(delta: ArrayLike, mu: ArrayLike, tau: ArrayLike) -> Floats:
@@ -89,16 +88,29 @@ def cdp_epsilon(delta: ArrayLike, mu: ArrayLike, tau: ArrayLike) -> Floats:
         mu: >= 0; of a composition Σ μ_i.
         tau: >= 0; of a composition sqrt(Σ τ_i²).
     """
-    log_inverse = -np.log(np.asarray(delta, dtype=float))
-    return np.asarray(outward(mu + np.asarray(tau, dtype=float) * np.sqrt(2 * log_inverse)))
+    mu, tau = validate.nonnegatives(mu=mu), validate.nonnegatives(tau=tau)
+    return np.asarray(outward(mu + tau * np.sqrt(2 * _log_inverse(delta))))
+
+
+def _log_inverse(delta: ArrayLike) -> Floats:
+    delta = validate.probabilities(delta=delta)
+    if (delta == 0).any():
+        raise InvalidParameter("delta must be in (0, 1), got 0.0")
+    return np.asarray(-np.log(delta))
 
 
 def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     """The curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12), minimised over the order.
 
+    Args:
+        rho: ρ >= 0.
+        xi: ξ >= 0.
+
     >>> float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6).round(3))
     2.419
     """
+    if not (rho >= 0 and xi >= 0):
+        raise InvalidParameter(f"rho and xi must be at least 0, got {rho} and {xi}")
     return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
 
 

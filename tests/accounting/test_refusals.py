@@ -1,0 +1,62 @@
+"""Functions of the families refuse what is no number in range, by name: a NaN must not become a small ε or δ."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import pytest
+
+from dptopk.accounting import bounded_range, f_dp, gaussian, pure_dp, renyi
+from dptopk.errors import InvalidParameter
+
+NUMBERS = {
+    "epsilon": 0.3, "epsilon1": 0.3, "epsilon2": 0.2, "delta": 1e-3, "epsilon_global": 0.5, "mu": 0.4, "tau": 0.2,
+    "rho": 0.02, "xi": 0.01, "type_1": 0.2, "scale": 4.0, "count": 3, "count1": 3, "count2": 2, "ranged": 3, "pure": 2,
+}  # fmt: skip
+OTHERS = {
+    "shift": 1, "first": (0.3, 0.0), "second": (0.15, 0.02), "constraints": [(0.3, 0.0), (0.15, 0.02)],
+    "epsilons": [0.1, 0.2], "f": f_dp.GaussianTradeoff(1.0), "rtol": 1e-3, "max_seconds": 5.0, "conversion": "bs16",
+}  # fmt: skip
+# Parts of the curves, for those who build one, whose arguments were looked at; and two that need an example each.
+PARTS = {"gaussian_curve", "gaussian_log_delta", "lattice_law", "mixture_composition", "composition_law", "log_mgf"}
+OWN = {"optimal_dp_bracket", "br_heterogeneous_bracket"}
+
+
+def functions():
+    for face in (pure_dp, bounded_range, gaussian, renyi, f_dp):
+        for name in face.__all__:
+            function = getattr(face, name)
+            if not inspect.isfunction(function) or name in PARTS | OWN:
+                continue
+            taken = inspect.signature(function).parameters
+            if taken.keys() <= NUMBERS.keys() | OTHERS.keys():
+                numbers = [parameter for parameter in taken if parameter in NUMBERS]
+                yield from (pytest.param(function, number, id=f"{name}-{number}") for number in numbers)
+
+
+CASES = list(functions())
+
+
+def test_most_functions_are_asked():
+    assert len({case.values[0] for case in CASES}) >= 30
+
+
+@pytest.mark.parametrize(("function", "number"), CASES)
+def test_what_is_out_of_range_is_refused(function, number):
+    given = {name: (NUMBERS | OTHERS)[name] for name in inspect.signature(function).parameters}
+    function(**given)
+    for wrong in (math.nan, -0.5):
+        with pytest.raises(InvalidParameter, match=number):
+            function(**given | {number: wrong})
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -0.5])
+def test_brackets_too(wrong):
+    for question in ({"delta": wrong}, {"epsilon": wrong}):
+        with pytest.raises(InvalidParameter, match=next(iter(question))):
+            pure_dp.optimal_dp_bracket([0.1, 0.2], **question)
+    good = {"epsilon": [0.1, 0.2], "count": [1, 2], "epsilon_global": 0.3}
+    for name, value in {"epsilon": [0.1, wrong], "count": [1, wrong], "epsilon_global": wrong}.items():
+        with pytest.raises(InvalidParameter, match=name):
+            bounded_range.br_heterogeneous_bracket(**good | {name: value})
