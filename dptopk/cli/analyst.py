@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dptopk.cli.shell import Subgroup
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Tokens of the people who may ask over HTTP.")
+app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Tokens of the people who may ask over HTTP.")
 
 Catalog = Annotated[Path, typer.Argument(help="The catalog of the service.")]
 Name = Annotated[str, typer.Argument(help="Name of the analyst, as in the ledger.")]

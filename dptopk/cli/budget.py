@@ -20,7 +20,7 @@ __all__ = ["budget"]
 
 
 def budget(
-    plan: Annotated[Path, typer.Argument(help="TOML file: epsilon, delta and [[query]] tables (docs/budget.md).")],
+    plan: Annotated[Path, typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budget.md).")],
     output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print.")] = "table",
     registration: Annotated[
         Path | None, typer.Option("--registration", help="Write the costs, for `ledger init --registered`.")

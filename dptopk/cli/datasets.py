@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from dptopk.cli.shell import Subgroup
 from dptopk.errors import InvalidParameter
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Data to try things on.")
+app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Data to try things on.")
 
 
 @app.command()

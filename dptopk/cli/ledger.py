@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptopk._display import at_most, visible
-from dptopk.cli.options import listed_names
+from dptopk.cli.options import Cap, PerUser, listed_names
+from dptopk.cli.shell import Subgroup
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["app", "open_ledger"]
 
 LATELY = 2000  # entries in which ``show`` looks for recent charges
 
-app = typer.Typer(no_args_is_help=True, help="The ledger: budgets, and every charge against them.")
+app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="The ledger: budgets, and every charge against them.")
 
 Url = Annotated[str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")]
 KeyFile = Annotated[
@@ -169,8 +170,8 @@ def init(
         typer.Option("--costs", help='With --epsilon: other costs to be chosen freely, "DGauss(20, 1) + DP(0.1)".'),
     ] = None,
     times: Annotated[int, typer.Option("--times", help="How many answers to --query to register.")] = 1,
-    per_label_cap: Annotated[int, typer.Option("--per-label-cap", metavar="τ")] = 1,
-    labels_per_user: Annotated[int | None, typer.Option("--labels-per-user", metavar="Δ")] = None,
+    per_label_cap: Cap = 1,
+    labels_per_user: PerUser = None,
     segment_by: Annotated[
         str | None,
         typer.Option("--segment-by", help="What disjoint segments are by: each has the whole budget; with --segments."),

@@ -12,7 +12,7 @@ import typer
 from dptopk._display import visible
 from dptopk.errors import BudgetExceeded, DptopkError, LedgerError
 
-__all__ = ["Command", "Group", "fail", "in_options", "log_to_stderr"]
+__all__ = ["Command", "Group", "Subgroup", "fail", "in_options", "log_to_stderr"]
 
 # What the library calls an argument, and what the user of the command line typed; longer names first.
 OPTIONS = (
@@ -92,6 +92,14 @@ class Group(typer.core.TyperGroup):
             raise
         except OSError as error:
             raise fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1) from None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options; a flag takes no value, so that none is named in the help."""
+        return _plain_flags(super().get_params(ctx))
+
+
+class Subgroup(typer.core.TyperGroup):
+    """A group within the group: its help is shown like the others'."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options; a flag takes no value, so that none is named in the help."""
