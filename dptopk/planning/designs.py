@@ -42,10 +42,10 @@ SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 WHOLE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)
 # Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
 THRESHOLD_SHARES = (0.1, 0.5, 0.9)
-# Coins that show labels before these are counted: their share of the zCDP budget, where the merit hardly changes, and
-# of δ. From so many labels a user on, for below it noise on all counts costs less; up to so many times k, for beyond it
-# counts of k labels do.
-COIN_SHARES, COIN_DELTA, COIN_LABELS, MOST_FOLD = (0.6, 0.75), 0.9, 16, 4
+# Coins that show labels before these are counted: their share of the zCDP budget, where the merit is least and hardly
+# changes, and of δ. From so many labels a user on, for below it noise on all counts costs less; up to so many times k,
+# for beyond it counts of k labels do. What is left for the counts is no smaller a share than LEFT.
+COIN_SHARE, COIN_DELTA, COIN_LABELS, MOST_FOLD, LEFT = 0.66, 0.9, 16, 4, 0.05
 
 
 @dataclass(frozen=True)
@@ -264,14 +264,15 @@ def _coins(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: A
 
 
 def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
-    """Coins of two digits, since it takes long to find one, and noise of what they leave.
+    """Coins by the budget, whatever ρ is, since it takes long to find them, and noise of what they leave.
 
     How many labels are counted is not known before.
     """
     delta = COIN_DELTA * request.delta
-    epsilon = at_most(_coin_epsilon(delta, split.selection * rho), digits=2)
-    noise = _gaussian(rho - gaussian_mu(epsilon, delta) ** 2 / 2, request.sensitivity.l0 or 1)
-    return PartitionSelection(epsilon=epsilon, delta=delta), noise
+    total = rho if request.epsilon is None else gaussian_mu(request.epsilon, request.delta) ** 2 / 2
+    epsilon = at_most(_coin_epsilon(delta, split.selection * total), digits=3)
+    left = max(rho - gaussian_mu(epsilon, delta) ** 2 / 2, LEFT * rho)
+    return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(left, request.sensitivity.l0 or 1)
 
 
 def _coin_epsilon(delta: float, rho: float) -> float:
@@ -313,7 +314,7 @@ DESIGNS = (
         _coins_then_gaussian,
         whole=True,
         joint=True,
-        shares=COIN_SHARES,
+        shares=(COIN_SHARE,),
         least=COIN_LABELS,
     ),
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),

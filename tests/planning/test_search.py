@@ -17,7 +17,8 @@ from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, plan_topk
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.setwise import groups, recursion
 from dptopk.datasets import macbeth
-from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace
+from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace, partition_selection
+from dptopk.mechanisms.best_coin import best_coin
 from dptopk.mechanisms.random import random_bits
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.shape import Shape
@@ -295,6 +296,18 @@ def test_the_same_plan_on_a_quick_and_on_a_slow_machine(k, max_seconds, monkeypa
         assert next(looks) > 100
     quick, slow = plans
     assert (quick.charge, quick.bound) == (slow.charge, slow.bound)
+
+
+@pytest.mark.parametrize("labels", [20, 50, 100])
+def test_a_plan_looks_for_one_coin(labels, monkeypatch):
+    """A coin takes longest of all; the noise on the counts is what is scaled to the budget."""
+    found = []
+    best_coin.cache_clear()
+    monkeypatch.setattr(partition_selection, "best_coin", lambda *asked: found.append(asked) or best_coin(*asked))
+    plan = plan_topk(25, Budget(0.97, 1e-6), sensitivity=Sensitivity(l0=labels))
+    assert plan.design == "coins for labels, then Gaussian counts"
+    assert len(set(found)) == 1
+    assert 0.999 * 0.97 <= plan.epsilon <= 0.97
 
 
 def test_coins_show_labels_that_are_then_counted():

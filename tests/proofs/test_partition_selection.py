@@ -23,11 +23,13 @@ from dptopk import (
     Session,
     compose,
 )
-from dptopk.accounting.renyi.label_coins import Chances, coin_chances, label_coins_statements, renyi_delta
-from dptopk.mechanisms import PartitionSelection
+from dptopk.accounting.renyi import coin_chances as coin_module
+from dptopk.accounting.renyi.coin_chances import MOST_LEVELS, Chances, coin_chances, least_levels, levels_about
+from dptopk.accounting.renyi.label_coins import game_delta, label_coins_statements, renyi_delta
+from dptopk.mechanisms import PartitionSelection, best_coin as best_coins
+from dptopk.mechanisms.best_coin import best_coin
 from dptopk.mechanisms.exact import bernoulli
 from dptopk.mechanisms.named import mechanism_of, named
-from dptopk.mechanisms.partition_selection import best_coin
 from dptopk.mechanisms.random import random_bits
 
 from .harness import World, hockey_stick, laws
@@ -179,11 +181,98 @@ def test_added_renyi_divergences_are_above_the_game_and_the_mean_of_many_labels(
         assert (added[deltas < 1e-3] <= deltas[deltas < 1e-3] * 4).all()
 
 
-def test_a_coarser_grid_is_above_a_finer_one():
-    fine, coarse = (dict(label_coins_statements(17.0, 0.07, 1e-7, 5, grid)) for grid in (0.01, 0.3))
-    x = np.array(sorted(coarse))
-    exact = np.interp(np.exp(x), np.exp(sorted(fine)), [fine[e] for e in sorted(fine)])
-    assert (np.array([coarse[e] for e in sorted(coarse)]) >= exact * (1 - 1e-6)).all()
+def played(coin, labels, cells, reach):
+    """The game's values at the nodes from -reach to reach, level by level and node by node: a second algorithm."""
+    x = np.linspace(-reach, reach, 2 * cells + 1)
+    u = np.concatenate([[0.0], np.exp(x)])
+    every = np.column_stack([coin.shown, coin.hidden])
+    worst = np.zeros(cells + 1)
+    for P, Q in ((every[1:], every[:-1]), (every[-2::-1], every[:0:-1])):
+        value = [np.maximum(1 - u, 0)] * len(P)
+        for _ in range(labels):
+            best, after = np.zeros_like(u), []
+            for p, q, left in zip(P[::-1], Q[::-1], value[::-1], strict=True):
+                both = (p > 0) & (q > 0)
+                parts = [a * np.interp(u * b / a, u, left) for a, b in zip(p[both], q[both], strict=True)]
+                best = np.maximum(best, p[q == 0].sum() + sum(parts))
+                after.append(best)
+            value = after[::-1]
+        worst = np.maximum(worst, value[0][cells + 1 :])
+    return x[cells:], worst
+
+
+@pytest.mark.parametrize("coin", [LabelCoinsDP(17.0, 0.07, 1e-7, 5), LabelCoinsDP(8.0, 0.3, 1e-4, 3)])
+def test_the_game_is_hardly_above_one_that_is_played_node_by_node(coin):
+    epsilons, deltas = np.array(label_coins_statements(coin.order, coin.divergence, coin.first, coin.labels))[::-1].T
+    chances = coin_chances(coin.order, coin.divergence, coin.first)
+    assert epsilons[0] == 0  # so that the nodes of the one are among those of the other
+    x, exact = played(chances, coin.labels, 4 * (len(epsilons) - 1), epsilons[-1])
+    exact = np.interp(epsilons, x, exact)
+    assert (deltas >= exact * (1 - 1e-9)).all()
+    assert (deltas <= exact * 1.03).all()
+    for epsilon in (0.9, 1.1):
+        args = coin.order, coin.divergence, coin.first, coin.labels, epsilon
+        bound = np.interp(math.exp(epsilon), np.exp(epsilons), deltas)
+        assert bound * (1 - 1e-9) <= game_delta(*args) <= bound * 1.01
+        assert game_delta(*args, every=2) <= game_delta(*args)
+
+
+@pytest.mark.parametrize("order", [1.5, 3.0, 20.0, 300.0, math.inf])
+@pytest.mark.parametrize("divergence", [1e-3, 0.02, 1.0])
+@pytest.mark.parametrize("first", [1e-12, 1e-4, 0.1])
+def test_levels_are_counted_from_below_and_estimated(order, divergence, first):
+    """A coin that is refused for its number of levels has too many; what is said to be needed is about that."""
+    try:
+        shown = coin_chances(order, divergence, first).shown
+    except InvalidParameter:
+        shown = range(MOST_LEVELS)
+    assert least_levels(order, divergence, first) <= len(shown)
+    if 50 < len(shown) < MOST_LEVELS and order < math.inf:
+        assert levels_about(order, divergence, first) == pytest.approx(len(shown), rel=0.1)
+
+
+@pytest.mark.parametrize("labels", [2, 10, 1000])
+def test_what_a_refusal_says_is_needed_is_enough_and_hardly_too_much(labels):
+    with pytest.raises(InvalidParameter, match=f"{labels} labels of one user: .* need an epsilon of about") as refused:
+        best_coin(1e-3, 1e-6, labels)
+    about = float(str(refused.value).split()[-1])
+    assert best_coin(1.1 * about, 1e-6, labels).labels == labels
+    with pytest.raises(InvalidParameter, match="steps"):
+        best_coin(about / 1.2, 1e-6, labels)
+
+
+def calls(monkeypatch, module, name):
+    """The arguments of each call of a module's function from now on."""
+    seen, function = [], getattr(module, name)
+
+    def counted(*args, **options):
+        seen.append(args)
+        return function(*args, **options)
+
+    monkeypatch.setattr(module, name, counted)
+    return seen
+
+
+@pytest.mark.parametrize("labels", [2, 5, 20, 50])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.63, 1e-6), (1.3, 1e-9), (2.2, 1e-3)])
+def test_a_coin_is_found_by_a_few_games_and_a_few_looks_at_each_level(monkeypatch, epsilon, delta, labels):
+    """Halving took thirteen games, and fifty-five looks at a level; where δ is not smooth it takes a few more."""
+    coin_chances.cache_clear()
+    games, moments = (calls(monkeypatch, *at) for at in ((best_coins, "game_delta"), (coin_module, "_moment")))
+    levels = calls(monkeypatch, coin_module, "_farthest")
+    coin = best_coin.__wrapped__(epsilon, delta, labels)
+    assert len(games) <= (8 if delta < 1e-3 else 14)
+    assert len(moments) <= 5 * len(levels)
+    assert compose(Charge({coin: 1}), epsilon=epsilon).delta <= delta
+    if delta < 1e-3 and len(games) > 2:  # else the sum of divergences was taken
+        assert compose(Charge({coin: 1}), epsilon=epsilon).delta > 0.99 * delta
+
+
+def test_coins_that_cannot_be_found_are_refused_without_a_step(monkeypatch):
+    levels = calls(monkeypatch, coin_module, "_farthest")
+    with pytest.raises(InvalidParameter, match="steps"):
+        coin_chances(1e5, 1e-5, 1e-8)
+    assert not levels
 
 
 @pytest.mark.parametrize(("l0", "half"), [(1, 14), (2, 26), (5, 38), (10, 47), (20, 59)])

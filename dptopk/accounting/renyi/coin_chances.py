@@ -1,0 +1,167 @@
+"""Coins that show labels: the chance to be shown at every level, by one Rényi order.
+
+A label of level n (the number of its users, or of full moves) is shown with chance p_n, p_0 = 0. With ν(p) the largest
+chance whose Rényi divergence of one order α from p, in both directions, is at most ρ,
+
+    p_{n+1} = q + (1 - q) ν(p_n / (1 - q)),
+
+up to 1: after Harrison-Manurangsi 2026, who show that such coins are the best for one label under approximate RDP; for
+α -> inf the coin of Desfontaines et al. 2022. docs/partition-selection.md.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from dptopk.accounting.curves import Floats
+from dptopk.errors import InvalidParameter
+
+__all__ = ["CHANCE_ROUNDING", "MOST_LEVELS", "Chances", "coin_chances", "least_levels", "levels_about"]
+
+# Levels beyond which a coin is refused.
+MOST_LEVELS = 20_000
+# How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.
+CLOSE, TRIES = 1e-10, 80
+# At so many log-odds steps are looked at to tell about how many levels there are.
+NODES = 40
+# Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT is a float, and so is
+# its inverse.
+CHANCE_ROUNDING, LARGEST_EXPONENT = 2.0**-48, 700.0
+
+
+class Chances(NamedTuple):
+    """Of each level from 0 on: the chance to be shown and to be hidden, shape (levels,); the smaller one is exact."""
+
+    shown: Floats
+    hidden: Floats
+
+
+@lru_cache(maxsize=128)
+def coin_chances(order: float, divergence: float, first: float, until: float = 1.0) -> Chances:
+    """The chances of levels 0, 1, ..., up to the first that is shown with chance ``until`` or more.
+
+    Args:
+        order: α > 1, or inf.
+        divergence: ρ > 0.
+        first: q in (0, 1/2), the chance of level 1.
+        until: 1/2 or 1.
+
+    Raises:
+        InvalidParameter: when there are more than MOST_LEVELS levels until 1.
+
+    >>> coin_chances(math.inf, 1.0, 0.01).shown.round(3).tolist()
+    [0.0, 0.01, 0.037, 0.111, 0.312, 0.751, 0.912, 0.971, 0.993, 1.0]
+    """
+    if least_levels(order, divergence, first) > MOST_LEVELS:
+        raise _too_long()
+    shown, hidden = [0.0, first], [1.0, 1 - first]
+    step = before = 0.0
+    while shown[-1] < until:
+        # Steps change by nearly the same factor from level to level.
+        guess = step * (step / before) if before else None
+        up, down, further = _next(shown[-1], hidden[-1], order, divergence, first, guess)
+        step, before = further, step
+        shown.append(up if up <= 0.5 else 1 - down)
+        hidden.append(down if up > 0.5 else 1 - up)
+        # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from the other end.
+        if len(shown) * (1 if shown[-1] > 0.5 else 2) > MOST_LEVELS:
+            raise _too_long()
+    return Chances(np.array(shown), np.array(hidden))
+
+
+def _next(
+    shown: float, hidden: float, order: float, divergence: float, first: float, guess: float | None
+) -> tuple[float, float, float]:
+    """p_{n+1} and 1 - p_{n+1}, of p_n and 1 - p_n, and by how much the log-odds of ν rose."""
+    rest, step = hidden - first, 0.0  # of level n, times 1 - q
+    if rest <= 0:
+        up, down = 1.0, 0.0
+    elif order == math.inf:
+        up, down = _grown(shown / (1 - first), rest / (1 - first), divergence)
+    else:
+        p, r = math.log(shown / (1 - first)), math.log(rest / (1 - first))
+        # A first step is hardly below what its moment of a shown label alone allows.
+        step = _farthest(p, r, order, divergence, guess or ((order - 1) * divergence - p) / order)
+        up, down = _chance(p - r + step)
+    return first + (1 - first) * up, (1 - first) * down, step
+
+
+def _too_long() -> InvalidParameter:
+    return InvalidParameter(f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for so many labels")
+
+
+def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:
+    """ν(p) and 1 - ν(p) for the order inf, lower by the rounding."""
+    factor = math.exp(min(divergence, LARGEST_EXPONENT)) / (1 + CHANCE_ROUNDING)
+    grown, shrunk = factor * p, r / factor
+    return min(grown, 1 - shrunk), max(1 - grown, shrunk)
+
+
+def _chance(odds: float) -> tuple[float, float]:
+    """The chance of these log-odds, and 1 less it."""
+    e = math.exp(-abs(odds))
+    likely, rare = 1 / (1 + e), e / (1 + e)
+    return (likely, rare) if odds > 0 else (rare, likely)
+
+
+def _farthest(p: float, r: float, order: float, divergence: float, guess: float) -> float:
+    """By how much the log-odds of ν(e^p) are above those of e^p, where e^p + e^r = 1; by Newton's steps, bracketed."""
+    most, low, high, step = (order - 1) * divergence, 0.0, math.inf, guess
+    for _ in range(TRIES):
+        value, slope = _moment(p - r + step, p, r, order)
+        low, high = (step, high) if value <= most else (low, step)
+        next_ = step + (most - value) / slope if slope > 0 else math.inf
+        if abs(next_ - step) <= CLOSE * step:
+            return next_
+        if not low < next_ < high:
+            next_ = (low + high) / 2 if high < math.inf else 2 * step
+        step = next_
+    return low
+
+
+def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float]:
+    """The larger of both directions' α - 1 times D_α, of the chance of these log-odds and of e^p; and its slope."""
+    e = math.exp(-abs(odds))
+    likely, rare = -math.log1p(e), -math.log1p(e) - abs(odds)
+    up, down = (likely, rare) if odds > 0 else (rare, likely)
+    shown, hidden = _chance(odds)
+    lam = order - 1
+    there, share = _log_sum(order * up - lam * p, order * down - lam * r)
+    back, part = _log_sum(order * p - lam * up, order * r - lam * down)
+    if there > back:
+        return there, order * (share * hidden - (1 - share) * shown)
+    return back, lam * ((1 - part) * shown - part * hidden)
+
+
+def _log_sum(a: float, b: float) -> tuple[float, float]:
+    """ln(e^a + e^b), and what share of the sum the first is."""
+    e = math.exp(-abs(a - b))
+    return max(a, b) + math.log1p(e), (1 if a >= b else e) / (1 + e)
+
+
+def levels_about(order: float, divergence: float, first: float) -> float:
+    """About the number of levels of ``coin_chances`` up to 1, in no time, for a finite order and many levels."""
+    odds = np.linspace(math.log(first), 0.0, NODES)
+    rises = []
+    for each in odds.tolist():
+        up, down, _ = _next(*_chance(each), order, divergence, first, None)
+        rises.append(math.log(up / down) - each)
+    return 2 * float(np.trapezoid(1 / np.array(rises), odds) + math.log(rises[-1] / rises[0]) / 2)
+
+
+def least_levels(order: float, divergence: float, first: float) -> float:
+    """A lower bound on the number of levels of ``coin_chances`` up to 1, in no time.
+
+    From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t, while p is at least t:
+    so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances to be hidden rise by the same law from the
+    other end (docs/partition-selection.md).
+    """
+    if order == math.inf:
+        return 0.0
+    y = -np.log(np.geomspace(first, 0.5, 40))  # of t
+    more = (order - 1) * divergence + order * first * np.exp(y)  # α c
+    return 2 * float(np.log((y + more) / (math.log(2) + more)).max()) / -math.log1p(-1 / order)
