@@ -12,11 +12,20 @@ import typer
 from dptopk._display import at_most, visible
 from dptopk.cli.options import Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
+from dptopk.cli.terms import (
+    BudgetEpsilon,
+    FailureDelta,
+    OfAnalyst,
+    Registered,
+    TotalDelta,
+    planned,
+    ranges_of,
+    terms_of,
+)
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dptopk.accounting.ledger.ledger import Ledger
-    from dptopk.histogram import Sensitivity
 
 __all__ = ["app", "open_ledger"]
 
@@ -33,28 +42,6 @@ HeadFile = Annotated[
     typer.Option("--head-file", help="File, best on another disk, that keeps the head: an old copy is then found out."),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
-Registered = Annotated[
-    str | None,
-    typer.Option("--registered", help='Costs that may be spent in any order, such as "500*BR(0.05) + 50*DP(0.1)".'),
-]
-BudgetEpsilon = Annotated[
-    float | None, typer.Option("--epsilon", help="Instead of --registered: the total ε of a fully adaptive filter.")
-]
-OfAnalyst = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--share",
-        metavar="NAME=SHARE",
-        help="Instead of both, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
-        "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
-    ),
-]
-FailureDelta = Annotated[
-    float | None,
-    typer.Option("--failure-delta", help="With --epsilon: how much of δ is for thresholds and failures (half of it)."),
-]
-TotalDelta = Annotated[float, typer.Option("--delta", help="The δ at which the guarantee is stated.")]
-
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
 history that the accountant would have refused. With an exported head (--head) also a tail that was cut off.
 """
@@ -85,67 +72,6 @@ def _key(key_file: Path | None) -> bytes | None:
     from dptopk.accounting.ledger.keys import read_key
 
     return None if key_file is None else read_key(**{"key-file": key_file})
-
-
-def _terms(
-    registered: str | None,
-    epsilon: float | None,
-    delta: float,
-    failure_delta: float | None,
-    shares: list[str] | None = None,
-) -> dict[str, Any]:
-    from dptopk.accounting.budget import Budget
-    from dptopk.costs import Charge
-
-    if failure_delta is not None and epsilon is None:
-        raise InvalidParameter("--failure-delta is for --epsilon: a registration says what its costs need")
-    if shares:
-        if registered is not None or epsilon is not None:
-            raise InvalidParameter("give --share alone, without --registered and --epsilon")
-        return {"shares": dict(map(_share, shares)), "delta": delta}
-    if (registered is None) == (epsilon is None):
-        raise InvalidParameter("give exactly one of --registered and --epsilon")
-    if registered is not None:
-        return {"registered": Charge.parse(registered), "delta": delta}
-    return {"budget": Budget(epsilon or 0.0, delta), "failure_delta": failure_delta}
-
-
-def _share(text: str) -> tuple[str, Any]:
-    """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
-    from dptopk.accounting.budget import Budget
-    from dptopk.costs import Charge
-
-    name, _, share = text.partition("=")
-    if "(" in share:
-        return name, Charge.parse(share)
-    try:
-        epsilon, delta = map(float, share.split(","))
-    except ValueError:
-        raise InvalidParameter(f"share must be such as 'ann=50*BR(0.1)' or 'ann=0.5,1e-7', got {text!r}") from None
-    return name, Budget(epsilon, delta)
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidParameter(f"ranges must be numbers such as '0.1,0.05', got {text!r}") from None
-
-
-def _planned(query: str, times: int, sensitivity: Sensitivity) -> str:
-    """What so many answers to a planned question cost, for a registration."""
-    from dptopk.accounting.budget import Budget
-    from dptopk.planning import plan_topk
-
-    given = dict(part.partition("=")[::2] for part in query.split())
-    try:
-        k, budget = int(given.pop("k")), Budget(float(given.pop("epsilon")), float(given.pop("delta", 0.0)))
-    except (KeyError, ValueError):
-        raise InvalidParameter(f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}") from None
-    if given.keys() - {"counts", "domain"}:
-        raise InvalidParameter(f"query: k, epsilon, delta, counts and domain may be given, got {', '.join(given)}")
-    options: dict[str, Any] = {name: None if value == "none" else value for name, value in given.items()}
-    return str(plan_topk(k, budget, sensitivity=sensitivity, **options).charge.times(times))
 
 
 @app.command()
@@ -195,12 +121,12 @@ def init(
     if (segment_by is None) != (segments is None):
         raise InvalidParameter("--segment-by and --segments go together: what they are by, and their names")
     if query is not None and registered is None and epsilon is None and not share:
-        registered = _planned(query, times, sensitivity)
+        registered = planned(query, times, sensitivity)
     elif query is not None:
         raise InvalidParameter("give exactly one of --registered, --epsilon and --query")
-    terms = _terms(registered, epsilon, delta, failure_delta, share)
+    terms = terms_of(registered, epsilon, delta, failure_delta, share)
     if ranges is not None:
-        terms["ranges"] = _numbers(ranges)
+        terms["ranges"] = ranges_of(ranges)
     if costs is not None:
         terms["costs"] = list(Charge.parse(costs).costs)
     if segments is not None:
@@ -229,7 +155,7 @@ def renew(
     head_file: HeadFile = None,
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
-    terms = _terms(registered, epsilon, delta, failure_delta, share)
+    terms = terms_of(registered, epsilon, delta, failure_delta, share)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.renew(dataset, reason=reason, **terms)
         typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")
@@ -248,7 +174,7 @@ def limit(
     head_file: HeadFile = None,
 ) -> None:
     """Limit one analyst inside a dataset's budget."""
-    terms = _terms(registered, epsilon, delta, failure_delta)
+    terms = terms_of(registered, epsilon, delta, failure_delta)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.set_limit(dataset, analyst, **terms)
     typer.echo(f"{analyst!r} may spend {registered or f'({epsilon:g}, {delta:g})'} of {dataset!r}.")

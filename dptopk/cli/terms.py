@@ -1,0 +1,116 @@
+"""What a budget is made of, by the options of ``dptopk ledger``: costs, a total, shares, or a planned question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.histogram import Sensitivity
+
+__all__ = [
+    "BudgetEpsilon",
+    "FailureDelta",
+    "OfAnalyst",
+    "Registered",
+    "TotalDelta",
+    "planned",
+    "ranges_of",
+    "terms_of",
+]
+
+Registered = Annotated[
+    str | None,
+    typer.Option("--registered", help='Costs that may be spent in any order, such as "500*BR(0.05) + 50*DP(0.1)".'),
+]
+BudgetEpsilon = Annotated[
+    float | None, typer.Option("--epsilon", help="Instead of --registered: the total ε of a fully adaptive filter.")
+]
+OfAnalyst = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--share",
+        metavar="NAME=SHARE",
+        help="Instead of both, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
+        "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
+    ),
+]
+FailureDelta = Annotated[
+    float | None,
+    typer.Option("--failure-delta", help="With --epsilon: how much of δ is for thresholds and failures (half of it)."),
+]
+TotalDelta = Annotated[float, typer.Option("--delta", help="The δ at which the guarantee is stated.")]
+
+
+def terms_of(
+    registered: str | None,
+    epsilon: float | None,
+    delta: float,
+    failure_delta: float | None,
+    shares: list[str] | None = None,
+) -> dict[str, Any]:
+    """The arguments of ``Ledger.create_dataset`` and ``renew`` that say what the budget is.
+
+    Raises:
+        InvalidParameter: when the options do not go together, naming them.
+    """
+    from dptopk.accounting.budget import Budget
+    from dptopk.costs import Charge
+
+    if failure_delta is not None and epsilon is None:
+        raise InvalidParameter("--failure-delta is for --epsilon: a registration says what its costs need")
+    if shares:
+        if registered is not None or epsilon is not None:
+            raise InvalidParameter("give --share alone, without --registered and --epsilon")
+        return {"shares": dict(map(_share, shares)), "delta": delta}
+    if (registered is None) == (epsilon is None):
+        raise InvalidParameter("give exactly one of --registered and --epsilon")
+    if registered is not None:
+        return {"registered": Charge.parse(registered), "delta": delta}
+    return {"budget": Budget(epsilon or 0.0, delta), "failure_delta": failure_delta}
+
+
+def _share(text: str) -> tuple[str, Any]:
+    """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
+    from dptopk.accounting.budget import Budget
+    from dptopk.costs import Charge
+
+    name, _, share = text.partition("=")
+    if "(" in share:
+        return name, Charge.parse(share)
+    try:
+        epsilon, delta = map(float, share.split(","))
+    except ValueError:
+        raise InvalidParameter(f"share must be such as 'ann=50*BR(0.1)' or 'ann=0.5,1e-7', got {text!r}") from None
+    return name, Budget(epsilon, delta)
+
+
+def ranges_of(text: str) -> list[float]:
+    """The numbers of ``--ranges``.
+
+    Raises:
+        InvalidParameter: when one is none.
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidParameter(f"ranges must be numbers such as '0.1,0.05', got {text!r}") from None
+
+
+def planned(query: str, times: int, sensitivity: Sensitivity) -> str:
+    """What so many answers to a planned question cost, for a registration."""
+    from dptopk.accounting.budget import Budget
+    from dptopk.planning import plan_topk
+
+    given = dict(part.partition("=")[::2] for part in query.split())
+    try:
+        k, budget = int(given.pop("k")), Budget(float(given.pop("epsilon")), float(given.pop("delta", 0.0)))
+    except (KeyError, ValueError):
+        raise InvalidParameter(f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}") from None
+    if given.keys() - {"counts", "domain"}:
+        raise InvalidParameter(f"query: k, epsilon, delta, counts and domain may be given, got {', '.join(given)}")
+    options: dict[str, Any] = {name: None if value == "none" else value for name, value in given.items()}
+    return str(plan_topk(k, budget, sensitivity=sensitivity, **options).charge.times(times))
