@@ -130,11 +130,15 @@ class RoutedTopK:
 
     def _at_once(self, histogram: Histogram, bits: Bits) -> bool:
         """Compare the statistic with its threshold: with Laplace noise, or by a choice between two of bounded range."""
-        if self.k == histogram.domain_size and not self.ordered:
-            return True  # there is one set
+        if self._one_set(histogram):
+            return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
         cells = Cells(self._sides(abs(above) * Fraction(self.share) / Fraction(self.statistic_range)))
         return (above > 0) == (int(cells.draw(1, bits)[0]) == 0)
+
+    def _one_set(self, histogram: Histogram) -> bool:
+        """Whether all labels are asked for, in no order."""
+        return self.k == histogram.domain_size and not self.ordered
 
     def _sides(self, x: Fraction) -> Callable[[int], list[int]]:
         """Weights of the side where the margin is, x scales from the threshold, and of the other side.
@@ -151,6 +155,8 @@ class RoutedTopK:
 
     def chance_at_once(self, histogram: Histogram) -> float:
         """How likely the answer is drawn at once, an estimate for counts that are public. Private: not released."""
+        if self._one_set(histogram):
+            return 1.0
         above = self.margin(histogram) - self.threshold
         far = math.exp(-abs(above) * self.share / self.statistic_range)
         side = 1 / (1 + far) if self.delta else 1 - far / 2

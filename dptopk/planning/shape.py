@@ -11,7 +11,7 @@ import numpy as np
 
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram import LARGEST_COUNT, Histogram, Sensitivity
 from dptopk.mechanisms import CountMLE, KnownLaplace, PartitionSelection
 from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
 from dptopk.release import Release
@@ -78,11 +78,14 @@ class Shape:
                 raise InvalidParameter("like: this release has no counts")
             return cls._sorted(_continued(np.sort(np.maximum(like.counts, 0.0))[::-1]))
         try:
-            counts = np.asarray(like, dtype=np.float64)
-        except (TypeError, ValueError):
-            counts = np.empty((0, 0))
-        if counts.ndim != 1 or not len(counts) or not np.isfinite(counts).all():
-            raise InvalidParameter("like must be a public Histogram, a Release with counts, or a sequence of counts")
+            given = np.asarray(like)
+            counts = given.astype(np.float64) if given.dtype.kind in "biufO" else np.empty(0)
+        except (TypeError, ValueError, OverflowError):
+            counts = np.empty(0)
+        if counts.ndim != 1 or not len(counts) or not (np.abs(counts) < LARGEST_COUNT).all():
+            raise InvalidParameter(
+                "like must be a public Histogram, a Release with counts, or a sequence of counts below 2^62"
+            )
         return cls._sorted(counts)
 
     @classmethod

@@ -21,7 +21,7 @@ from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace, partition
 from dptopk.mechanisms.best_coin import best_coin
 from dptopk.mechanisms.random import random_bits
 from dptopk.planning.designs import DESIGNS
-from dptopk.planning.shape import Shape
+from dptopk.planning.shape import Shape, _averages
 from dptopk.planning.warnings import doubts
 
 BUDGET = Budget(1, 1e-6)
@@ -145,6 +145,63 @@ def test_the_simulated_outcome_is_that_of_releases():
     assert plan.outcome.recall == pytest.approx(recall, abs=0.03)
     assert plan.outcome.error == pytest.approx(math.sqrt(np.mean(squares)), rel=0.15)
     assert plan.outcome.rows == pytest.approx(np.mean([len(release) for release in releases]), abs=0.5)
+
+
+@pytest.mark.parametrize("domain", ["private", "public"])
+def test_every_design_does_what_its_simulation_says(domain):
+    """The loss of real releases is that of simulated ones, by both their errors; that of twice the noise is not."""
+    sensitivity, k, budget = Sensitivity(l0=16), 8, Budget(2, 1e-6)
+    counts = np.rint(3e3 / np.arange(1, 61)).astype(int)
+    labels = [f"w{number}" for number in np.random.default_rng(1).permutation(60)]
+    truth = Histogram(labels, counts, sensitivity=sensitivity, domain=domain)
+    rank, rng = {label: place for place, label in enumerate(labels)}, np.random.default_rng(2)
+    shape, told_apart = Shape.of(counts), 0
+    asked = {"sensitivity": sensitivity, "domain": domain, "like": counts, "selection_share": 0.5}
+    names = plan_topk(k, budget, **asked).alternatives["design"]
+    for name in names:
+        plan = plan_topk(k, budget, **asked, method=name)
+        real = _outcome([plan.release(truth, rng) for _ in range(25)], counts, rank, k)
+        for phases, right in ((plan.mechanisms, True), (_noisier(plan.mechanisms), False)):
+            seen = shape.outcome(phases, k, sensitivity, True, 256)
+            apart = abs(real.loss - seen.loss) > 4.5 * math.hypot(real.deviation, seen.deviation, 0.01 * seen.loss)
+            assert not (apart and right), (name, real, seen)
+            told_apart += apart
+    assert told_apart > len(names) / 2
+
+
+def _outcome(releases, counts, rank, k):
+    """What releases did, as the simulation says it."""
+    found = [np.array([rank[label] for label in release.labels], dtype=int) for release in releases]
+    squares = [float(((r.counts - counts[ranks]) ** 2).sum()) for r, ranks in zip(releases, found, strict=True)]
+    missed = [max(counts[:k].sum() - counts[ranks].sum(), 0) / k for ranks in found]
+    return _averages(*map(np.array, (squares, [len(r) for r in found], missed, [(r < k).mean() for r in found])))
+
+
+def _noisier(mechanisms):
+    """The same with counts that have twice the noise."""
+    *before, last = mechanisms
+    counting = last.noise if hasattr(last, "noise") and hasattr(last, "shrink") else last
+    parts = (counting.noise, counting.common) if isinstance(counting, Centred) else (counting,)
+    wider = [
+        replace(part, sigma=2 * part.sigma) if hasattr(part, "sigma") else replace(part, epsilon=part.epsilon / 2)
+        for part in parts
+    ]
+    made = replace(counting, noise=wider[0], common=wider[1]) if len(wider) > 1 else wider[0]
+    return (*before, made if counting is last else replace(last, noise=made))
+
+
+@pytest.mark.parametrize(
+    "like", [[10**400], [2.0**62, 1], ["5", "3"], ["a"], np.array(["2020-01-01"], "M8[D]"), [[1]], []]
+)
+def test_what_is_no_shape(like):
+    with pytest.raises(InvalidParameter, match="like must be"):
+        plan_topk(1, BUDGET, domain="public", like=like)
+
+
+def test_the_shape_of_a_single_label():
+    """All that there is, is asked for: whatever draws it finds it."""
+    plan = plan_topk(1, BUDGET, domain="public", like=[5], counts=None)
+    assert plan.outcome.recall == 1
 
 
 def test_whole_answers_compete_where_the_shape_is_known():
