@@ -152,7 +152,8 @@ class Histogram:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Histogram cannot be changed: {name}")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Histogram cannot be changed: {name}")
 
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:

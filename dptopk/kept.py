@@ -50,14 +50,10 @@ def passed_intervals(
         """Upper bound on P[x + N <= y | x + N > T]."""
         return 1 - signed(y - x) / signed(threshold - x) * (1 - 2 * SHARE)
 
-    ends = [
-        (
-            _first(lambda x, y=y: at_least(y, x) > half, 1, y),  # type: ignore[misc]
-            _first(lambda x, y=y: at_most(y, x) <= half, y, None) - 1,  # type: ignore[misc]
-        )
-        for y in values.tolist()
-    ]
-    low, high = np.array(ends, dtype=np.int64).reshape(-1, 2).T
+    def ends(y: int) -> tuple[int, int]:
+        return _first(lambda x: at_least(y, x) > half, 1, y), _first(lambda x: at_most(y, x) <= half, y, None) - 1
+
+    low, high = np.array([ends(y) for y in values.tolist()], dtype=np.int64).reshape(-1, 2).T
     return low, high
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
@@ -15,6 +15,8 @@ from dptopk.costs.types import COST_TYPES, Cost
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 __all__ = ["Charge"]
+
+OneType = TypeVar("OneType", bound=Cost)
 
 _RANK = {cost_type: rank for rank, cost_type in enumerate(COST_TYPES)}
 
@@ -90,7 +92,7 @@ class Charge:
         """Number of costs, with multiplicity."""
         return sum(self.costs.values())
 
-    def of(self, *cost_types: type[Cost]) -> dict[Any, int]:
+    def of(self, *cost_types: type[OneType]) -> dict[OneType, int]:
         """The costs of the given types with their counts."""
         return {cost: times for cost, times in self.costs.items() if isinstance(cost, cost_types)}
 
@@ -179,4 +181,4 @@ class Charge:
 
 
 def _order(cost: Cost) -> tuple[int, tuple[Any, ...]]:
-    return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))  # type: ignore[arg-type]
+    return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))

@@ -112,7 +112,7 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
 
 def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str, Any]:
     """The parameters of a cost by name: ``name=value``, or by position before any that is named."""
-    known = {field.name: field for field in fields(cost_type)}  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(cost_type)}
     found: dict[str, Any] = {}
     in_order = True
     for place, part in enumerate(parts):

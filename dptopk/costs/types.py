@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class Cost:
     """Base of the closed union of primitive costs.
 
@@ -42,7 +43,7 @@ class Cost:
     spellings: ClassVar[tuple[str, ...]] = ()
 
     def _arguments(self) -> str:
-        return ", ".join(repr(getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        return ", ".join(repr(getattr(self, field.name)) for field in fields(self))
 
     def __str__(self) -> str:
         return f"{self.symbol}({self._arguments()})"

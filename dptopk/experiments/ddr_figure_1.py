@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 DELTA = 1e-6
 EPSILONS = (0.01, 0.1, 1.0)
 # The paper's label, the cost that each of the k mechanisms is charged, the bound, and the interaction.
-CURVES: tuple[tuple[str, type[Cost], float, str, Interaction], ...] = (
+CURVES: tuple[tuple[str, Callable[[float], Cost], float, str, Interaction], ...] = (
     ("ε-DP OptComp", PureDP, 1.0, "optimal_dp", "setwise"),
     ("DR19", BoundedRange, 1.0, "dr19", "setwise"),
     ("OptKL", BoundedRange, 1.0, "opt_kl", "setwise"),
@@ -33,7 +34,7 @@ def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
     epsilon, k = point
     rows = []
     for label, cost_type, scale, bound, interaction in CURVES:
-        charge = Charge({cost_type(scale * epsilon): k})  # type: ignore[call-arg]
+        charge = Charge({cost_type(scale * epsilon): k})
         found = compose(charge, delta=DELTA, bound=bound, interaction=interaction)
         rows.append({"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": found.epsilon})
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -61,11 +62,11 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     )
 
 
-def _each(kind: type[Cost], times: int, epsilon: float, delta: float, start: float) -> float:
+def _each(kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float) -> float:
     """ε of each of so many equal costs, to about a per cent; composed ε's grow about as that of each."""
     each = start
     for _ in range(8):
-        charge = Charge({kind(epsilon=each): times})  # type: ignore[call-arg]
+        charge = Charge({kind(each): times})
         found = compose(charge, delta=delta, rtol=0.01, max_seconds=0.5, lower=False).epsilon
         if abs(found / epsilon - 1) < 0.004:
             break

@@ -99,10 +99,10 @@ def _interaction(charge: Charge) -> Interaction:
 def _br_nonadaptive(charge: Charge) -> Curve:
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")
-    ((cost, count),) = charge
-    if cost.epsilon > LARGEST_EPSILON:  # type: ignore[attr-defined]
+    ((cost, count),) = charge.of(BoundedRange).items()
+    if cost.epsilon > LARGEST_EPSILON:
         raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
-    return br_nonadaptive_curve(cost.epsilon, count)  # type: ignore[attr-defined]
+    return br_nonadaptive_curve(cost.epsilon, count)
 
 
 @dataclass(frozen=True)

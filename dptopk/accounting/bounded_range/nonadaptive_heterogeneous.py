@@ -81,8 +81,8 @@ def _br_heterogeneous(charge: Charge) -> Curve:
 
 
 def _curve(charge: Charge) -> _Heterogeneous:
-    epsilons = np.array([cost.epsilon for cost in charge.costs])  # type: ignore[attr-defined]
-    counts = np.array(list(charge.costs.values()))
+    ranges = charge.of(BoundedRange)
+    epsilons, counts = np.array([cost.epsilon for cost in ranges]), np.array(list(ranges.values()))
     if len(epsilons) < 2:
         raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
     if len(epsilons) > MOST_EPSILONS or math.prod((counts + 1).tolist()) > MOST_OUTCOMES:

@@ -95,15 +95,15 @@ def _interaction(charge: Charge) -> Interaction:
     valid_through=_interaction,
 )
 def _br_dp_nonadaptive(charge: Charge) -> Curve:
-    counts = {type(cost): times for cost, times in charge}
-    if len({cost.epsilon for cost in charge.costs}) > 1:  # type: ignore[attr-defined]
+    ranges, pures = charge.of(BoundedRange), charge.of(PureDP)
+    epsilons = {cost.epsilon for cost in ranges} | {cost.epsilon for cost in pures}
+    if len(epsilons) > 1:
         raise NotApplicable("needs all costs to have the same epsilon")
-    if len(counts) < 2:
+    if not ranges or not pures:
         raise NotApplicable("needs both BR and DP costs")
-    ranged, pure = counts[BoundedRange], counts[PureDP]
+    (epsilon,), ranged, pure = epsilons, sum(ranges.values()), sum(pures.values())
     if ranged * math.sqrt(ranged * (ranged + pure)) > LARGEST_WORK:
         raise NotApplicable("too many costs for an evaluation of all candidates")
-    epsilon = next(iter(charge.costs)).epsilon  # type: ignore[attr-defined]
     if epsilon > LARGEST_EPSILON:
         raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
