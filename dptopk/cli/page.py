@@ -63,6 +63,8 @@ def notes(plan: Plan, release: Release) -> list[str]:
     if len(release) < plan.k:
         passed = "were shown by their coins" if plan.threshold is None else "passed the threshold that hides rare ones"
         lines.append(f"{len(release)} of {plan.k} labels {passed}: {plan.appearing()}.")
+        if plan.sensitivity.l0 is None:
+            lines.append("Where a user touches few labels, stating or enforcing it (--labels-per-user) can lower that.")
     if release.measurement is not None and len(release):
         lines.append("Error bars: with 95% confidence all true counts of the table lie within them, at once.")
     if release.note:
