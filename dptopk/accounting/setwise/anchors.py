@@ -94,6 +94,6 @@ def _judged(band: _Band, steps: NDArray[np.int64], h: float) -> tuple[float, flo
     layers, N = float(band.counts @ paid), int(steps[-1])
     noise = layers / (unit * band.total) - 1
     noise += 4 * guesses.CELL * h * h * float(band.counts.sum()) / float(band.counts @ epsilons**2)
-    work = layers * len(used) * (guesses.PER_STEP + guesses.PER_NODE * guesses.NODES * N * (1 + N / 60))
+    work = layers * len(used) * (guesses.PER_STEP + guesses.PER_NODE * guesses.NODES * N)
     scale = max(N * h / float(epsilons[-1]), 1.0) * (1 + 1e-12)
     return work, noise, Anchors(tuple(steps[used].tolist()), tuple((used + 1).tolist()), noise, scale)

@@ -16,21 +16,19 @@ x_j = j h, with ε = N h:
   at most its value with (√(ω R) - √S)² in place of the last two terms, reached at r = √(ω R / S). Outside its
   cell that formula still is a chord of lines below H, so no clipping is needed.
 
-Only cells near the maximising t are looked at. That is proven in every step, for every node, by monotonicity: where
-R ω >= g² S in all cells of larger t, and S >= R ω in all cells of smaller t, the worth rises towards the window; the
-cells join continuously, so nothing outside beats the window's edge. Near the ends of the array all cells are looked at.
-Proofs and the bound on rounding errors: docs/setwise.md.
+For each pair of cells only the two or three nodes u are looked at for which r lies in the cell: elsewhere the worth
+rises or falls throughout the cell, towards a neighbour. Where a cell in which it rises meets one in which it falls,
+which happens if the values are not convex, more nodes are looked at. Proofs and the bound on rounding errors:
+docs/setwise.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
@@ -38,17 +36,15 @@ from dptopk.accounting.setwise import guesses
 
 __all__ = ["lower_step", "step_slack", "upper_step"]
 
-_CHUNK = 1024  # nodes handled at a time where all cells are looked at
-
 
 def tolerance(h: float) -> float:
-    """Violation, relative to H_{i+N}, that is allowed where monotonicity confines the search: slopes are rough."""
-    return 2.0**-44 + 8 * ROUNDOFF / h
+    """R and S of a cell below this share of H_{i+N} count as 0: slopes are rough."""
+    return 2.0**-44 + 32 * ROUNDOFF / h
 
 
 def step_slack(N: int, h: float) -> float:
     """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
-    return 108 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + 2 * tolerance(h)
+    return 190 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + (3 + 2 * N * h) * tolerance(h)
 
 
 class _Geometry:
@@ -59,11 +55,12 @@ class _Geometry:
 
     def __init__(self, N: int, h: float, sign: int) -> None:
         self.N, self.h = N, h
-        self.E, self.ratio = math.exp(N * h), math.exp(h)
+        self.E = math.exp(N * h)
         self.slack = 1 + sign * step_slack(N, h)
         self.scale = self.slack / math.expm1(N * h)
         offsets = np.arange(N + 1)
         self.omega = np.exp(offsets * h)
+        self.root_omega = np.sqrt(self.omega)
         self.near = self.omega * np.expm1((N - offsets) * h) * self.scale  # (E - ω)/(E - 1)
         self.far = np.expm1(offsets * h) * self.scale  # (ω - 1)/(E - 1)
 
@@ -83,140 +80,81 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
         Shape (..., n).
     """
     N, n = steps, values.shape[-1] - 2 * steps
-    geometry = _geometry(N, h, 1)
-    slopes = np.diff(values)
-    slopes *= 1 / math.expm1(h)
-    intercepts = values[..., :-1] - slopes
-    near, far = values[..., : n + N - 1], values[..., N:-1]
-    R = intercepts[..., : n + N - 1] - intercepts[..., N:]
-    S = slopes[..., N:] - geometry.E * slopes[..., : n + N - 1]
-    out = values[..., N : N + n] * geometry.slack  # t = 0 and t = ε
-    chunk = max(_CHUNK * n // out.size, 1)
-    for segment in _segments(R, S, far, geometry):
-        if segment.smooth:
-            _raise_in_window(out, (near, far, R, S), segment, geometry)
-            continue
-        for begin in range(segment.begin, segment.end, chunk):
-            end = min(begin + chunk, segment.end)
-            bundle = np.stack([x[..., begin : end + N - 1] for x in (near, far, R, S)])
-            np.maximum(out[..., begin:end], _best_of_all(bundle, geometry), out=out[..., begin:end])
-    return out
+    rows = values.reshape(-1, values.shape[-1])
+    cells = _Cells(rows, N, h)
+    # Cell i and offset k belong to the node at place i + k - 1; the outermost places are no nodes of the answer.
+    out = np.zeros((len(rows), n + 2 * N - 2))
+    inner = out[:, N - 1 : N - 1 + n]
+    inner[:] = rows[:, N : N + n] * cells.geometry.slack  # t = 0 and t = ε
+    highest = out.reshape(-1)
+    places = (np.arange(-1, n + N - 2) + np.arange(len(rows))[:, None] * out.shape[1]).reshape(-1)
+    first = np.fmax(np.fmin(cells.first, N), 0.0).reshape(-1).astype(np.intp)
+    for offsets in (np.maximum(first, 1), np.minimum(first + 1, N)):
+        np.maximum.at(highest, places + offsets, cells.best(offsets))
+    some, offsets = cells.out_of_order()
+    np.maximum.at(highest, places[some] + offsets, cells.at_first_points(some, offsets))
+    return inner.reshape(*values.shape[:-1], n)
 
 
-def _raise_in_window(out: Floats, cells: tuple[Floats, ...], segment: _Segment, geometry: _Geometry) -> None:
-    """Raise ``out`` to the largest chord whose first end is in a cell of the segment's window."""
-    N, length = geometry.N, segment.end - segment.begin
-    near, far, R, S = (x[..., segment.begin : segment.end + N - 1] for x in cells)
-    root_R, root_S = np.sqrt(np.maximum(R, 0.0)), np.sqrt(np.maximum(S, 0.0))
-    highest = out[..., segment.begin : segment.end]
-    worth, part = np.empty(highest.shape), np.empty(highest.shape)
-    for offset in range(segment.low, segment.high + 1):
-        at = (..., slice(N - offset, N - offset + length))
-        np.multiply(root_R[at], math.sqrt(geometry.omega[offset]), out=worth)
-        np.subtract(worth, root_S[at], out=worth)
-        np.multiply(worth, worth, out=worth)
-        np.multiply(worth, geometry.scale, out=worth)
-        np.multiply(near[at], geometry.near[offset], out=part)
-        np.add(worth, part, out=worth)
-        np.multiply(far[at], geometry.far[offset], out=part)
-        np.add(worth, part, out=worth)
-        np.maximum(highest, worth, out=highest)
+class _Cells:
+    """What the chords are worth whose ends are in the cells i and i + N, by the offset k of the node above node i.
 
-
-def _best_of_all(cells: Floats, geometry: _Geometry) -> Floats:
-    """The largest chord with its first end in one of N cells, for nodes just above the N-th, (N+1)-th, ... cell.
-
-    Here r is kept in [1, g]: where the values are not smooth the formula for the middle would be far too large.
+    ``first`` is, for each i, the smallest k for which the best of them does not end in the first points of its cells;
+    for k above ``first`` + 1 it ends in the last ones. NaN where all are worth the same.
     """
-    near, far, R, S = sliding_window_view(cells, geometry.N, axis=-1)
-    omega_R = geometry.omega[:0:-1] * R
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        r = np.sqrt(omega_R / S)
-    r = np.fmin(np.fmax(r, 1.0), geometry.ratio)
-    gain = np.maximum((r - 1) * (omega_R / r - S), (geometry.ratio - 1) * (omega_R / geometry.ratio - S))
-    worth = geometry.scale * np.maximum(gain, 0.0)
-    worth += geometry.near[:0:-1] * near
-    worth += geometry.far[:0:-1] * far
-    best: Floats = worth.max(axis=-1)
-    return best
 
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """Nodes begin..end-1, for which offsets low..high suffice; not ``smooth``: all cells, r kept in [1, g]."""
-
-    begin: int
-    end: int
-    low: int
-    high: int
-    smooth: bool
-
-
-class _Monotony:
-    """Where the worth of a cell rises or falls towards a window; cells 0..n+N-2, node o looks at the cells o..o+N-1."""
-
-    def __init__(self, R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> None:
-        self.geometry = geometry
-        allowed = far * tolerance(geometry.h)
-        positive = np.maximum(R, 0.0)
+    def __init__(self, rows: Floats, N: int, h: float) -> None:
+        self.geometry = _geometry(N, h, 1)
+        count = rows.shape[-1] - N - 1
+        slopes = np.diff(rows)
+        slopes *= 1 / math.expm1(h)
+        intercepts = rows[:, :-1] - slopes
+        R = intercepts[:, :count] - intercepts[:, N:]
+        S = slopes[:, N:] - self.geometry.E * slopes[:, :count]
+        near, far = rows[:, :count], rows[:, N:-1]
+        noise = far * tolerance(h)
+        # Neither is positive, as it must be where the values are convex: the best may be at either end.
+        self._hollow = np.flatnonzero((np.maximum(R, S) <= noise) & (np.minimum(R, S) < -noise))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # R ω must be at least g² S for every ω beyond the window, and at most S for any before it.
-            self.beyond = (geometry.ratio**2 * S - allowed) / positive
-            self.before = (S + allowed) / positive
-        rough = (S < -allowed) | (R < -allowed)
-        self.beyond[rough] = np.inf
-        self.before[rough] = -np.inf
-        if R.ndim > 1:  # of several functions, what holds for all
-            self.beyond, self.before = np.fmax.reduce(self.beyond, axis=0), np.fmin.reduce(self.before, axis=0)
+            self.first = np.ceil(np.log(np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)) / h)
+        inside = (self.first >= 0) & (self.first <= N)
+        self._ends = near.reshape(-1), far.reshape(-1)
+        self._roots = tuple(np.sqrt(np.where(inside, each, 0.0)).reshape(-1) for each in (R, S))
 
-    def window(self, begin: int, end: int) -> _Segment:
-        """The window in which monotony is proven for the nodes begin..end-1."""
-        N, h = self.geometry.N, self.geometry.h
-        cells = slice(begin, end + N - 1)
-        most, least = float(np.fmax.reduce(self.beyond[cells])), float(np.fmin.reduce(self.before[cells]))
-        if most == math.inf or not least > 0:
-            return _Segment(begin, end, 1, N, smooth=False)
-        high = math.ceil(math.log(max(most, 1.0)) / h + 1e-6) - 1  # most <= e^{(high + 1) h}
-        low = math.floor(math.log(min(max(least, 1.0), 1e300)) / h - 1e-6) + 1  # least >= e^{(low - 1) h}
-        high = min(max(high, 1), N)
-        return _Segment(begin, end, max(1, min(low, high)), high, smooth=True)
+    def best(self, offsets: NDArray[np.intp]) -> Floats:
+        """What the best chord of each cell is worth at the node of an offset."""
+        worth = np.take(self.geometry.root_omega, offsets)
+        worth *= self._roots[0]
+        worth -= self._roots[1]
+        worth *= worth
+        worth *= self.geometry.scale
+        near, far = self._ends
+        return self._added(worth, offsets, near, far)
 
-    def windows(self, begin: int, end: int) -> list[_Segment]:
-        """The nodes begin..end-1 in one window, or halved again and again where their common window is wide."""
-        found, N = self.window(begin, end), self.geometry.N
-        if end - begin <= 4 * N or (found.smooth and found.high - found.low <= max(guesses.WIDE, N // 4)):
-            return [found]
-        middle = (begin + end) // 2
-        return self.windows(begin, middle) + self.windows(middle, end)
+    def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
+        """What the chord that ends in the first points of some cells is worth at the node of an offset."""
+        near, far = self._ends
+        return self._added(np.zeros(len(some)), offsets, near[some], far[some])
 
-    def fails(self, cells: slice, window: _Segment) -> NDArray[np.int64]:
-        """Places within ``cells`` where monotony is not proven outside the window."""
-        h = self.geometry.h
-        wrong = self.beyond[cells] == np.inf
-        if window.high < self.geometry.N:
-            wrong |= self.beyond[cells] > math.exp((window.high + 1) * h)
-        if window.low > 1:
-            wrong |= self.before[cells] < math.exp((window.low - 1) * h)
-        return np.flatnonzero(wrong)
+    def _added(self, worth: Floats, offsets: NDArray[np.intp], near: Floats, far: Floats) -> Floats:
+        for weights, ends in ((self.geometry.near, near), (self.geometry.far, far)):
+            part = np.take(weights, offsets)
+            part *= ends
+            worth += part
+        return worth
 
-
-def _segments(R: Floats, S: Floats, far: Floats, geometry: _Geometry) -> list[_Segment]:
-    """The nodes in up to four windows in the middle; what fails near the ends looks at all cells."""
-    N = geometry.N
-    n, edge = R.shape[-1] - N + 1, 3 * N // 2
-    if n <= 2 * edge + N:
-        return [_Segment(0, n, 1, N, smooth=False)]
-    monotony = _Monotony(R, S, far, geometry)
-    cuts = np.linspace(edge, n - edge, max(1, min(4, n // (8 * N))) + 1).astype(int).tolist()
-    middle = [segment for begin, end in pairwise(cuts) for segment in monotony.windows(begin, end)]
-    left = monotony.fails(slice(0, edge), middle[0])
-    right = monotony.fails(slice(n - edge + N - 1, n + N - 1), middle[-1])
-    first = int(left[-1]) + 1 if len(left) else 0
-    last = n - edge + int(right[0]) if len(right) else n
-    middle[0] = replace(middle[0], begin=first)
-    middle[-1] = replace(middle[-1], end=last)
-    ends = (_Segment(0, first, 1, N, smooth=False), _Segment(last, n, 1, N, smooth=False))
-    return [segment for segment in (*middle, *ends) if segment.end > segment.begin]
+    def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Cells and offsets where the worth may rise in the cell before (or be the same) and fall in this one."""
+        N, width = self.geometry.N, self.first.shape[1]
+        row, place = np.nonzero(~(self.first[:, 1:] <= self.first[:, :-1] + 1))
+        before, here = self.first[row, place], self.first[row, place + 1]
+        low, high = np.clip(np.fmax(before + 1, 1.0), 1.0, N), np.fmin(here, N + 1) - 1
+        high[np.isnan(here)] = 0.0
+        some = np.append(row * width + place + 1, self._hollow)
+        low = np.append(low, np.ones(len(self._hollow))).astype(np.intp)
+        counts = np.maximum(np.append(high, np.full(len(self._hollow), N)) - low + 1, 0.0).astype(np.intp)
+        starts = np.cumsum(counts) - counts
+        return np.repeat(some, counts), np.arange(counts.sum()) - np.repeat(starts - low, counts)
 
 
 def lower_step(values: Floats, steps: int, h: float) -> Floats:

@@ -58,10 +58,10 @@ SENSITIVITY = 0.7
 # Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
 GROUP_SHARE, GRID_SHARE = 0.35, 0.4
 # Seconds of a step from above: for the call, and for each node.
-PER_STEP, PER_NODE = 2.0e-4, 1.0e-7
-# The same of one of several multisets that are stepped together, and N at which a node takes twice as long; their grids
-# have about WIDER times the steps that are asked for. A step for prices takes FOR_PRICES times as long as one alone.
-PER_STEP_TOGETHER, PER_NODE_TOGETHER, TWICE, WIDER = 2e-5, 1.7e-7, 25.0, 1.6
+PER_STEP, PER_NODE = 1.5e-4, 5.5e-8
+# The same of one of several multisets that are stepped together; their grids have about WIDER times the steps that are
+# asked for. A step for prices takes FOR_PRICES times as long as one alone.
+PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 1.5e-5, 6.0e-8, 1.6
 FOR_PRICES = 0.75
 # Grid steps that are reckoned with before the grids are chosen.
 STEPS_JOINED = 32
@@ -91,7 +91,6 @@ BELOW, STRAY, REACH = 6.0, 5.2, 9.0
 # Layers of a ladder that are kept: the first ones, and every KEPT-th.
 KEPT_FIRST, KEPT = 64, 32
 BATCH = 2**15  # node values that are stepped at a time
-WIDE = 8  # offsets of a window of a step that is not worth halving
 # Chords of a step from below are chosen by so many sampled nodes in each of so many blocks, SPARE more at the ends.
 SAMPLED, BLOCKS, SPARE = 12, 4, 2
 GRID_CELL = 0.25  # of the variance that a grid of different ε's adds, h² a step

@@ -78,12 +78,12 @@ class Group:
         wider = 1.0 if self.single or self.anchors else guesses.WIDER
         steps = wider * self.steps
         nodes = guesses.NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps) + 2 * steps
-        work = guesses.PER_STEP + guesses.PER_NODE * nodes * (1 + steps / 60)
+        work = guesses.PER_STEP + guesses.PER_NODE * nodes
         if self.anchors:
             return self.states * len(self.anchors.steps) * work * guesses.FOR_PRICES
         if self.single:
             return self.states * work
-        work = guesses.PER_STEP_TOGETHER + guesses.PER_NODE_TOGETHER * nodes * (1 + steps / guesses.TWICE)
+        work = guesses.PER_STEP_TOGETHER + guesses.PER_NODE_TOGETHER * nodes
         return self.states * math.fsum(count / (count + 1) for _, count in self.ranges) * work
 
     def noise(self) -> float:

@@ -124,15 +124,21 @@ class Layer:
         if not self.upper:
             bounds: Floats = np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
             return bounds
-        # The chord from H(0) = 1 to the first node.
-        chord = 1 - (1 - edge) * np.exp((nodes - self.first) * self.h) * (1 - 64 * ROUNDOFF)
+        # The chord from H(0) = 1 to the first node; from a little more where values rounded up would not be convex.
+        origin = edge - (self.values[..., 1:2] - edge) / math.expm1(self.h)
+        origin = np.maximum(origin, 1.0)
+        chord = origin - (origin - edge) * np.exp((nodes - self.first) * self.h) * (1 - 64 * ROUNDOFF)
         highest: Floats = np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
         return highest
 
     def _right(self, nodes: Nodes) -> Floats:
         if not self.upper:
             return np.zeros((*self.values.shape[:-1], len(nodes)))
-        return np.where(nodes >= self.top, FLOOR, self.values[..., -1:])
+        # The chord from the last node to where V vanishes.
+        last = (self.first + self.values.shape[-1] - 1 - self.top) * self.h
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.expm1((nodes - self.top) * self.h) / np.expm1(last)
+        return np.where(nodes >= self.top, FLOOR, self.values[..., -1:] * (share * (1 + 64 * ROUNDOFF)) + FLOOR)
 
     def above(self, x: NDArray[Any]) -> Floats:
         """Upper bound at any x: the chord between the nodes around it (of an upper value function)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import mpmath
@@ -55,19 +56,83 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
             assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(chords.step_slack(N, h)))
 
 
-@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
-def test_the_proven_windows_give_what_all_cells_give(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    N, h = 16, epsilon / 16
-    values = value_of_many(np.arange(-400, 500) * h)
-    windowed = upper_step(values, N, h)
-    monkeypatch.setattr(
-        chords, "_segments", lambda R, S, far, geometry: [chords._Segment(0, len(R) - N + 1, 1, N, smooth=False)]
-    )
-    assert windowed == pytest.approx(upper_step(values, N, h), rel=1e-12)
+def all_chords(values: np.ndarray, N: int, h: float) -> np.ndarray:
+    """The largest chord over every node, by a look at the ends and the middle of all cells."""
+    n, E, g = len(values) - 2 * N, math.exp(N * h), math.exp(h)
+    B = np.diff(values) / math.expm1(h)
+    best = values[N : N + n].copy()
+    for k in range(1, N + 1):
+        i, omega = np.arange(n) + N - k, math.exp(k * h)
+        R = (values[i] - B[i]) - (values[i + N] - B[i + N])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            middle = np.sqrt(np.maximum(omega * R, 0.0) / (B[i + N] - E * B[i]))
+        for r in (np.ones(n), np.full(n, g), np.clip(np.where(np.isfinite(middle), middle, 1.0), 1.0, g)):
+            q = (E - omega / r) / (E - 1)
+            chord = q * (values[i] + B[i] * (r - 1)) + (1 - q) * (values[i + N] + B[i + N] * (r - 1))
+            best = np.maximum(best, chord)
+    return best
+
+
+def mixture(generator: np.random.Generator, x: np.ndarray, spread: float) -> np.ndarray:
+    """A mixture of a few [1 - e^{x-l}]_+: convex, with kinks."""
+    losses, weights = generator.normal(0, spread, 5), generator.dirichlet(np.ones(5))
+    return np.maximum(-np.expm1(np.minimum(x[:, None] - losses, 0.0)), 0.0) @ weights + 1e-12
+
+
+def rough(generator: np.random.Generator, x: np.ndarray, spread: float) -> np.ndarray:
+    """Falling values that are not convex: noise on a mixture, steps, or no shape at all."""
+    kind = generator.integers(3)
+    if kind == 0:
+        return np.sort(generator.random(len(x)))[::-1].copy()
+    values = mixture(generator, x, spread)
+    if kind == 1:
+        values *= 1 + generator.normal(0, 10.0 ** -generator.integers(5, 16), len(x))
+    else:
+        values[len(x) // 2 :] *= generator.random()
+    return np.minimum.accumulate(values)
+
+
+def worst_of_steps(values: Callable[..., np.ndarray], rounds: int = 150) -> float:
+    """The least of step / all chords, less one, over random grids and places."""
+    generator = np.random.default_rng(7)
+    worst = math.inf
+    for _ in range(rounds):
+        N, epsilon = int(generator.integers(1, 25)), float(generator.choice([1e-3, 0.1, 1.0, 5.0]))
+        h, count = epsilon / N, int(generator.integers(1, 90)) + 2 * N
+        data = values(generator, (np.arange(count) - generator.integers(count)) * h, 2 * epsilon)
+        worst = min(worst, float((upper_step(data, N, h) / all_chords(data, N, h)).min()) - 1)
+    return worst
+
+
+def test_the_nodes_that_are_looked_at_give_what_all_cells_give() -> None:
+    assert worst_of_steps(mixture) >= 0
+    assert worst_of_steps(rough) >= 0
+    generator = np.random.default_rng(11)
+    for epsilon in (0.05, 0.3, 1.0):
+        N, h = 16, epsilon / 16
+        for values in (value_of_many(np.arange(-400, 500) * h), mixture(generator, np.arange(-60, 70) * h, epsilon)):
+            assert upper_step(values, N, h) == pytest.approx(all_chords(values, N, h), rel=1e-9)
+
+
+def test_a_step_that_looks_at_fewer_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants: values taken to be convex; cells looked at one node too low."""
+    original = chords._Cells.out_of_order
+    nothing = np.zeros(0, dtype=np.intp)
+    monkeypatch.setattr(chords._Cells, "out_of_order", lambda cells: (nothing, nothing))
+    assert worst_of_steps(rough) < -1e-6
+    monkeypatch.setattr(chords._Cells, "out_of_order", original)
+
+    def lower(self: chords._Cells, rows: np.ndarray, N: int, h: float) -> None:
+        initial(self, rows, N, h)
+        self.first = self.first - 1
+
+    initial = chords._Cells.__init__
+    monkeypatch.setattr(chords._Cells, "__init__", lower)
+    assert worst_of_steps(mixture) < -1e-6
 
 
 def test_a_kink_is_seen_by_every_node_that_can_use_it() -> None:
-    """Values with jumps in slope, as at the edge of the band: the windows must widen or give way to all cells."""
+    """Values with jumps in slope, as at the edge of the band."""
     N, h = 12, 0.02
     x = np.arange(-300, 300) * h
     for place in (-200, -40, 0, 90, 250):
@@ -77,16 +142,6 @@ def test_a_kink_is_seen_by_every_node_that_can_use_it() -> None:
         with mpmath.workdps(30):
             for node in np.unique(np.clip(300 + place + np.array([-30, -12, -5, -1, 0, 1, 5, 12, 30]), N, 600 - N - 1)):
                 assert best_chord(values, int(node), N, mpmath.mpf(h)) <= mpmath.mpf(got[node - N])
-
-
-def test_the_windows_are_narrow_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    original = chords._segments
-    monkeypatch.setattr(chords, "_segments", lambda *a: seen.extend(original(*a)) or seen)
-    upper_step(value_of_many(np.arange(-400, 500) * 0.1 / 32), 32, 0.1 / 32)
-    smooth = [segment for segment in seen if segment.smooth]
-    assert sum(segment.end - segment.begin for segment in smooth) > 700
-    assert all(segment.high - segment.low < 6 for segment in smooth)
 
 
 @settings(max_examples=50, deadline=None)
