@@ -50,9 +50,10 @@ RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 # ---- partition: groups and their grids -----------------------------------------------------------------------------
 # A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss, less by m/(m + FEW)
-# where it has only m costs of each range; to play for prices adds FOR_FREE ε² once. A step from above with N grid steps
+# where it has only m costs of each range; to play for prices adds FOR_FREE (1 - ρ²)² ε² once, ρ the smallest range over
+# the largest. A step from above with N grid steps
 # to ε adds about CELL ε²/N², one from below loses as much (docs/setwise.md).
-GROUP, FEW, FOR_FREE, CELL = 0.19, 1.2, 0.04, 0.2
+GROUP, FEW, FOR_FREE, CELL = 0.19, 1.2, 0.23, 0.2
 # How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
 SENSITIVITY = 0.7
 # Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
@@ -61,10 +62,11 @@ GROUP_SHARE, GRID_SHARE = 0.35, 0.4
 PER_STEP, PER_NODE = 1.5e-4, 5.5e-8
 # The same of one of several multisets that are stepped together; their grids have about WIDER times the steps that are
 # asked for. A step for prices takes FOR_PRICES times as long as one alone.
-PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 1.5e-5, 6.0e-8, 1.6
+PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 2e-5, 7.5e-8, 1.6
 FOR_PRICES = 0.75
-# Grid steps that are reckoned with before the grids are chosen.
-STEPS_JOINED = 32
+# Grid steps that are reckoned with before the grids are chosen; each is tried. Grids of joined groups that take too
+# long are made coarser, until they add this share of the variance.
+STEPS_JOINED, COARSEST_GRIDS = (16, 32), 0.02
 # Share of the time that groups of several ranges may take.
 JOINED_SHARE = 0.85
 # Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
@@ -76,8 +78,8 @@ FEWEST_STATES, MOST_STATES, MORE_STATES = 4.0, 40_000, 1.3
 NOISY, FINER_STEPS = 1.5, 1.4
 
 # ---- strategies: which ones are tried ------------------------------------------------------------------------------
-# How many of the ranges are played with t chosen from all answers (a multiple of KEPT).
-LAST = 192
+# How many of the ranges are played with t chosen from all answers: equal ones (a multiple of KEPT), different ones.
+LAST, LAST_DIFFERENT = 192, 640
 # How many different ones among them, and grid steps to the largest where they are different.
 LAST_KINDS, STEPS_OF_KINDS = 192, 240
 # Shares of the tolerance for the recursion from below and for its lattice.

@@ -42,6 +42,11 @@ class Group:
         return max(epsilon for epsilon, _ in self.ranges)
 
     @property
+    def smallest(self) -> float:
+        """The smallest ε."""
+        return min(epsilon for epsilon, _ in self.ranges)
+
+    @property
     def single(self) -> bool:
         """Whether there is one ε only, played as it is."""
         return len(self.ranges) == 1 and self.anchors is None
@@ -112,13 +117,20 @@ def partition(
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / guesses.SENSITIVITY * variance
-    groups = _large_enough(ranges, guesses.GROUP_SHARE * allowed)
-    groups = _joined(groups, guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds)
-    groups = _priced(groups, ranges, guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds)
-    groups = _banded(
-        groups, ranges, float(f"{order:.3g}"), guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds
-    )
-    return _fine_enough(groups, guesses.GRID_SHARE * allowed)
+    share, joined_seconds = guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds
+    single = _large_enough(ranges, share)
+    found = []
+    for steps in guesses.STEPS_JOINED:
+        groups = _joined(single, share, joined_seconds, steps)
+        groups = _priced(groups, ranges, share, joined_seconds)
+        groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_seconds)
+        found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, seconds))
+    return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
+
+
+def _noise(groups: list[Group]) -> float:
+    """About what the grids add to the variance of the loss."""
+    return math.fsum(group.copies * group.noise() for group in groups if not group.anchors)
 
 
 def _excess(groups: list[Group]) -> float:
@@ -126,7 +138,7 @@ def _excess(groups: list[Group]) -> float:
     worth = [guesses.GROUP * group.largest**2 / (1 + guesses.FEW / group.each) for group in groups]
     total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
     priced = [group for group in groups if group.anchors]
-    free = math.fsum(guesses.FOR_FREE * group.largest**2 for group in priced)
+    free = math.fsum(guesses.FOR_FREE * (group.largest - group.smallest**2 / group.largest) ** 2 for group in priced)
     return total - max(worth) + free + math.fsum(group.noise() for group in priced)
 
 
@@ -199,7 +211,7 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
     return groups
 
 
-def _joined(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
+def _joined(groups: list[Group], allowed: float, seconds: float, steps: int) -> list[Group]:
     """Neighbouring ranges joined, as many as need be, or as there is time for.
 
     Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
@@ -207,7 +219,7 @@ def _joined(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
     """
     best, most = groups, guesses.FEWEST_STATES
     while _excess(best) > allowed and most <= guesses.MOST_STATES:
-        wish = _packed(groups, most)
+        wish = _packed(groups, most, steps)
         packed = _in_time(wish, seconds)
         if _excess(packed) < _excess(best):
             best = packed
@@ -229,12 +241,12 @@ def _in_time(groups: list[Group], seconds: float) -> list[Group]:
     return found[::-1]
 
 
-def _packed(groups: list[Group], most: float) -> list[Group]:
+def _packed(groups: list[Group], most: float, steps: int) -> list[Group]:
     """Single ranges, in falling order, joined while a group has at most so many multisets."""
     found: list[Group] = []
     for group in sorted(groups, key=lambda one: -one.largest):
         if found and found[-1].copies == group.copies == 1:
-            joined = Group(group.ranges + found[-1].ranges, steps=guesses.STEPS_JOINED)
+            joined = Group(group.ranges + found[-1].ranges, steps=steps)
             if joined.states <= most:
                 found[-1] = joined
                 continue
@@ -242,8 +254,20 @@ def _packed(groups: list[Group], most: float) -> list[Group]:
     return found[::-1]
 
 
-def _fine_enough(groups: list[Group], allowed: float) -> list[Group]:
-    """Grid steps for each group: Σ noise is small enough, at about the least cost."""
+def _fine_enough(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
+    """Grid steps for each group: Σ noise is small enough, or as small as it can be in time where groups are joined."""
+    found = _with_steps(groups, allowed)
+    while any(not group.single for group in groups) and sum(group.seconds for group in found) > seconds:
+        allowed *= guesses.LARGER
+        coarser = _with_steps(groups, allowed)
+        if allowed > guesses.COARSEST_GRIDS * sum(group.spread for group in groups):
+            break
+        found = coarser
+    return found
+
+
+def _with_steps(groups: list[Group], allowed: float) -> list[Group]:
+    """Grid steps for each group: Σ noise is about what is allowed, at about the least cost."""
     wishes = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
     total = math.fsum(guesses.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
     scale = math.sqrt(total / allowed)

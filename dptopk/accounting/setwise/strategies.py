@@ -153,7 +153,7 @@ def strategy(
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
     """The ranges that are played last: the larger ones."""
-    left, last = guesses.LAST, {}
+    left, last = guesses.LAST if len(ranges) == 1 else guesses.LAST_DIFFERENT, {}
     for epsilon, count in sorted(ranges.items(), reverse=True)[: guesses.LAST_KINDS]:
         if left:
             last[epsilon] = min(count, left)

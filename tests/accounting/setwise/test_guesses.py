@@ -15,8 +15,16 @@ from dptopk.costs import Charge
 BAD = {
     "narrow windows": {"BELOW": 1.0, "STRAY": 1.5, "BEYOND": 0.1, "REACHES": 0.5},
     "coarse grids": {"CELL": 0.01, "MOST_STEPS": 8, "FEWEST_STEPS": 2, "LARGEST_GROUP": 16, "GRID_CELL": 3.0},
-    "few strategies": {"LAST": 2, "LAST_KINDS": 1, "STEPS_OF_KINDS": 8, "RETREATS": (0.3,), "LOSSES": 2, "BACK": 0.1},
-    "little listed": {"LISTED": 0, "NEGLIGIBLE": 6.0, "PASSES": 1, "WIDE": 0, "SAMPLED": 2, "BLOCKS": 1, "SPARE": 0},
+    "few strategies": {
+        "LAST": 2,
+        "LAST_DIFFERENT": 3,
+        "LAST_KINDS": 1,
+        "STEPS_OF_KINDS": 8,
+        "RETREATS": (0.3,),
+        "LOSSES": 2,
+        "BACK": 0.1,
+    },
+    "little listed": {"LISTED": 0, "NEGLIGIBLE": 6.0, "PASSES": 1, "SAMPLED": 2, "BLOCKS": 1, "SPARE": 0},
     "coarse lattices": {"ORDERS": 5, "ZOOMS": 1, "WINDOW": 6.0, "MOST_POINTS": 300, "CONCENTRATED_POINTS": 40},
     "wrong clocks": {"PER_STEP": 10.0, "SECONDS_PER_FACTOR": 1.0, "PATIENCE": 0.01, "FIRST": 0.1, "STUCK": 0.1},
 }
