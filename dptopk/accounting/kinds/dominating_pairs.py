@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query
 from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.registry import kinds, types_with
-from dptopk.accounting.pld.lattice import LossDistribution, best_tilt, product, splitting_gap
+from dptopk.accounting.pld.lattice import LossDistribution, product, splitting_gap
 from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.accounting.pld.tilt import best_tilt
 from dptopk.costs import Charge, sum_up
 
 __all__ = ["DOMINATED", "Bracket", "BracketCurve", "certified_bracket", "grid_product", "sources"]

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
-from dptopk.accounting.pld.lattice import MOST_PLACES, Pairs, pair_of
+from dptopk.accounting.pld.lattice import MOST_PLACES
+from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 
 __all__ = ["ExponentialClock", "clock_log_mgf", "decay"]

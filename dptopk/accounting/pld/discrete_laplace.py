@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
-from dptopk.accounting.pld.lattice import Pairs, pair_of, product
+from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 
 __all__ = ["discrete_laplace_log_mgf", "mean_loss"]

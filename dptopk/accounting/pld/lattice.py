@@ -26,107 +26,23 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.loss_curve import LossCurve
+from dptopk.accounting.pld.pairs import Pairs, log_sum, pair_of
 from dptopk.accounting.pld.spectrum import Indices, Spectrum
+from dptopk.accounting.pld.tilt import log_peak
 
-__all__ = [
-    "LossDistribution",
-    "Pairs",
-    "best_tilt",
-    "gathered",
-    "log_peak",
-    "merged_responses",
-    "pair_of",
-    "product",
-    "randomised_response",
-    "splitting_gap",
-]
+__all__ = ["LossDistribution", "gathered", "product", "splitting_gap"]
 
 # Bound on the aliased mass of a product, in the tilted measure.
 ALIASED = 1e-12
 # Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.
 SNAP = 1e-9
-# How closely the logarithm of the best tilt is looked for.
-TILT_ACCURACY = 0.02
 # Places of one product, about 1 GB with all that is made of it; what needs more is left to other bounds.
 MOST_PLACES = 2**23
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Independent dominating pairs with finitely many losses.
-
-    Attributes:
-        losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for an absent atom.
-        count: every row is taken this many times.
-        log_error: bound on the error of each log mass, a number or an array of their shape.
-        loss_error: bound on the absolute error of each loss.
-        error: bound on the mass missing from or misplaced in each row, under the tilt it will be used with.
-    """
-
-    losses: Floats
-    log_masses: Floats
-    count: int = 1
-    log_error: float | Floats = 0.0
-    loss_error: float = 0.0
-    error: float = 0.0
-
-    def log_mgf(self, tilt: float) -> float:
-        """K(θ) = ln E[e^{θ L}], summed over all rows and counts."""
-        return self.count * math.fsum(_log_sum(self.log_masses + tilt * self.losses))
-
-    def moments(self, tilt: float) -> tuple[float, float]:
-        """Mean and variance of the total loss under the tilt."""
-        exponents = self.log_masses + tilt * self.losses
-        weights = np.exp(exponents - _log_sum(exponents)[:, None])
-        means = (weights * self.losses).sum(axis=1)
-        variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
-        return self.count * float(means.sum()), self.count * float(variances.sum())
-
-
-def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
-    """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
-    e = np.asarray(epsilons, dtype=float)[:, None]
-    log_p = -np.log1p(np.exp(-e))
-    return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
-
-
-def pair_of(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
-    """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
-    error = log_error if isinstance(log_error, float) else log_error[None, :]
-    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error)
-
-
-def merged_responses(epsilons: Floats) -> Pairs:
-    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε + ln 2) <= 700.
-
-    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a bound from below.
-    """
-    small = np.exp(-np.asarray(epsilons, dtype=float))
-    masses = np.ones(1)
-    for lie, truth in zip(small / (1 + small), 1 / (1 + small), strict=True):
-        masses = np.convolve(masses, (lie, truth))
-    log_masses = np.log(masses)
-    error = 4 * EPS * (len(masses) + 700)
-    pair = pair_of(log_masses - log_masses[::-1], log_masses, log_error=error)
-    return replace(pair, loss_error=2 * error)
-
-
-def _log_sum(exponents: Floats) -> Floats:
-    """Ln Σ e^t along the last axis."""
-    top = exponents.max(axis=-1)
-    sums: Floats = top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
-    return sums
-
-
-def log_peak(tilt: float) -> float:
-    """Ln of the largest e^{-θ d} (1 - e^{-d}) over d >= 0: θ ln θ - (1 + θ) ln(1 + θ); 0 at θ = 0."""
-    return -tilt * math.log1p(1 / tilt) - math.log1p(tilt) if tilt > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -240,7 +156,7 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
         rounding += SNAP * step
         indices, log_masses, moves = np.floor(pairs.losses / step + SNAP), pairs.log_masses, np.zeros(1)
     exponents = log_masses + (tilt * step) * indices
-    log_mgf = _log_sum(exponents)
+    log_mgf = log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
     largest = float(np.abs(np.where(log_masses > -np.inf, log_masses, 0.0)).max()) + tilt * step * np.abs(indices).max()
     rows = pairs.count * masses.shape[0]
@@ -381,7 +297,7 @@ def _window(placed: Iterable[_Placed]) -> tuple[int, int, float]:
         # P[sign (S - mean) > c] <= exp(K(s) - s c) for every s > 0: the least c = (K(s) + ln(2 / ALIASED)) / s.
         cumulant = 0.0
         for count, distances, log_masses in centred:
-            cumulant += count * math.fsum(_log_sum(log_masses + s * distances))
+            cumulant += count * math.fsum(log_sum(log_masses + s * distances))
         return (cumulant * (1 + 1e-9) + 1e-9 + math.log(2 / ALIASED)) / abs(s)
 
     ends = [mean + sign * (_least(reach, sign / deviation) * (1 + 1e-9) + 1) for sign in (-1, 1)]
@@ -400,43 +316,3 @@ def _least(reach: Callable[[float], float], scale: float) -> float:
         while 0 <= at + way < len(_SLOPES) and (found := reach(_SLOPES[at + way] * scale)) < least:
             at, least = at + way, found
     return least
-
-
-class _HasLogMgf(Protocol):
-    def log_mgf(self, tilt: float) -> float: ...
-
-
-def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None) -> float:
-    """The θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for: there the masses should be centred."""
-
-    def objective(log_tilt: float) -> float:
-        tilt = math.exp(log_tilt)
-        log_scale = math.fsum(item.log_mgf(tilt) for item in pairs) + log_peak(tilt)
-        if epsilon is not None:
-            return log_scale - tilt * epsilon
-        return (log_scale - math.log(delta or 1e-300)) / tilt
-
-    low, high, infinite = -14.0, 9.0, 9.0
-    if not math.isfinite(objective(high)):  # a loss with exponential tails: only tilts below some θ have a moment
-        high = low
-        while infinite - high > 1e-3:
-            middle = (high + infinite) / 2
-            high, infinite = (middle, infinite) if math.isfinite(objective(middle)) else (high, middle)
-    return math.exp(_lowest(objective, low, high, min(TILT_ACCURACY, (high - low) / 2)))
-
-
-def _lowest(function: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
-    """About where a unimodal function is lowest, by golden sections; SciPy's optimizers take long to be imported."""
-    share = (math.sqrt(5) - 1) / 2
-    left, right = high - share * (high - low), low + share * (high - low)
-    at_left, at_right = function(left), function(right)
-    while high - low > accuracy:
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - share * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + share * (high - low)
-            at_right = function(right)
-    return left if at_left <= at_right else right

@@ -21,7 +21,8 @@ import numpy as np
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.constraints import NUDGE, worst_case
-from dptopk.accounting.pld.lattice import Pairs, gathered, merged_responses, pair_of, product, randomised_response
+from dptopk.accounting.pld.lattice import gathered, product
+from dptopk.accounting.pld.pairs import Pairs, merged_responses, pair_of, randomised_response
 from dptopk.costs import MultiDP
 
 __all__ = ["Grid", "Source"]

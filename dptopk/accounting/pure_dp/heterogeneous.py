@@ -158,7 +158,9 @@ def optimal_dp_approx_epsilon(
     >>> 2.07906 < optimal_dp_approx_epsilon([0.1] * 25, 1e-6, eta=0.01) < 2.08906
     True
     """
-    from dptopk.accounting.pld.lattice import best_tilt, product, randomised_response
+    from dptopk.accounting.pld.lattice import product
+    from dptopk.accounting.pld.pairs import randomised_response
+    from dptopk.accounting.pld.tilt import best_tilt
 
     counts = _counts(epsilons)
     delta = validate.probability(delta=delta, allow_zero=False)

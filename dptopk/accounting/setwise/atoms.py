@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
-from dptopk.accounting.pld.lattice import Pairs, product
+from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.pairs import Pairs
 from dptopk.accounting.pld.sources import Gaussian, Grid, Source
 from dptopk.accounting.setwise import guesses
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.kinds.dominating_pairs import grid_product, sources
-from dptopk.accounting.pld.lattice import best_tilt
 from dptopk.accounting.pld.sources import Grid
+from dptopk.accounting.pld.tilt import best_tilt
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.groups import pair_above

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
-from dptopk.accounting.pld.lattice import Pairs, pair_of
+from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.setwise import guesses

@@ -27,9 +27,10 @@ from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, SMALLEST_LOSS, certified_bracket, sources
-from dptopk.accounting.pld.lattice import log_peak, product
+from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY
 from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.accounting.pld.tilt import log_peak
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.coins import priced_ranges_pair

@@ -17,7 +17,7 @@ import numpy as np
 from dptopk.accounting.curves import ROUNDOFF, Floats, Query
 from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.pld.binomial import log_binomial_pmf
-from dptopk.accounting.pld.lattice import Pairs, pair_of
+from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.atoms import Atoms

@@ -13,14 +13,9 @@ from scipy.special import log_ndtr
 from dptopk.accounting.curves import Query
 from dptopk.accounting.kinds.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.pld import sources
-from dptopk.accounting.pld.lattice import (
-    merged_responses,
-    pair_of,
-    product,
-    randomised_response,
-    splitting_gap,
-)
+from dptopk.accounting.pld.lattice import product, splitting_gap
 from dptopk.accounting.pld.laws import Power, power
+from dptopk.accounting.pld.pairs import merged_responses, pair_of, randomised_response
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta, optimal_dp_epsilon
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 

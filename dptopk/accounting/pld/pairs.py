@@ -1,0 +1,79 @@
+"""Dominating pairs with finitely many losses: what the lattice multiplies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dptopk.accounting.curves import EPS, Floats
+
+__all__ = ["Pairs", "log_sum", "merged_responses", "pair_of", "randomised_response"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Independent dominating pairs with finitely many losses.
+
+    Attributes:
+        losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for an absent atom.
+        count: every row is taken this many times.
+        log_error: bound on the error of each log mass, a number or an array of their shape.
+        loss_error: bound on the absolute error of each loss.
+        error: bound on the mass missing from or misplaced in each row, under the tilt it will be used with.
+    """
+
+    losses: Floats
+    log_masses: Floats
+    count: int = 1
+    log_error: float | Floats = 0.0
+    loss_error: float = 0.0
+    error: float = 0.0
+
+    def log_mgf(self, tilt: float) -> float:
+        """K(θ) = ln E[e^{θ L}], summed over all rows and counts."""
+        return self.count * math.fsum(log_sum(self.log_masses + tilt * self.losses))
+
+    def moments(self, tilt: float) -> tuple[float, float]:
+        """Mean and variance of the total loss under the tilt."""
+        exponents = self.log_masses + tilt * self.losses
+        weights = np.exp(exponents - log_sum(exponents)[:, None])
+        means = (weights * self.losses).sum(axis=1)
+        variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
+        return self.count * float(means.sum()), self.count * float(variances.sum())
+
+
+def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
+    """One row for each ε: loss +ε with mass 1 / (1 + e^{-ε}), else -ε."""
+    e = np.asarray(epsilons, dtype=float)[:, None]
+    log_p = -np.log1p(np.exp(-e))
+    return Pairs(np.hstack([e, -e]), np.hstack([log_p, log_p - e]), count, 8 * EPS * (1 + float(e.max())))
+
+
+def pair_of(losses: Floats, log_masses: Floats, count: int = 1, log_error: float | Floats = 0.0) -> Pairs:
+    """A pair given by its losses and log masses under P, shape (n,), taken ``count`` times."""
+    error = log_error if isinstance(log_error, float) else log_error[None, :]
+    return Pairs(np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error)
+
+
+def merged_responses(epsilons: Floats) -> Pairs:
+    """The pair of n randomised responses of which only the number of true answers is seen; Σ (ε + ln 2) <= 700.
+
+    Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Post-processing, so a bound from below.
+    """
+    small = np.exp(-np.asarray(epsilons, dtype=float))
+    masses = np.ones(1)
+    for lie, truth in zip(small / (1 + small), 1 / (1 + small), strict=True):
+        masses = np.convolve(masses, (lie, truth))
+    log_masses = np.log(masses)
+    error = 4 * EPS * (len(masses) + 700)
+    pair = pair_of(log_masses - log_masses[::-1], log_masses, log_error=error)
+    return replace(pair, loss_error=2 * error)
+
+
+def log_sum(exponents: Floats) -> Floats:
+    """Ln Σ e^t along the last axis."""
+    top = exponents.max(axis=-1)
+    sums: Floats = top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
+    return sums
