@@ -118,6 +118,10 @@ def plan_command(
     d_bar: DBar = None,
     method: MethodOption = "auto",
     fit: Fit = None,
+    alternatives: Annotated[
+        bool,
+        typer.Option("--alternatives", help="List all designs at the same budget: names for --method."),
+    ] = False,
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
     from dptopk.histogram import Sensitivity
@@ -135,6 +139,10 @@ def plan_command(
         users=users,
     )
     typer.echo(plan.explain())
+    if alternatives:
+        from dptopk.cli.bounds_table import print_designs
+
+        print_designs(plan.alternatives)
 
 
 @app.command("compose", rich_help_panel=PROVE, epilog=COSTS)

@@ -1,4 +1,4 @@
-"""The table of bounds that ``dptopk compose`` prints."""
+"""The tables that ``dptopk compose`` and ``dptopk plan --alternatives`` print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dptopk.costs import Charge
 
-__all__ = ["write_bounds"]
+__all__ = ["print_designs", "write_bounds"]
 
 
 def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query: Any) -> None:
@@ -76,6 +76,25 @@ def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
         mark = "->" if row["name"] == best else ""
         add_row(table, mark, row["name"], at_most(row[wanted]), strongest, row["why not"] or row["source"], style=style)
     return table
+
+
+def print_designs(designs: pd.DataFrame) -> None:
+    """Print what each design delivers, best first; the planned one is marked with an arrow."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    table.add_column("design", no_wrap=True)
+    for column in ("noise", "appears at"):
+        table.add_column(column, justify="right")
+    known = designs[["noise_std", "appears_at_half"]].astype(float)
+    for (_, numbers), row in zip(known.iterrows(), designs.to_dict("records"), strict=True):
+        shown = ["-" if math.isnan(number) else f"{number:.4g}" for number in numbers]
+        add_row(table, "->" if row["chosen"] else "", row["design"], *shown, style="bold" if row["chosen"] else "")
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        "noise: standard deviation on a count; appears at: the count above the floor at which a label appears half of "
+        "the time."
+    )
 
 
 def _plain(value: Any) -> Any:

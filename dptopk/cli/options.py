@@ -72,7 +72,7 @@ MethodOption = Annotated[
     typer.Option(
         "--method",
         metavar=f"[{'|'.join(METHODS)}|NAME]",
-        help="How the top k are found; NAME: a design, as [bold]dptopk plan[/bold] lists them.",
+        help="How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] lists them.",
         autocompletion=_methods,
     ),
 ]

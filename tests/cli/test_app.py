@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from dptopk import Budget, Sensitivity, plan_topk
 from dptopk.cli import app
 from dptopk.cli.shell import EXIT_CODES
 from dptopk.costs import Charge
@@ -162,6 +163,18 @@ def test_unknown_columns_and_unreadable_files_exit_with_2(counts, tmp_path):
         result = topk(path, *BUDGET)
         assert result.exit_code == 2, path
         assert "source" in result.output
+
+
+def test_plan_lists_the_designs_that_method_takes():
+    cell = ("--k", 5, "--epsilon", 1, "--delta", 1e-6)
+    listed = run("plan", *cell, "--labels-per-user", 5, "--alternatives").output
+    plan = plan_topk(5, Budget(1, 1e-6), sensitivity=Sensitivity(l0=5))
+    assert f"->   {plan.design} " in listed
+    for design in plan.alternatives["design"]:
+        assert design in listed
+    named = run("plan", *cell, "--labels-per-user", 5, "--method", "Laplace noise over a noisy floor").output
+    assert "UnknownLaplace" in named
+    assert "centred" in run("plan", *cell, "--alternatives", "--known-domain").output
 
 
 def test_compose_marks_the_best_bound():
