@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 from dptopk import _validate as validate
 from dptopk._choices import Interaction
-from dptopk.accounting.bounds import compose, names
+from dptopk.accounting.bounds import Bound, compose, names
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import BoundedRange, Charge, GaussianDP
@@ -202,7 +201,8 @@ def queries_affordable(
 ) -> int:
     """How many queries with one charge a budget affords: n with n queries within it and n + 1 not, or ``most``.
 
-    Arguments as for ``calibrate``. The count is checked, and so is the next one, by bounds to about ``rtol``.
+    Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket on one side of the
+    budget, or by bounds to about ``rtol``.
 
     Raises:
         InvalidParameter: on an unknown bound name, or an empty query.
@@ -217,20 +217,47 @@ def queries_affordable(
     if bound != "best" and bound not in names():
         raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
 
-    @cache
-    def epsilon(n: int, name: str = bound, accuracy: float = rtol) -> float:
+    def ask(n: int, name: str, accuracy: float, *, lower: bool = False) -> Bound:
         if query.delta * n >= 1:
-            return math.inf
+            return Bound(math.inf, budget.delta, math.inf, "none", "", ())
         options = {"interaction": interaction, "bound": name, "rtol": accuracy, "max_seconds": max_seconds}
-        return compose(query.times(n), delta=budget.delta, lower=False, **options).epsilon  # type: ignore[arg-type]
+        return compose(query.times(n), delta=budget.delta, lower=lower, **options)  # type: ignore[arg-type]
 
+    cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
     start = 1
-    cheap = _cheap(lambda _, name: epsilon(1, name)) if bound == "best" else None
     if cheap:
-        start = max(_most(lambda n: epsilon(n, cheap), budget, 1, most, close=0.05), 1)
-        if start < most:
-            start = _Guesses(budget).next(start, epsilon(start, bound, max(rtol, COARSE)))
-    return _most(epsilon, budget, start, most)
+        start = max(_most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1)
+    return _most(_Looks(ask, bound, budget, rtol), budget, start, most)
+
+
+class _Looks:
+    """What n queries cost, as exactly as it takes to tell on which side of a budget that is.
+
+    A rough bracket on one side of the budget settles it. Once the budget was within a bracket, answers are as accurate
+    as is asked from the start: what is left are a few n, the more alike the larger they are.
+    """
+
+    def __init__(self, ask: Callable[..., Bound], bound: str, budget: Budget, rtol: float) -> None:
+        self.ask, self.bound, self.budget, self.rtol = ask, bound, budget, rtol
+        self.rough = bound == "best" and rtol < COARSE
+        self.known: dict[int, float] = {}
+
+    def __call__(self, n: int) -> float:
+        if n not in self.known:
+            self.known[n] = self._look(n)
+        return self.known[n]
+
+    def _look(self, n: int) -> float:
+        if self.rough:
+            found = self.ask(n, self.bound, COARSE, lower=True)
+            # About what an accurate answer would be, on the same side of the budget.
+            likely = math.inf if found.lower is None else found.lower * (1 + self.rtol)
+            if found.epsilon <= self.budget.epsilon:
+                return min(found.epsilon, likely)
+            if found.lower is not None and found.lower > self.budget.epsilon:
+                return min(found.epsilon, likely)
+            self.rough = False
+        return self.ask(n, self.bound, self.rtol).epsilon
 
 
 def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting import calibration
-from dptopk.accounting.bounds import compose
+from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import calibrate, queries_affordable, selection_epsilon, smallest_sigma
 from dptopk.accounting.gaussian.pair import gaussian_mu
@@ -131,19 +132,48 @@ class TestQueriesAffordable:
         assert counts[1] < counts[3]
 
     @pytest.mark.parametrize(
-        ("query", "epsilon"), [("BR(0.1)", 1.0), ("3*BR(0.05) + 2*DP(0.03)", 3.0), ("GDP(0.1)", 9.0)]
+        ("query", "epsilon", "accurate"),
+        [
+            ("BR(0.1)", 1.0, 0),
+            ("BR(0.1) + BR(0.05)", 1.0, 0),
+            ("2*BR(0.1) + 3*BR(0.0731)", 2.0, 0),
+            ("3*BR(0.05) + 2*DP(0.03)", 3.0, 2),
+            ("GDP(0.1)", 9.0, 2),
+        ],
     )
-    def test_few_upper_bounds(self, query: str, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[tuple[str, bool]] = []
+    def test_few_upper_bounds(self, query: str, epsilon: float, accurate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A rough bracket says on which side of a budget few queries are; where it does not, two accurate bounds do."""
+        asked: list[tuple[str, float]] = []
         monkeypatch.setattr(
-            calibration, "compose", lambda *a, **kw: asked.append((kw["bound"], kw["lower"])) or compose(*a, **kw)
+            calibration, "compose", lambda *a, **kw: asked.append((kw["bound"], kw["rtol"])) or compose(*a, **kw)
         )
         one, budget = Charge.parse(query), Budget(epsilon, 1e-6)
         n = queries_affordable(one, budget)
-        assert sum(bound == "best" for bound, _ in asked) <= 5
+        best = [rtol for bound, rtol in asked if bound == "best"]
+        assert len(best) <= 5
+        assert sum(rtol < calibration.COARSE for rtol in best) <= accurate
         assert len(asked) <= 14
-        assert not any(lower for _, lower in asked)
+        if not accurate and len(one.costs) > 1:  # accurate bounds of these take seconds
+            return
         assert compose(one.times(n), delta=1e-6).epsilon <= epsilon < compose(one.times(n + 1), delta=1e-6).epsilon
+
+    def test_a_rough_bracket_around_the_budget_settles_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rough answers of 3%, accurate ones of n/100: only the latter decide within the former."""
+        asked: list[tuple[int, bool]] = []
+
+        def answer(charge: Charge, *, lower: bool, **options: Any) -> Bound:
+            value = charge.count / 100
+            asked.append((charge.count, lower))
+            wide = 1.03 if lower or options["bound"] != "best" else 1.0
+            return Bound(value * wide, 1e-6, value * 0.97 if lower else None, "", "", ())
+
+        monkeypatch.setattr(calibration, "compose", answer)
+        for epsilon in (0.1, 0.5, 1.0, 5.005, 40.0):
+            asked.clear()
+            assert queries_affordable(Charge({BoundedRange(0.1): 1}), Budget(epsilon, 1e-6)) == int(
+                epsilon * 100 + 1e-9
+            )
+            assert len(asked) < 40
 
     def test_poor_guesses_only_take_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         one, budget = Charge.parse("DP(0.1)"), Budget(1.0, 1e-6)
