@@ -302,6 +302,11 @@ def _homogeneous(responses: Responses, count: int) -> LossLaw:
     """The law of ``count`` draws from one mixture, conditional on finite losses."""
     largest = count * responses[0][0]
     loss_error = 16 * ROUNDOFF * largest
+    if count == 1:
+        epsilons, weights = np.array(responses).T
+        plus, minus = (weights * part for part in np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T)
+        losses, masses = np.concatenate([epsilons, -epsilons]), np.concatenate([plus, minus])
+        return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
     if len(responses) == 1:
         plus, minus = signs(responses[0][0])
         many = power(Power(np.array([minus, plus])), count)

@@ -27,6 +27,8 @@ FAR, TERMS = 12.0, 20
 SLOPE_ERROR = (FAR**2 + 3) * (MILLS_ERROR + EPS) + TERMS * EPS
 # R(a) - R(b), b >= a + 1/4: R(a) + R(b) < (9 |a| + 11) (R(a) - R(b)).
 DIFFERENCE_ERROR = MILLS_ERROR + EPS
+# How close to the largest μ a search ends, relatively.
+CLOSE = 1e-13
 
 
 def _mills(x: Floats) -> Floats:
@@ -126,10 +128,19 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     target = math.log(validate.probability(delta=delta, allow_zero=False))
     target -= 3 * SLACK + 4 * EPS * abs(target)  # gaussian_delta moves δ up by SLACK, and takes one more logarithm
     low, high = -700.0, math.log(x[0] + 100) + 1  # of ln μ
-    for _ in range(80):
-        middle = (low + high) / 2
-        fits = float(gaussian_log_delta(x, math.exp(middle))[0]) <= target
-        low, high = (middle, high) if fits else (low, middle)
+    tail = math.sqrt(-2 * target)
+    at, slope, before = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300)), math.nan, (math.nan, math.nan)
+    for number in range(120):  # secants to just below; halving where they lead outside, and at times
+        value = float(gaussian_log_delta(x, math.exp(at))[0]) - target
+        low, high = (at, high) if value <= 0 else (low, at)
+        if at != before[0] and value != before[1]:
+            slope = (value - before[1]) / (at - before[0])
+        if -CLOSE * slope <= value <= 0:
+            break
+        before = at, value
+        at = at - 1e-3 if math.isnan(slope) else at - value / slope - CLOSE / 2
+        if not low < at < high or number % 6 == 5:
+            at = (low + high) / 2
     return math.exp(low) * (1 - SLACK)  # what was found to fit, less the ripple of rounding
 
 

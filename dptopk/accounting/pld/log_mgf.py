@@ -135,8 +135,8 @@ def _series(coefficients: Sequence[float], x: Floats) -> Floats:
 def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
     """Log-MGF of the worst case of several (ε_i, δ_i), the smallest δ 0: a mixture of randomised responses."""
     worst = worst_case(cost, NUDGE)
-    curves = np.stack([pure_dp_log_mgf(epsilon, lam) for epsilon in worst.epsilons])
-    weights = np.array(worst.weights).reshape(-1, *[1] * lam.ndim)
+    epsilons, weights = (np.array(part).reshape(-1, *[1] * lam.ndim) for part in (worst.epsilons, worst.weights))
+    curves = pure_dp_log_mgf(epsilons, lam)
     top = np.maximum(curves.max(axis=0), 1.0)
     with np.errstate(under="ignore"):
         large = top + np.log((weights * np.exp(curves - top)).sum(axis=0))

@@ -275,3 +275,17 @@ def test_count_is_as_many_singles(drawn, x):
     together = compose(Charge({MultiDP(base): 3}), epsilon=x, bound="multi_dp").delta
     apart = compose(Charge(single), epsilon=x, bound="multi_dp").delta
     assert apart == pytest.approx(together, rel=1e-7, abs=1e-290)  # losses carry an absolute error
+
+
+def test_one_cost_of_many_constraints_is_its_corners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each constraint of a convex curve is attained, between them it is a chord in e^ε; and nothing is split up."""
+    epsilons = np.linspace(0.02, 3.0, 150)[::-1]
+    deltas = 0.1 * np.exp(-2 * epsilons)
+    cost = MultiDP(tuple(zip(epsilons.tolist(), deltas.tolist(), strict=True)))
+    monkeypatch.setattr(module, "_several", None)
+    for epsilon in (0.02, 0.5, 1.234, 2.9):
+        chord = np.interp(math.exp(epsilon), np.exp(epsilons[::-1]), deltas[::-1])
+        found = compose(Charge({cost: 1}), epsilon=epsilon, bound="multi_dp")
+        assert found.delta == pytest.approx(chord, rel=1e-9)
+        assert found.lower is not None
+        assert found.lower <= found.delta

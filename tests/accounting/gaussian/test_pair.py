@@ -121,3 +121,16 @@ def test_what_is_stated_of_the_special_functions():
         assert off[0] < pair.MILLS_ERROR
         assert off[1] < pair.SLOPE_ERROR
         assert off[2] < pair.NDTR_ERROR + 2 * EPS * x * x
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-9, 1e-3, 0.3, 1 - 1e-9])
+def test_the_largest_mu_is_found_in_a_few_steps(epsilon, delta, monkeypatch):
+    """Halving took eighty; what is found fits, and a millionth of a millionth more does not."""
+    asked = []
+    monkeypatch.setattr(pair, "gaussian_log_delta", lambda *a: asked.append(a) or gaussian_log_delta(*a))
+    mu = gaussian_mu(epsilon, delta)
+    assert len(asked) <= (16 if delta < 0.5 else 40)
+    assert gaussian_delta(epsilon, mu) <= delta
+    if delta < 0.5:  # close to 1, ln δ hardly depends on μ
+        assert gaussian_delta(epsilon, mu * (1 + 1e-11)) > delta
