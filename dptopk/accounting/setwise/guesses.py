@@ -12,15 +12,15 @@ from __future__ import annotations
 FIRST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
 # The first run goes to a share of the tolerance asked for at once if its upper bound takes at most a share of the time
 # left, and so many seconds.
-FIRST_SHARES = ((0.4, 0.1, 0.2), (0.8, 0.2, 2.0))
+FIRST_SHARES = ((0.4, 0.1, 0.2), (0.5, 0.2, 1.0), (0.8, 0.2, 2.0))
 # The next run aims at this share of the width asked for, and is finer by no more than a factor 1 / LEAP.
 AIM, LEAP = 0.8, 0.05
 # A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
 # narrowed the bracket to no less than STUCK of what it was.
 COARSER, STUCK = 1.25, 0.9
 # Share of the time left that a run may be planned to take; of the first run; of the last one, with groups joined; of
-# the groups of a first run.
-PATIENCE, PATIENCE_FIRST, PATIENCE_LAST, QUICK = 0.55, 0.25, 0.75, 0.1
+# that one where no lower bound is asked for; of the groups of a first run.
+PATIENCE, PATIENCE_FIRST, PATIENCE_LAST, PATIENCE_ABOVE, QUICK = 0.55, 0.25, 0.75, 0.25, 0.1
 # How many times slower than planned a machine is believed to be, at least (a little slower is taken as planned, so that
 # answers do not depend on it) and at most; seconds of a plan that are not believed.
 SLOW, SLOWEST, UNPLANNED = 1.6, 10.0, 0.1

@@ -331,6 +331,7 @@ class _Search:
         self.lower = 0.0
         self.bracketed = curve.bracketed(query)
         self.joining = False
+        self.patience_joining = guesses.PATIENCE_LAST if query.lower else guesses.PATIENCE_ABOVE
         self.planned = 0.0  # seconds, of all runs
         self.slowness = 1.0  # of this machine at this moment, against what is planned
         # d ln δ for d ln ε
@@ -391,7 +392,7 @@ class _Search:
         return guesses.FIRST
 
     def _planned(self, tolerance: float, left: float) -> Run:
-        seconds = (guesses.PATIENCE_LAST if self.joining else guesses.QUICK) * left / self.slowness
+        seconds = (self.patience_joining if self.joining else guesses.QUICK) * left / self.slowness
         return Run(self.curve, self.query, self.order, tolerance, seconds, self.value)
 
     @property
@@ -404,7 +405,7 @@ class _Search:
         left = self._left()
         while left > 0 and tolerance < min(last / guesses.COARSER, guesses.COARSEST):
             run = self._planned(tolerance, left)
-            seconds, patience = run.planned_seconds, guesses.PATIENCE_LAST if self.joining else guesses.PATIENCE
+            seconds, patience = run.planned_seconds, self.patience_joining if self.joining else guesses.PATIENCE
             if not self.planned:
                 seconds, patience = run.seconds_above, guesses.PATIENCE_FIRST
             if seconds * self.slowness <= patience * left:

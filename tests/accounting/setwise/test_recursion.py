@@ -195,6 +195,22 @@ def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPat
     assert lows[0] < lows[3]
 
 
+def test_what_replaces_the_outside_of_a_window_lies_above() -> None:
+    """The chords to H(0) = 1 and to where H vanishes; an end taken too early is seen."""
+    rules = Rules.of({0.4: 4}, 10, upper=True, reach=20.0)
+    whole = solve(rules, (4,), math.inf)
+    last = whole.first + len(whole.values) - 1
+    assert last >= whole.top
+    for cut in (5, 25, 40):
+        part = Layer(whole.first + cut, whole.values[cut:-cut], whole.top, whole.h, upper=True)
+        outside = part.extended(whole.first, last)
+        assert (outside >= whole.values * (1 - 1e-12) - 1e-280).all()
+        assert (np.diff(outside) <= 1e-15).all()
+        early = Layer(part.first, part.values, last - cut + 2, whole.h, upper=True).extended(whole.first, last)
+        assert (early < whole.values * (1 - 1e-9)).any()
+    assert part.extended(last - 12, last - 12)[0] < 0.5 * part.values[-1]
+
+
 def test_several_functions_are_stepped_as_each_is_alone() -> None:
     """Rows with kinks and tails in different places: bounds in any case, and hardly wider than alone."""
     N, h = 12, 0.02
