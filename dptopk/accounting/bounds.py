@@ -31,7 +31,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import INTERACTIONS, Interaction
-from dptopk._display import html_table
+from dptopk._display import at_most, html_table
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
@@ -113,6 +113,12 @@ class Bound:
     valid_in: tuple[Interaction, ...]
     note: str = ""
     certificate: Certificate | None = None
+
+    def __str__(self) -> str:
+        """The guarantee in words, rounded up."""
+        note = f"; {self.note}" if self.note else ""
+        proven = f"({at_most(self.epsilon)}, {at_most(self.delta)})-DP by {self.name} ({self.source})"
+        return f"{proven}; valid in {', '.join(self.valid_in)}{note}"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
