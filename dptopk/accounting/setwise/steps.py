@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
 
 from dptopk.accounting.setwise import guesses
 
@@ -25,10 +28,15 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
     return each, _exact_step(epsilons, each, largest / best, upper=upper)
 
 
+@lru_cache(maxsize=8192)  # a partition asks for the same groups and steps again and again
 def rounding_noise(epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool = True) -> float:
     """What ``common_grid`` adds to the variance of the loss, about: ε's rounded outward, and ``cell`` h² a step."""
-    candidates = (steps,) if len(epsilons) == 1 else range(steps, 2 * steps + 1)
-    return min(_change(epsilons, counts, n, cell, upper=upper) for n in candidates)
+    if len(epsilons) == 1:
+        return _change(epsilons, counts, steps, cell, upper=upper)
+    each, largest = np.array(epsilons), max(epsilons)
+    step = largest / np.arange(steps, 2 * steps + 1.0)[:, None]
+    moved = step * (np.ceil(each / step - 1e-9) if upper else np.floor(each / step + 1e-9))
+    return float(((np.abs(moved * moved - each * each) / 4 + cell * step * step) @ np.array(counts, dtype=float)).min())
 
 
 def _rounded(multiple: float, *, upper: bool) -> int:

@@ -13,8 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.setwise import chords, guesses
 from dptopk.accounting.setwise.chords import lower_step, upper_step
+from dptopk.accounting.setwise.partition import partition
 from dptopk.accounting.setwise.recursion import Ladder, Layer, OutOfTime, Rules, solve, solve_in_order
-from dptopk.accounting.setwise.steps import common_grid
+from dptopk.accounting.setwise.steps import common_grid, rounding_noise
 
 
 def value_of_many(x: np.ndarray) -> np.ndarray:
@@ -265,6 +266,28 @@ def test_grids_round_outward_exactly(epsilons: tuple[float, ...], upper: bool) -
     for epsilon, N in zip(epsilons, steps, strict=True):
         assert (N * Fraction(h) >= Fraction(epsilon)) if upper else (N * Fraction(h) <= Fraction(epsilon))
         assert abs(N * h - epsilon) <= h
+
+
+@pytest.mark.parametrize("epsilons", [(0.1,), (0.1, 0.25), (0.02, 0.1, 0.0999), (0.3, 0.7, 0.71)])
+@pytest.mark.parametrize("upper", [True, False])
+def test_the_noise_of_a_grid_is_that_of_the_grid_that_is_taken(epsilons: tuple[float, ...], upper: bool) -> None:
+    counts, cell = (3, 1, 2)[: len(epsilons)], guesses.GRID_CELL
+    each, h = common_grid(epsilons, counts, 9, upper=upper)
+    expected = sum(
+        n * (abs((N * h) ** 2 - e * e) / 4 + cell * h * h) for e, N, n in zip(epsilons, each, counts, strict=True)
+    )
+    assert rounding_noise(epsilons, counts, 9, cell, upper=upper) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_hundred_ranges_are_grouped_without_asking_twice() -> None:
+    """Each group with each number of steps once: asked anew, that took seconds, and more than there were."""
+    ranges = {0.02 + 0.002 * i: 1 for i in range(100)}
+    rounding_noise.cache_clear()
+    for tolerance in (8e-3, 2e-3, 8e-4):
+        assert len(partition(ranges, sum(e * e for e in ranges) / 4, tolerance, 0.2, 3.0)) > 5
+    asked = rounding_noise.cache_info()
+    assert asked.misses < 1000
+    assert asked.hits > 2 * asked.misses
 
 
 def test_the_deadline_is_kept() -> None:
