@@ -74,6 +74,11 @@ COSTS = (
     "user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; GDP(μ), ZCDP(ρ), CDP(μ, τ); MultiDP, "
     "SGauss and Coins as answers write them; + delta(δ) for what may fail. docs/notation.md says what each means."
 )
+EXAMPLES = (
+    "A row a label: [bold]dptopk topk words.csv --label-col word --k 25 --epsilon 1 --delta 1e-6 --labels-per-user 1[/bold]"
+    "\n\nA row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article --labels-per-user 5 --k 25 "
+    "--epsilon 1 --delta 1e-6[/bold]"
+)
 INTERACTION = "batch: all fixed and independent; ordered; setwise: any order of these costs; filter: free choice."
 
 # What `dptopk demo` answers: a title, Δ, and the method.
@@ -169,7 +174,7 @@ def compose_command(
     write_bounds(parsed, rows, output_format, **query)
 
 
-app.command(rich_help_panel=ASK)(topk)
+app.command(rich_help_panel=ASK, epilog=EXAMPLES)(topk)
 app.command(rich_help_panel=ASK)(budget)
 app.add_typer(datasets_commands.app, name="datasets", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(refresh)

@@ -34,12 +34,17 @@ LATELY = 2000  # entries in which ``show`` looks for recent charges
 app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="The ledger: budgets, and every charge against them.")
 
 Url = Annotated[str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")]
+CHAIN = "The ledger's hash chain"
 KeyFile = Annotated[
-    Path | None, typer.Option("--key-file", help="File with the secret that keys the hash chain (HMAC).")
+    Path | None, typer.Option("--key-file", help="File with the secret that keys it (HMAC).", rich_help_panel=CHAIN)
 ]
 HeadFile = Annotated[
     Path | None,
-    typer.Option("--head-file", help="File, best on another disk, that keeps the head: an old copy is then found out."),
+    typer.Option(
+        "--head-file",
+        help="File, best on another disk, that keeps its head: an old copy is then found out.",
+        rich_help_panel=CHAIN,
+    ),
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a

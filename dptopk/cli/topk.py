@@ -112,7 +112,12 @@ def topk(
         ),
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option("--ledger", help="A SQLite file or a URL that pays.", rich_help_panel=LEDGER)
+        str | None,
+        typer.Option(
+            "--ledger",
+            help="The ledger that pays: a SQLite file, or the URL of a PostgreSQL database.",
+            rich_help_panel=LEDGER,
+        ),
     ] = None,
     dataset: Annotated[
         str | None, typer.Option("--dataset", help="The ledger's dataset.", rich_help_panel=LEDGER)
