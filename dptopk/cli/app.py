@@ -75,9 +75,10 @@ COSTS = (
     "SGauss and Coins as answers write them; + delta(δ) for what may fail. docs/notation.md says what each means."
 )
 EXAMPLES = (
-    "A row a label: [bold]dptopk topk words.csv --label-col word --k 25 --epsilon 1 --delta 1e-6 --labels-per-user 1[/bold]"
-    "\n\nA row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article --labels-per-user 5 --k 25 "
-    "--epsilon 1 --delta 1e-6[/bold]"
+    "A row a label: [bold]dptopk topk words.csv --label-col word --k 25 --epsilon 1 --delta 1e-6 "
+    "--labels-per-user 1[/bold]\n\n"
+    "A row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article --labels-per-user 5 "
+    "--k 25 --epsilon 1 --delta 1e-6[/bold]"
 )
 INTERACTION = "batch: all fixed and independent; ordered; setwise: any order of these costs; filter: free choice."
 
