@@ -134,7 +134,8 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     """P[N > bound - width] for P[N = n] ∝ exp(-n²/(2 scale²)) cut to [-bound, bound]: its ``width`` outermost points.
 
-    Needs 1 <= width <= bound. From bound < scale on (a mass near 1) the excess may be larger than 1e-6.
+    Needs 1 <= width <= bound, and scale <= 2^48 as mechanisms do: beyond, differences cancel. From bound < scale on (a
+    mass near 1) the excess may be larger than 1e-6.
     """
     step = -(-width // EDGE_POINTS)  # the density falls, so its value at the left end bounds a whole step
     n = np.arange(bound - width + 1, bound + 1, step, dtype=np.float64)

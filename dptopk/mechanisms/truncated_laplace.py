@@ -158,4 +158,5 @@ def _point_mass(decay: float, at: int, bound: int) -> float:
 
 
 def _total(decay: float, bound: int) -> float:
-    return 1 + math.exp(-decay) - 2 * math.exp(-decay * (bound + 1))
+    """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would cancel."""
+    return -math.expm1(-decay * (bound + 1)) - math.exp(-decay) * math.expm1(-decay * bound)

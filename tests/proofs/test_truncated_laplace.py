@@ -2,11 +2,13 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
-from dptopk import Histogram, Sensitivity
+from dptopk import Histogram, InvalidParameter, Sensitivity
 from dptopk.mechanisms import TruncatedLaplace
+from dptopk.mechanisms.laplace import rate
 from dptopk.mechanisms.noise import laplace_law
 from dptopk.mechanisms.truncated_laplace import _edge_mass
 
@@ -56,6 +58,26 @@ def test_the_edge_is_that_of_the_cut_law():
         law = laplace_law(decay, 1, bound).pmf(bound)
         assert _edge_mass(decay, width, bound) == pytest.approx(law[-width:].sum(), rel=1e-8)
         assert _edge_mass(decay, width, bound) >= law[-width:].sum() * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1e-13, 1e-12, 1e-9, 1e-3, 1.0, 60.0])
+@pytest.mark.parametrize("delta", [1e-200, 1e-9, 3e-4, 0.4, 0.97, 1 - 1e-12])
+def test_delta_holds_whatever_is_rounded(epsilon, delta):
+    """At 300 digits: of next to no decay the cut law is nearly flat, and its total the difference of near numbers."""
+    for linf, l0 in ((1, 1), (3, 2), (1, 50)):
+        sensitivity = Sensitivity(linf=linf, l0=l0)
+        mechanism = TruncatedLaplace(epsilon=epsilon, delta=delta)
+        try:
+            bound, chance = mechanism.bound(sensitivity), mechanism.at_threshold(sensitivity)
+        except InvalidParameter:
+            assert epsilon < 1e-12 or delta < 1e-100  # too much noise, or a threshold beyond all counts
+            continue
+        with mpmath.workdps(300):
+            q = mpmath.exp(-mpmath.mpf(rate(epsilon, sensitivity)))
+            total = (1 + q - 2 * q ** (bound + 1)) / (1 - q)
+            above = q ** (bound - linf + 1) * (1 - q**linf) / (1 - q) / total
+            shown = above + mpmath.mpf(chance) * q ** (bound - linf) / total
+            assert 1 - (1 - shown) ** l0 <= delta
 
 
 def test_samples_stay_within_the_bound_and_follow_the_cut_law():
