@@ -10,6 +10,7 @@ from dptopk import (
     KnownGaussian,
     KnownGumbel,
     KnownLaplace,
+    PartitionSelection,
     Sensitivity,
     TruncatedGaussian,
     UnknownGaussian,
@@ -92,3 +93,34 @@ def test_a_private_top_k_with_counts_costs_at_most_what_is_reported(k, counting,
         delta = reported(charge, epsilon)
         assert exact <= delta + TOLERANCE
         assert delta <= 3 * exact + 0.02  # no slack of another order either
+
+
+def coins_then_counts(coins, counting, histogram):
+    """The exact law of the labels that coins show and then their noisy counts, all of it the outcome."""
+    pmf = noise_table(counting, histogram.sensitivity)
+    values = np.arange(len(pmf)) - len(pmf) // 2 + 256
+    codes, law = np.zeros(1, dtype=np.int64), np.ones(1)
+    chances = coins.chances(histogram.sensitivity)
+    level = np.minimum(-(-histogram.counts // histogram.sensitivity.linf), len(chances.shown) - 1)
+    for count, shown, hidden in zip(histogram.counts, chances.shown[level], chances.hidden[level], strict=True):
+        codes = np.add.outer(codes * 512, np.concatenate([[0], count + values])).ravel()
+        law = np.outer(law, np.concatenate([[hidden], shown * pmf])).ravel()
+    kept = law > 0
+    return codes[kept], law[kept]
+
+
+@pytest.mark.parametrize(("linf", "l0"), [(1, 2), (2, 2), (1, 1)])
+def test_labels_by_coins_and_then_counts_cost_at_most_what_is_reported(linf, l0):
+    sensitivity = Sensitivity(linf=linf, l0=l0)
+    coins, counting = PartitionSelection(epsilon=2.0, delta=0.05), KnownGaussian(sigma=0.9)
+    most = linf * (len(coins.chances(sensitivity).shown) - 1)
+    world = World(2, tuple(range(most + linf + 1)), sensitivity)
+    matrix = laws(world, lambda histogram: coins_then_counts(coins, counting, histogram))
+    found = hockey_stick(matrix, world.neighbours(), EPSILONS)
+    parts = [coins.charge(sensitivity), counting.charge(sensitivity)]
+    for epsilon, exact in zip(EPSILONS, found, strict=True):
+        delta = reported(Charge.join(*parts), epsilon)
+        assert exact <= delta + TOLERANCE
+        assert delta <= 2 * exact + 0.02
+    for alone in parts:  # both are needed
+        assert max(exact - reported(alone, epsilon) for epsilon, exact in zip(EPSILONS, found, strict=True)) > 1e-3
