@@ -10,8 +10,9 @@ LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
 
+# A file is one worker's: its servers, its Spark and what it remembers are made once.
 test: $(VENV)/.test-ready
-	$(BIN)/python -m pytest -q -n $(JOBS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
