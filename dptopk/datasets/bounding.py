@@ -65,6 +65,8 @@ class Bounds:
         validate.member(CHOICES, choose=self.choose)
         if not isinstance(self.key, str):
             raise InvalidParameter(f"key must be text, got {type(self.key).__name__}")
+        if self.key.encode("utf-8", "replace") != self.key.encode("utf-8", "surrogatepass"):
+            raise InvalidParameter("key must be text that UTF-8 can hold")
         if self.choose == "random":
             if self.key:
                 raise InvalidParameter("key: choose='random' draws a fresh key itself; with a key, use choose='hash'")

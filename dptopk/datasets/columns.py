@@ -195,6 +195,8 @@ def _as_text(value: Any) -> str | None:
         return str(value).lower()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.isoformat()
+    if isinstance(value, str):
+        value.encode()  # half of a surrogate pair, which no column holds, is a ValueError
     return str(value) if isinstance(value, str | int | UUID) else None
 
 

@@ -181,3 +181,15 @@ def test_the_mapping_charges_its_own_segments():
         segments_charge([0.1], segments_per_user=1)
     with pytest.raises(IncompatibleCosts):
         segments_charge([charge, Charge({PureDP(1): 1}, neighbours="replace_one")], segments_per_user=1)
+
+
+def test_text_that_no_column_holds_is_refused_by_name():
+    """Half of a surrogate pair: what a command line makes of bytes that are no UTF-8."""
+    events = pd.DataFrame({"who": ["a"], "what": ["x"], "part": ["one"]})
+    options = {"user": "who", "item": "what", "labels_per_user": 1}
+    with pytest.raises(InvalidParameter, match="segments"):
+        segment_histograms(events, segment="part", segments=["\udcff"], **options)
+    with pytest.raises(InvalidParameter, match="where"):
+        events_histogram(events, where={"part": "\udcff"}, **options)
+    with pytest.raises(InvalidParameter, match="key"):
+        events_histogram(events, key="\udcff", **options)
