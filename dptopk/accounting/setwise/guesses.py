@@ -67,6 +67,8 @@ FOR_PRICES = 0.75
 # Grid steps that are reckoned with before the grids are chosen; each is tried. Grids of joined groups that take too
 # long are made coarser, until they add this share of the variance.
 STEPS_JOINED, COARSEST_GRIDS = (16, 32), 0.02
+# Of more different ranges than this one split is made only, and one first run is planned: plans themselves take time.
+MOST_TRIED = 40
 # Share of the time that groups of several ranges may take.
 JOINED_SHARE = 0.85
 # Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.

@@ -385,7 +385,8 @@ class _Search:
         By the time of the upper bound: so it is the same with and without a lower one.
         """
         left = self._left()
-        for share, quick, most in guesses.FIRST_SHARES:
+        several = len(self.curve.ranges) <= guesses.MOST_TRIED
+        for share, quick, most in guesses.FIRST_SHARES if several else guesses.FIRST_SHARES[-1:]:
             tolerance = share * self.wanted
             if self._planned(tolerance, left).seconds_above <= min(quick * left, most):
                 return tolerance
@@ -404,6 +405,8 @@ class _Search:
         """A run for which there is time: to the tolerance if possible, in any case a good deal finer than the last."""
         left = self._left()
         while left > 0 and tolerance < min(last / guesses.COARSER, guesses.COARSEST):
+            if time.monotonic() > self.query.deadline:  # plans for very many different ranges take time too
+                break
             run = self._planned(tolerance, left)
             seconds, patience = run.planned_seconds, self.patience_joining if self.joining else guesses.PATIENCE
             if not self.planned:

@@ -120,11 +120,12 @@ def partition(
     share, joined_seconds = guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds
     single = _large_enough(ranges, share)
     found = []
-    for steps in guesses.STEPS_JOINED:
+    several = len(ranges) <= guesses.MOST_TRIED
+    for steps in guesses.STEPS_JOINED if several else guesses.STEPS_JOINED[-1:]:
         groups = _joined(single, share, joined_seconds, steps)
         groups = _priced(groups, ranges, share, joined_seconds)
         groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_seconds)
-        found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, seconds))
+        found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, seconds if several else math.inf))
     return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
 
 
@@ -217,15 +218,17 @@ def _joined(groups: list[Group], allowed: float, seconds: float, steps: int) -> 
     Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
     groups are few enough, or not even the first one can be done in time.
     """
-    best, most = groups, guesses.FEWEST_STATES
-    while _excess(best) > allowed and most <= guesses.MOST_STATES:
+    best, least, most = groups, _excess(groups), guesses.FEWEST_STATES
+    more = guesses.MORE_STATES if len(groups) <= guesses.MOST_TRIED else guesses.MORE_STATES**3
+    while least > allowed and most <= guesses.MOST_STATES:
         wish = _packed(groups, most, steps)
         packed = _in_time(wish, seconds)
-        if _excess(packed) < _excess(best):
-            best = packed
+        excess = _excess(packed)
+        if excess < least:
+            best, least = packed, excess
         if len(packed) > len(wish) and all(group.single for group in packed):
             break
-        most *= guesses.MORE_STATES
+        most *= more
     return best
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dptopk.accounting.curves import Floats
 from dptopk.accounting.setwise import guesses
 
 __all__ = ["State", "common_grid", "rounding_noise"]
@@ -23,8 +24,8 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
     largest = max(epsilons)
     if len(epsilons) == 1:
         return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
-    best = min(range(steps, 2 * steps + 1), key=lambda n: _change(epsilons, counts, n, upper=upper))
-    each = tuple(_rounded(epsilon / largest * best, upper=upper) for epsilon in epsilons)
+    best = steps + int(np.argmin(_changes(epsilons, counts, steps, guesses.GRID_CELL, upper=upper)))
+    each = tuple(int(n) for n in _rounded(np.array(epsilons) / largest * best, upper=upper))
     return each, _exact_step(epsilons, each, largest / best, upper=upper)
 
 
@@ -32,26 +33,22 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
 def rounding_noise(epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool = True) -> float:
     """What ``common_grid`` adds to the variance of the loss, about: ε's rounded outward, and ``cell`` h² a step."""
     if len(epsilons) == 1:
-        return _change(epsilons, counts, steps, cell, upper=upper)
-    each, largest = np.array(epsilons), max(epsilons)
-    step = largest / np.arange(steps, 2 * steps + 1.0)[:, None]
-    moved = step * (np.ceil(each / step - 1e-9) if upper else np.floor(each / step + 1e-9))
-    return float(((np.abs(moved * moved - each * each) / 4 + cell * step * step) @ np.array(counts, dtype=float)).min())
+        return cell * (epsilons[0] / steps) ** 2 * counts[0]
+    return float(_changes(epsilons, counts, steps, cell, upper=upper).min())
 
 
-def _rounded(multiple: float, *, upper: bool) -> int:
-    return math.ceil(multiple - 1e-9) if upper else math.floor(multiple + 1e-9)
+def _rounded(multiples: Floats, *, upper: bool) -> Floats:
+    rounded: Floats = np.ceil(multiples - 1e-9) if upper else np.floor(multiples + 1e-9)
+    return rounded
 
 
-def _change(
-    epsilons: tuple[float, ...], counts: State, n: int, cell: float = guesses.GRID_CELL, *, upper: bool
-) -> float:
-    """By how much a grid with n steps for the largest ε changes the variance Σ ε²/4, interpolation included, about."""
-    step = max(epsilons) / n
-    moved = (step * _rounded(epsilon / step, upper=upper) for epsilon in epsilons)
-    return math.fsum(
-        k * (abs(m * m - e * e) / 4 + cell * step**2) for m, e, k in zip(moved, epsilons, counts, strict=True)
-    )
+def _changes(epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool) -> Floats:
+    """By how much grids of ``steps`` to ``2 steps`` change the variance Σ ε²/4, interpolation included, about."""
+    each, many = np.array(epsilons), np.array(counts, dtype=float)
+    h = each.max() / np.arange(steps, 2 * steps + 1)[:, None]
+    moved = h * _rounded(each / h, upper=upper)
+    changes: Floats = (np.abs(moved**2 - each**2) / 4 + cell * h**2) @ many
+    return changes
 
 
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:
