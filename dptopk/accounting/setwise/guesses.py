@@ -51,9 +51,9 @@ RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 # ---- partition: groups and their grids -----------------------------------------------------------------------------
 # A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss, less by m/(m + FEW)
 # where it has only m costs of each range; to play for prices adds FOR_FREE (1 - ρ²)² ε² once, ρ the smallest range over
-# the largest. A step from above with N grid steps
-# to ε adds about CELL ε²/N², one from below loses as much (docs/setwise.md).
-GROUP, FEW, FOR_FREE, CELL = 0.19, 1.2, 0.23, 0.2
+# the largest, less by m/(m + FEW_FREE). A step from above with N grid steps to ε adds about CELL ε²/N², one from below
+# loses as much (docs/setwise.md).
+GROUP, FEW, FOR_FREE, FEW_FREE, CELL = 0.19, 1.2, 0.23, 10.0, 0.2
 # How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
 SENSITIVITY = 0.7
 # Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.

@@ -42,9 +42,10 @@ class Group:
         return max(epsilon for epsilon, _ in self.ranges)
 
     @property
-    def smallest(self) -> float:
-        """The smallest ε."""
-        return min(epsilon for epsilon, _ in self.ranges)
+    def unlike(self) -> float:
+        """About how much there is to gain by choosing among its ranges, between 0 and 1."""
+        smallest = min(epsilon for epsilon, _ in self.ranges)
+        return (1 - (smallest / self.largest) ** 2) ** 2 / (1 + guesses.FEW_FREE / self.each)
 
     @property
     def single(self) -> bool:
@@ -139,7 +140,7 @@ def _excess(groups: list[Group]) -> float:
     worth = [guesses.GROUP * group.largest**2 / (1 + guesses.FEW / group.each) for group in groups]
     total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
     priced = [group for group in groups if group.anchors]
-    free = math.fsum(guesses.FOR_FREE * (group.largest - group.smallest**2 / group.largest) ** 2 for group in priced)
+    free = math.fsum(guesses.FOR_FREE * group.unlike * group.largest**2 for group in priced)
     return total - max(worth) + free + math.fsum(group.noise() for group in priced)
 
 

@@ -279,15 +279,16 @@ def test_the_noise_of_a_grid_is_that_of_the_grid_that_is_taken(epsilons: tuple[f
     assert rounding_noise(epsilons, counts, 9, cell, upper=upper) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_hundred_ranges_are_grouped_without_asking_twice() -> None:
-    """Each group with each number of steps once: asked anew, that took seconds, and more than there were."""
+def test_a_hundred_ranges_are_grouped_with_few_questions_none_asked_twice() -> None:
+    """Each group with each number of steps once, and few of them: more took seconds, and more than there were."""
     ranges = {0.02 + 0.002 * i: 1 for i in range(100)}
     rounding_noise.cache_clear()
-    for tolerance in (8e-3, 2e-3, 8e-4):
-        assert len(partition(ranges, sum(e * e for e in ranges) / 4, tolerance, 0.2, 3.0)) > 5
+    for _ in range(2):
+        for tolerance in (8e-3, 2e-3, 8e-4):
+            assert len(partition(ranges, sum(e * e for e in ranges) / 4, tolerance, 0.2, 3.0)) > 5
     asked = rounding_noise.cache_info()
-    assert asked.misses < 1000
-    assert asked.hits > 2 * asked.misses
+    assert asked.hits + asked.misses < 1000
+    assert asked.hits > asked.misses > 0
 
 
 def test_the_deadline_is_kept() -> None:
