@@ -38,8 +38,10 @@ class Atoms:
         A tilted mass a, wherever it is, is worth at most a e^{K - θl} V(x - l) <= a e^{K + log_chernoff - θx}.
         """
         pairs = [pair for part in parts for pair in part.pairs(grid)]
-        sums = math.prod(pair.losses.shape[1] ** (pair.losses.shape[0] * pair.count) for pair in pairs)
-        if sums <= guesses.LISTED and not any(isinstance(part, Gaussian) for part in parts):
+        # In logarithms: a million copies of a wide pair have a number of sums that takes long to write down.
+        log_sums = math.fsum(len(pair.losses) * pair.count * math.log(pair.losses.shape[1]) for pair in pairs)
+        few = log_sums <= math.log(max(guesses.LISTED, 0.5)) + 1e-9
+        if few and not any(isinstance(part, Gaussian) for part in parts):
             return cls._listed(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses

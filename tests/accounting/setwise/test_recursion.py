@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.setwise import chords, guesses
+from dptopk.accounting.pld.sources import Grid
+from dptopk.accounting.setwise import atoms, chords, guesses
+from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.partition import partition
 from dptopk.accounting.setwise.recursion import Ladder, Layer, OutOfTime, Rules, solve, solve_in_order
@@ -289,6 +293,33 @@ def test_a_hundred_ranges_are_grouped_with_few_questions_none_asked_twice() -> N
     asked = rounding_noise.cache_info()
     assert asked.hits + asked.misses < 1000
     assert asked.hits > asked.misses > 0
+
+
+class Copies(int):
+    """A number that is no exponent: a wide pair's million copies have a number of sums that fills the memory."""
+
+    def __mul__(self, other: int) -> Copies:
+        return Copies(int(self) * int(other))
+
+    __rmul__ = __mul__
+
+    def __rpow__(self, base: int, _: object = None) -> int:
+        raise AssertionError(f"{base} to the power of {int(self)}")
+
+
+def test_the_sums_of_many_copies_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplied: list[Any] = []
+
+    def product(pairs: Any, **_: Any) -> Any:
+        multiplied.append(pairs)
+        raise OutOfTime
+
+    monkeypatch.setattr(atoms, "product", product)
+    wide = SimpleNamespace(losses=np.zeros((2, 5000)), count=Copies(10**6))
+    part: Any = SimpleNamespace(pairs=lambda _: [wide])
+    with pytest.raises(OutOfTime):
+        Atoms.of([part], Grid(0.1, 1.0, -1), 0.0, 0.1)
+    assert multiplied == [[wide]]
 
 
 def test_the_deadline_is_kept() -> None:
