@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from dptopk import _validate as validate
 from dptopk._choices import Counts, Method
@@ -41,6 +41,16 @@ class ServiceError(DptopkError):
     def __init__(self, status: int, code: str, message: str) -> None:
         self.status, self.code = status, code
         super().__init__(message)
+
+
+class _Nowhere(HTTPRedirectHandler):
+    """Follows no redirect: it would take the token to wherever an answer points."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: the redirect becomes an error with its status."""
+
+
+_OPENER = build_opener(_Nowhere)
 
 
 class Client:
@@ -281,7 +291,7 @@ class Client:
         sent = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **(headers or {})}
         request = Request(f"{self._url}/v1{path}", data=data, headers=sent, method=method)  # noqa: S310 - checked above
         try:
-            with urlopen(request, timeout=self._patience) as answer:  # noqa: S310 - the same
+            with _OPENER.open(request, timeout=self._patience) as answer:
                 return json.loads(answer.read())
         except HTTPError as error:
             with error:

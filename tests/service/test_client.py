@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
@@ -67,3 +70,22 @@ def test_refusals_are_the_library_s(server, client):
             Client(server.url, wrong if name == "token" else "t").top_k(3, **PART, key=wrong)
     with pytest.raises(ServiceError, match="cannot be reached"):
         Client("http://127.0.0.1:9", "token", dataset="words", patience=0.2).top_k(3, **PART)
+
+
+def test_a_token_follows_no_redirect(server):
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("Location", f"{server.url}{self.path}")
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as elsewhere:
+        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        client = Client(f"http://127.0.0.1:{elsewhere.server_port}", server.tokens["ann"], dataset="words")
+        with pytest.raises(ServiceError) as refused:
+            client.schema()
+        elsewhere.shutdown()
+    assert refused.value.status == 302
