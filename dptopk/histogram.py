@@ -13,6 +13,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
+from dptopk.counts import pairs_of, whole_counts
 from dptopk.errors import InvalidParameter
 from dptopk.labels import INT64, as_labels, identity, label_order, listed
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Histogram", "Sensitivity", "descending"]
 
-# Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
-LARGEST_COUNT = 2**62
 # So many unlisted labels can take part in a selection.
 LARGEST_DOMAIN = 2**62
 
@@ -125,8 +124,8 @@ class Histogram:
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         if counts is None:
-            labels, counts = _pairs(labels)
-        found = _whole_counts(counts)
+            labels, counts = pairs_of(labels)
+        found = whole_counts(counts)
         rows = None if labels is None else as_labels(labels)
         naming: Callable[[int], Any] | None
         if rows is not None and len(rows) != len(found):
@@ -302,15 +301,6 @@ class _Range:
         return type(label) is int and label in self.domain
 
 
-def _pairs(labels: Any) -> tuple[Any, Any]:
-    """Labels and counts of a mapping, or of a pandas series with the labels as its index."""
-    if isinstance(labels, Mapping):
-        return list(labels.keys()), list(labels.values())
-    if hasattr(labels, "index") and hasattr(labels, "to_numpy"):
-        return labels.index.tolist(), labels.to_numpy()
-    raise InvalidParameter("counts must be given, or labels with their counts: a dict, a Counter or value_counts()")
-
-
 def _within(
     rows: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], domain: Any
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], _Range | None]:
@@ -382,55 +372,3 @@ def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
     if rows > limit:
         raise InvalidParameter(f"limit={limit} is below the number of rows")
     return limit
-
-
-def _one_by_one(counts: Any) -> np.ndarray[Any, Any]:
-    """Counts as an array in which no integer was rounded because another count is a float."""
-    array = np.asarray(counts)
-    mixed = array.dtype.kind == "f" and isinstance(counts, list | tuple)
-    return np.asarray(counts, dtype=object) if mixed else array
-
-
-def _whole_counts(counts: Any) -> np.ndarray[Any, Any]:
-    """Counts as int64, refusing whatever is not a whole number in [0, 2^62)."""
-    array = _one_by_one(counts)
-    if array.ndim != 1:
-        raise InvalidParameter(
-            f"counts must be one-dimensional, got {array.ndim} dimensions; of a data frame of counts "
-            "Histogram.from_pandas makes a histogram, of a table of events datasets.events_histogram"
-        )
-    if array.dtype == object:
-        array = _from_objects(array)
-    if array.size == 0:
-        return np.empty(0, dtype=np.int64)
-    if array.dtype.kind not in "iuf":
-        raise InvalidParameter(f"counts must be whole numbers, got the type {array.dtype}")
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise InvalidParameter("counts must be finite: a count is NaN, missing or infinite")
-        if (array != np.floor(array)).any():
-            raise InvalidParameter("counts must be whole numbers: a count is fractional")
-    if array.min() < 0:
-        raise InvalidParameter("counts must be at least 0: a count is negative")
-    if array.max() >= LARGEST_COUNT:
-        raise InvalidParameter("counts must be below 2^62")
-    return array.astype(np.int64)
-
-
-def _from_objects(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Python integers or missing values in an object array, as a numeric array."""
-    import pandas as pd
-
-    if pd.isna(array).any():
-        raise InvalidParameter("counts must be finite: a count is NaN, missing or infinite")
-    if any(isinstance(value, bool | str | bytes) for value in array):
-        raise InvalidParameter("counts must be whole numbers, got text ('1,000' and 'NaN' are text) or truth values")
-    if any(isinstance(value, int) and value >= LARGEST_COUNT for value in array):
-        raise InvalidParameter("counts must be below 2^62")
-    try:
-        integral = all(value == int(value) for value in array)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidParameter("counts must be whole numbers") from None
-    if not integral:
-        raise InvalidParameter("counts must be whole numbers: a count is fractional")
-    return np.array([max(int(value), -1) for value in array], dtype=np.int64)

@@ -24,7 +24,7 @@ FLOORS = (
     ("errors", "_choices", "_display", "_lazy"),
     ("_validate", "plots"),
     ("costs",),
-    ("labels", "tails", "kept"),
+    ("labels", "counts", "tails", "kept"),
     ("histogram",),
     ("intervals",),
     ("release",),

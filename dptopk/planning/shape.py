@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from dptopk.costs import Charge
+from dptopk.counts import LARGEST_COUNT
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import LARGEST_COUNT, Histogram, Sensitivity
+from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import CountMLE, KnownLaplace, PartitionSelection
 from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
 from dptopk.release import Release
