@@ -20,7 +20,7 @@ AIM, LEAP = 0.8, 0.05
 COARSER, STUCK = 1.25, 0.9
 # Share of the time left that a run may be planned to take; of the first run; of the last one, with groups joined; of
 # that one where no lower bound is asked for; of the groups of a first run.
-PATIENCE, PATIENCE_FIRST, PATIENCE_LAST, PATIENCE_ABOVE, QUICK = 0.55, 0.25, 0.75, 0.25, 0.1
+PATIENCE, PATIENCE_FIRST, PATIENCE_LAST, PATIENCE_ABOVE, QUICK = 0.55, 0.25, 0.75, 0.12, 0.1
 # How many times slower than planned a machine is believed to be, at least (a little slower is taken as planned, so that
 # answers do not depend on it) and at most; seconds of a plan that are not believed.
 SLOW, SLOWEST, UNPLANNED = 1.6, 10.0, 0.1
