@@ -23,6 +23,7 @@ __all__ = ["calibrate", "queries_affordable", "selection_epsilon", "smallest_sig
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
 COARSE = 0.01  # the accuracy of a first look
+ROUGH_SHARE = 0.2  # of the time, for a rough bracket
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
@@ -220,7 +221,8 @@ def queries_affordable(
     def ask(n: int, name: str, accuracy: float, *, lower: bool = False) -> Bound:
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
-        options = {"interaction": interaction, "bound": name, "rtol": accuracy, "max_seconds": max_seconds}
+        seconds = max_seconds * (ROUGH_SHARE if lower else 1)
+        options = {"interaction": interaction, "bound": name, "rtol": accuracy, "max_seconds": seconds}
         return compose(query.times(n), delta=budget.delta, lower=lower, **options)  # type: ignore[arg-type]
 
     cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
