@@ -4,7 +4,8 @@ Run ``make deadlines`` (or ``python benchmarks/deadlines.py --write``) to put th
 ``--write`` it is printed. Each question is asked in a process of its own, forked from one that is warm: what one
 computes no other finds in a cache. The clock is that of the processor, one thread: what a machine with nothing else to
 do would answer. Over: seconds beyond ``max_seconds``; peak: resident memory; looser: by how much the answer is above
-the best one that can be asked for by name in the same time.
+the best one that can be asked for by name in the same time. The same bound, asked twice, may get one refinement further
+or not: where an answer is looser, all are asked again, and the least of three tries counts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 BEGIN, END = "<!-- table: make deadlines -->", "<!-- end of table -->"
 LIMITS = (0.05, 0.2, 0.5, 2.0)
 MOST_OVER, MOST_MEMORY, MOST_LOOSER = 0.3, 1024.0, 1e-6
+TRIES = 3
 WARM = ("3*BR(0.1) + DP(0.1) + GDP(0.1) + ZCDP(0.01)", "20*DP(0.1) + 20*DP(0.05)", "DGauss(3.0, 1) + DP(0.1)",
         "2*Clock(0.1) + 3*BR(0.2) + 2*BR(0.3)", "2*MultiDP(0.3:0.0, 0.1:0.01)", "DLap(20.0, 3)")  # fmt: skip
 EACH = {f"{n} different DP": n for n in (1000, 20_000)}
@@ -117,9 +119,13 @@ def measured(charges: list[tuple[str, dict[str, float], str]], limits: list[floa
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         for (name, question, interaction), limit in ((charge, limit) for charge in charges for limit in limits):
             jobs = [Job(name, question, interaction, limit, bound) for bound in ("best", *names())]
-            (over, memory, value), *others = pool.map(asked, jobs, chunksize=1)
-            best = min((other[2] for other in others if other and other[0] <= MOST_OVER), default=math.inf)
-            yield Row(name, limit, over, memory, max(value / best - 1, 0.0) if 0 < best < math.inf else 0.0)
+            tries = []
+            while len(tries) < TRIES and not any(row.looser <= MOST_LOOSER for row in tries):
+                (over, memory, value), *others = pool.map(asked, jobs, chunksize=1)
+                best = min((other[2] for other in others if other and other[0] <= MOST_OVER), default=math.inf)
+                looser = max(value / best - 1, 0.0) if 0 < best < math.inf else 0.0
+                tries.append(Row(name, limit, over, memory, looser))
+            yield Row(name, limit, *(max(row[i] for row in tries) for i in (2, 3)), min(row.looser for row in tries))
 
 
 def table(rows: list[Row]) -> list[str]:
