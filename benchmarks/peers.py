@@ -51,7 +51,7 @@ Exact discrete Laplace and Gaussian. The peers were timed on fewer draws and sca
 ε at δ = 10⁻⁶. "Certified to": relative width of the bracket that dptopk proves around its ε; the others give none.
 In brackets: growth of the time since the row above. dptopk's bounds hold set-wise (any adaptive order); "–" says
 that nothing is proven from below. The run that is not counted fills dptopk's memory of pairs: a first question about
-10,000 × BR(0.1) takes about 2 s.
+10,000 × BR(0.1) takes about 1 s.
 
 {composition}
 
