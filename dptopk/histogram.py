@@ -15,7 +15,7 @@ from dptopk import _validate as validate
 from dptopk._choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.counts import pairs_of, whole_counts
 from dptopk.errors import InvalidParameter
-from dptopk.labels import INT64, as_labels, identity, label_order, listed
+from dptopk.labels import INT64, as_labels, check_distinct, identity, label_order, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,12 +261,8 @@ class Histogram:
     def positions(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
         """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
         labels = listed(labels)
-        try:
-            wanted = {identity(label): place for place, label in enumerate(labels)}
-        except TypeError:
-            raise InvalidParameter("labels must be hashable") from None
-        if len(wanted) < len(labels):
-            raise InvalidParameter("labels must be distinct")
+        check_distinct(labels)
+        wanted = {identity(label): place for place, label in enumerate(labels)}
         rows = np.full(len(labels), -1, dtype=np.int64)
         if self._labels is None or self._labels.dtype != object:
             asked = [label for label in wanted if type(label) is int and label in INT64]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -21,10 +22,14 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["INT64", "as_labels", "from_plain", "identity", "label_order", "label_text", "listed", "missing", "to_plain"]
+__all__ = [
+    "INT64", "as_labels", "check_distinct", "from_plain", "identity", "label_order", "label_text", "listed", "missing",
+    "to_plain",
+]  # fmt: skip
 
 INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text that Python gives an object without one of its own
 
 
 def listed(labels: Any) -> list[Any]:
@@ -60,7 +65,8 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
     """Distinct labels as an array of their own: int64 if all are integers, else objects; shape (n,).
 
     Raises:
-        InvalidParameter: for labels that are missing, repeated or not hashable; the message holds none of them.
+        InvalidParameter: for labels that are missing, repeated, not hashable, or that nothing puts in an order (two
+            labels with one text and type, a text with an address of memory); the message holds none of them.
     """
     kind = getattr(getattr(labels, "dtype", None), "kind", "")
     if kind in {"i", "u"} and getattr(labels, "ndim", 0) == 1 and isinstance(labels.dtype, np.dtype):
@@ -71,18 +77,26 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
                 raise InvalidParameter("labels must be distinct: a label is repeated")
             return array
     found = listed(labels)
-    try:
-        types = set(map(type, found))
-        same = len(set(found if types <= {str, int} else map(identity, found))) < len(found)
-    except TypeError:
-        raise InvalidParameter("labels must be hashable") from None
+    check_distinct(found)
+    types = set(map(type, found))
     if any(map(missing, found if not types <= {str, int} else ())):
         raise InvalidParameter("labels must not be missing")
-    if same:
-        raise InvalidParameter("labels must be distinct: a label is repeated")
     if types == {int} and min(found) in INT64 and max(found) in INT64:
         return np.array(found, dtype=np.int64)
     return np.fromiter(found, dtype=object, count=len(found))
+
+
+def check_distinct(labels: list[Any]) -> None:
+    """Refuse labels that are not hashable or repeated, or that nothing puts in an order."""
+    try:
+        types = set(map(type, labels))
+        same = len(set(labels if types <= {str, int} else map(identity, labels))) < len(labels)
+    except TypeError:
+        raise InvalidParameter("labels must be hashable") from None
+    if same:
+        raise InvalidParameter("labels must be distinct: a label is repeated")
+    if not types <= _WRITERS.keys() and not all(map(_written, labels)):  # whose writers write no two labels alike
+        _refuse_ties(list(map(_key, labels)))
 
 
 def missing(label: Any) -> bool:
@@ -117,7 +131,11 @@ def identity(label: Any) -> Any:
 def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The permutation that sorts labels by a rule that looks at each label alone, never at the data around it.
 
-    Real numbers come first, by value; then everything else by its text; what is left tied, by the name of its type.
+    Real numbers come first, by value; then everything else by its text; what is left tied, by its type and by what the
+    text leaves out, such as the unit of a time.
+
+    Raises:
+        InvalidParameter: where two labels are still tied, which ``as_labels`` refuses beforehand.
 
     >>> label_order(np.array(["b", 10, "a", 9], dtype=object)).tolist()
     [3, 1, 2, 0]
@@ -125,15 +143,36 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if labels.dtype.kind in "iu":
         order: np.ndarray[Any, Any] = np.argsort(labels, kind="stable")
         return order
-    if all(type(label) is str for label in labels):  # distinct, so texts alone decide
-        return np.array(sorted(range(len(labels)), key=labels.tolist().__getitem__), dtype=np.int64)
-    keys = [
-        (0, label, type(label).__name__, repr(label) if type(label) is float else "")
-        if type(label) in _REAL
-        else (1, 0, _text(label), type(label).__name__)
-        for label in labels
-    ]
+    texts = all(type(label) is str for label in labels)  # distinct, so texts alone decide
+    keys = labels.tolist() if texts else list(map(_key, labels))
+    if not texts:
+        _refuse_ties(keys)
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+
+def _key(label: Any) -> tuple[Any, ...]:
+    """What orders a label: a function of the label alone, the same for one label and comparable with every other."""
+    kind = type(label)
+    if kind in _REAL and label == label:  # noqa: PLR0124 - a NaN, which a tuple may hold, is smaller than nothing
+        return 0, label, kind.__name__, repr(label) if kind is float else ""
+    names = kind.__name__, kind.__module__, kind.__qualname__
+    if kind in {tuple, frozenset}:
+        parts = list(map(_key, label))
+        return 1, _text(label) if _written(label) else "", *names, tuple(parts if kind is tuple else sorted(parts))
+    writer, text = _writer(label), _text(label)
+    if writer is None and _ADDRESS.search(text):
+        raise InvalidParameter("labels: one has no text of its own, only an address of memory; use texts or tuples")
+    return 1, text, *names, json.dumps(writer(label)) if writer else ""
+
+
+def _written(label: Any) -> bool:
+    """Whether the text depends on the value alone, not on how a set was filled or where an object lies."""
+    return all(map(_written, label)) if type(label) is tuple else label is None or _writer(label) is not None
+
+
+def _refuse_ties(keys: list[Any]) -> None:
+    if len(set(keys)) < len(keys):
+        raise InvalidParameter("labels: two differ, but not in their text and type, so nothing orders them; use texts")
 
 
 def _text(label: Any) -> str:
@@ -249,11 +288,15 @@ def _writer(label: Any) -> Callable[[Any], Any] | None:
     if kind in _WRITERS:
         return _WRITERS[kind]
     # Times of pandas know nanoseconds; pandas is not imported only to see that there are none.
-    if kind.__module__.split(".")[0] != "pandas" or kind.__name__ not in {"Timestamp", "Timedelta"}:
-        return None
-    if kind.__name__ == "Timestamp":
-        return lambda stamp: {"timestamp": [stamp.isoformat(), stamp.unit]}
-    return lambda span: {"span": [int(span.asm8.view("i8")), span.unit]}
+    return _PANDAS_WRITERS.get(kind.__name__) if kind.__module__.split(".")[0] == "pandas" else None
+
+
+_PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "Timestamp": lambda stamp: {"timestamp": [stamp.isoformat(), stamp.unit]},
+    "Timedelta": lambda span: {"span": [int(span.asm8.view("i8")), span.unit]},
+    "Period": lambda period: {"period": [period.ordinal, period.freqstr]},
+    "Interval": lambda cell: {"interval": [to_plain(cell.left), to_plain(cell.right), cell.closed]},
+}
 
 
 def _read_timestamp(value: list[Any]) -> Any:
@@ -266,6 +309,18 @@ def _read_span(value: list[Any]) -> Any:
     import pandas as pd
 
     return pd.Timedelta(np.timedelta64(value[0], value[1]))
+
+
+def _read_period(value: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.Period(ordinal=value[0], freq=value[1])
+
+
+def _read_interval(value: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.Interval(from_plain(value[0]), from_plain(value[1]), closed=value[2])
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -287,5 +342,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "timedelta64": lambda value: np.timedelta64(value[0], tuple(value[1:])),
     "timestamp": _read_timestamp,
     "span": _read_span,
+    "period": _read_period,
+    "interval": _read_interval,
     "object": lambda value: from_plain(value[1]),
 }

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
+import ipaddress
+import itertools
 import json
+import pathlib
+import re
 from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
@@ -17,6 +22,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from dptopk import Histogram, InvalidParameter, KnownLaplace, Release, Sensitivity, UnknownGumbel, UnknownLaplace
+from dptopk.histogram import descending
 from dptopk.labels import as_labels, from_plain, identity, label_order, label_text, listed, to_plain
 
 STAMP = pd.Timestamp("2020-01-01T00:00:00.000000001")
@@ -26,7 +32,9 @@ KINDS = [
     (1, "a"), (1.0, "a"), ((), (None, b"")), frozenset({1, "1"}), Decimal("1.00"), Decimal(1), Fraction(1, 3),
     dt.date(2020, 1, 1), NOON, NOON.replace(tzinfo=ZoneInfo("Europe/Berlin")), NOON.time(),
     dt.timedelta(days=-1, microseconds=1), UUID(int=5), STAMP, pd.Timestamp("2020-01-01", tz="Asia/Tokyo"),
-    pd.Timedelta(5, "ns"), np.datetime64("2020-01-01", "ns"), np.datetime64("2020-01-01", "D"), np.timedelta64(3, "h"),
+    pd.Timedelta(5, "ns"), pd.Period("2020-01-01", "D"), pd.Period("2020-01-01", "2D"),
+    pd.Interval(0, 1), pd.Interval(0.0, 1.5, closed="both"),
+    np.datetime64("2020-01-01", "ns"), np.datetime64("2020-01-01", "D"), np.timedelta64(3, "h"),
 ]  # fmt: skip
 
 
@@ -169,3 +177,72 @@ def test_what_was_never_written_is_refused_by_name(plain):
     """Whatever a reader makes of it: a request with such a label is a bad request, not a fault of ours."""
     with pytest.raises(InvalidParameter, match="not a written label"):
         from_plain(plain)
+
+
+def own_type(name="Own", text=None):
+    """A type of its own at every call."""
+    return type(name, (), {"__str__": lambda _: text} if text else {})
+
+
+DAY = pd.Timestamp("2020-01-01")
+TIMES = [
+    *(pd.Timestamp(2020, 1, 1, tz=tz).as_unit(unit) for unit in ("s", "ms", "us", "ns") for tz in (None, "UTC")),
+    *(pd.Timedelta(1, "D").as_unit(unit) for unit in ("s", "ms", "us", "ns")),
+    *(pd.Period("2020-01-01", freq) for freq in ("h", "3D", "W", "M", "Y")),
+    *(np.datetime64("2020-01-01", unit) for unit in ("2D", "s", "h")),
+    *(np.timedelta64(3, unit) for unit in ("D", "s", "ns", "2h")),
+]
+ARROW = pa.array([1577836800], pa.timestamp("s")).to_pylist() + pa.array([1], pa.duration("ns")).to_pylist()
+OTHERS = [
+    *TIMES, *ARROW, *pl.Series([NOON.date()]).to_list(), *pl.Series([Decimal("1.0")]).to_list(),
+    *pa.array([(1, 2, 3)], pa.month_day_nano_interval()).to_pylist(),
+    *((time, 1) for time in TIMES[::3]), *(frozenset({time}) for time in TIMES[::3]), (float("nan"), 1), (1, 2, 3),
+    *(pd.Interval(DAY.as_unit(unit), DAY.as_unit(unit) + pd.Timedelta(1, "D")) for unit in ("s", "ns")),
+    frozenset("abc"), frozenset("cba"), (frozenset("ab"), 1), frozenset(range(40)), range(3), np.longdouble("0.1"),
+    pd.offsets.Day(2), pd.offsets.CustomBusinessDay(holidays=["2020-01-01"]), pd.offsets.CustomBusinessDay(),
+    *(enum.Enum("Colour", {"RED": value}).RED for value in (1, 2)), enum.IntEnum("Number", "ONE").ONE,
+    ipaddress.ip_address("1.1.1.1"), ipaddress.ip_address("::1"), pathlib.PurePosixPath("a"),
+    pathlib.PureWindowsPath("a"), dt.UTC, dt.timezone(dt.timedelta(hours=1), "UTC"), NOON.replace(tzinfo=dt.UTC),
+    re.compile("a"), re.compile("a" * 300), re.compile("a" * 301), ZoneInfo("UTC"), type("Text", (str,), {})("the"),
+    own_type(), int, own_type()(), own_type()(), own_type(text="x")(), own_type(text="x")(), Odd(), Odd(),
+    (Odd(),), (own_type()(), 1),
+    (own_type(text="x")(), 1), (own_type(text="x")(), 1), lambda: 1, len, np.float32, np.dtype("int64"),
+]  # fmt: skip
+
+
+def listing(labels):
+    """In which order labels with equal counts are listed; or the text of the refusal."""
+    try:
+        array = as_labels(labels)
+    except InvalidParameter as refusal:
+        return str(refusal)
+    return [identity(array.tolist()[row]) for row in descending(np.ones(len(array), dtype=np.int64), array)]
+
+
+def test_no_two_labels_are_listed_in_the_order_of_their_rows():
+    """Otherwise the rank of a label would tell the order of the true counts, at every epsilon."""
+    labels = KINDS + OTHERS
+    alone = [listing([label]) for label in labels]
+    tied = 0
+    for (one, first), (other, second) in itertools.combinations(zip(labels, alone, strict=True), 2):
+        found = listing([one, other])
+        assert found == listing([other, one])
+        tied += found != second and isinstance(found, str) and first != found
+    assert 8 <= tied <= 30  # repeated labels, and those that only a row tells apart
+    assert all("address" in found for found in alone if isinstance(found, str))
+
+
+@pytest.mark.parametrize("labels", [[Odd(), Odd()], [(Odd(), 1), (Odd(), 1)], [own_type()()], [len, lambda: 1]])
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (0, 0), (5, 5)])
+def test_labels_that_nothing_orders_are_refused_whatever_the_counts(labels, counts):
+    with pytest.raises(InvalidParameter, match=r"labels: .*use texts"):
+        Histogram(labels, counts[: len(labels)])
+    with pytest.raises(InvalidParameter, match=r"labels: .*use texts"):
+        Histogram(["a"], [1]).positions(labels)
+
+
+def test_the_order_of_a_set_does_not_follow_how_it_was_filled():
+    sets = [frozenset(order) for order in itertools.permutations((0, 8, 16))]  # which collide, and so differ in text
+    assert len(set(map(str, sets))) > 1
+    for one in sets:
+        assert listing([(two := (frozenset({0, 9}), 1)), (pair := (one, 2))]) == [identity(pair), identity(two)]

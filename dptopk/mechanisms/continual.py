@@ -15,7 +15,7 @@ from dptopk.costs import Charge, Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.intervals import CountNoise, Measurement
-from dptopk.labels import from_plain, identity, listed, to_plain
+from dptopk.labels import as_labels, from_plain, identity, to_plain
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, finite_l0
 from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
 from dptopk.mechanisms.laplace import copies
@@ -133,14 +133,12 @@ class ContinualTopK:
         Raises:
             InvalidParameter: for private labels without delta or with l0 = None, repeated labels, too large a sigma.
         """
-        names = None if labels is None else listed(labels)
+        names = None if labels is None else as_labels(labels).tolist()
         self.charge(sensitivity, labels=None if names is None else len(names))
         if names is None:
             self.threshold(sensitivity, 1)
         elif self.delta:
             raise InvalidParameter("delta must be 0 where the labels are public: nothing is compared with a threshold")
-        elif len(set(map(identity, names))) < len(names):
-            raise InvalidParameter("labels: one is repeated")
         return Stream(self, sensitivity, public=names is not None, names=names or [], rng=rng)
 
     def _at(self, day: int) -> int:
@@ -242,7 +240,7 @@ class Stream:
         """Room for labels that come with this day for the first time, in sums of our own."""
         new = [(key, label) for key, (label, count) in counts.items() if count and key not in self._rows]
         self._rows = self._rows | {key: len(self.names) + place for place, (key, _) in enumerate(new)}
-        self.names = self.names + [label for _, label in new]
+        self.names = as_labels(self.names + [label for _, label in new]).tolist()  # all that came can be ordered
         self._sums = np.concatenate([self._sums, np.zeros((len(new), self._sums.shape[1]), dtype=np.int64)])
 
     def _of_day(self, counts: Mapping[Any, tuple[Any, int]]) -> np.ndarray[Any, Any]:

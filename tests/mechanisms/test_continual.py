@@ -226,3 +226,14 @@ def test_a_total_depends_on_its_own_measurements_alone():
 def test_too_many_days_are_refused_before_their_matrices_are_made():
     with pytest.raises(InvalidParameter, match="days"):
         plan_continual(1, 10**6, Budget(1.0, 1e-6), sensitivity=ONE)
+
+
+def test_labels_of_two_days_that_nothing_orders_are_refused_and_the_day_can_be_asked_again():
+    """Each day's histogram alone is fine; together their order would be that in which they came."""
+    one, other = (type("Own", (), {"__str__": lambda _: "own"})() for _ in range(2))
+    stream = ContinualTopK(k=2, days=2, sigma=1.0, delta=1e-3).stream(ONE, rng=np.random.default_rng(0))
+    stream.release(Histogram({one: 5}, sensitivity=ONE))
+    with pytest.raises(InvalidParameter, match="nothing orders"):
+        stream.release(Histogram({other: 5}, sensitivity=ONE))
+    assert (stream.day, stream.names) == (1, [one])
+    assert stream.release(Histogram({"text": 5}, sensitivity=ONE)).note.startswith("day 2")
