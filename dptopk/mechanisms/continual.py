@@ -6,12 +6,14 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk.costs import Charge, Cost, DiscreteGaussianDP
+from dptopk.costs import ZCDP, Charge, Cost, DiscreteGaussianDP
+from dptopk.costs.rounding import round_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity, descending
 from dptopk.intervals import CountNoise, Measurement
@@ -40,8 +42,10 @@ class ContinualTopK:
 
     Charge, once for all days: min(l0, labels) × (discrete Gaussians of scale linf·sigma·unit, one for each measurement
     that a day enters, shifted by linf times its weight in it), + δ in a private domain. A *user-day* is protected: what
-    one user adds on one day, at most l0 labels by at most linf each; a user active on several days spends as often.
-    Neighbours: add or remove one user-day. What is asked on the days may depend on earlier answers.
+    one user adds on one day, at most l0 labels by at most linf each. Neighbours: add or remove one user-day. What is
+    asked on the days may depend on earlier answers. A user of n days costs *more* than n user-days, because shifts
+    add up inside a measurement before they are squared: ``days_per_user`` protects up to n days of a user, by a zCDP
+    cost that holds for users who react to earlier answers too. The caller sees to it that no user has more days.
 
     Args:
         k: labels in each answer.
@@ -49,6 +53,8 @@ class ContinualTopK:
         sigma: scale of the noise of one measurement, in units of linf.
         delta: bounds the probability that a label is ever shown which only one user-day has; needed for private labels.
         factorisation: "square_root" (least noise), "tree" (binary), "daily" (each day measured once, and added up).
+        days_per_user: on how many days one user adds something at most; all of them are protected together.
+        days_apart: the smallest distance of two such days, 1 for days in a row.
 
     Source: docs/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song 2011; square root:
     Fichtenberger-Henzinger-Upadhyay 2023; unknown domains under continual observation: Rivera Cardoso-Rogers 2022.
@@ -62,6 +68,8 @@ class ContinualTopK:
     sigma: float
     delta: float = 0.0
     factorisation: Kind = "square_root"
+    days_per_user: int = 1
+    days_apart: int = 1
 
     def __post_init__(self) -> None:
         validate.assign(
@@ -70,28 +78,75 @@ class ContinualTopK:
             days=validate.count(days=self.days),
             sigma=validate.positive(sigma=self.sigma),
             delta=validate.probability(delta=self.delta),
+            days_per_user=validate.count(days_per_user=self.days_per_user),
+            days_apart=validate.count(days_apart=self.days_apart),
         )
         validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
         if self.days > LARGEST_DAYS:
             raise InvalidParameter(f"days={self.days} is too large: at most {LARGEST_DAYS}")
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """All days together, exact up to rounding up the weights of days that enter fewer measurements.
+    def charge(
+        self,
+        sensitivity: Sensitivity,
+        *,
+        labels: int | None = None,
+        days_per_user: int | None = None,
+        days_apart: int | None = None,
+    ) -> Charge:
+        """All days together, of the worst days that one user may have.
+
+        One day: exact up to rounding up the weights of days that enter fewer measurements. Several: an upper bound,
+        ρ = copies · linf² · (largest sum of squared shifts) / (2 scale²) of zCDP, since each discrete Gaussian is
+        shift²/(2 scale²)-zCDP whatever the answers before it made the user do (Canonne-Kamath-Steinke 2020;
+        adaptively chosen shifts: Feldman-Zrnic 2021); the sum is that of ``Factorisation.energy``. Where each
+        measurement holds one day, it is the one-day charge for each.
 
         Args:
             sensitivity: of one user-day.
             labels: size of the public domain; needed where l0 is None.
+            days_per_user: days of one user that are protected together; None = the mechanism's.
+            days_apart: the smallest distance of two of them; None = the mechanism's.
 
         Raises:
-            InvalidParameter: where neither l0 nor ``labels`` is known, or the noise is too large for 64 bits.
+            InvalidParameter: where neither l0 nor ``labels`` is known, the noise is too large for 64 bits, or the
+                thresholds of private labels promise nothing for a user of that many days.
         """
         touched, linf = copies(add_remove(sensitivity), labels), sensitivity.linf
         scale = linf * self.sigma * self.measurements.unit
         if scale > LARGEST_SCALE:
             raise InvalidParameter(f"sigma={self.sigma} is too large: integer noise of scale {scale:g} leaves 64 bits")
-        shifts = self.measurements.shifts.items()
-        costs: dict[Cost, int] = {DiscreteGaussianDP(scale, linf * weight): touched * n for weight, n in shifts}
-        return Charge(costs, delta=self.delta, adaptive=self.days > 1)
+        apart = self.days_apart if days_apart is None else validate.count(days_apart=days_apart)
+        wanted = self.days_per_user if days_per_user is None else validate.count(days_per_user=days_per_user)
+        active = int(self._active(wanted, apart)[-1])
+        costs: dict[Cost, int]
+        if active == 1 or self.measurements.alone:
+            shifts = self.measurements.shifts.items()
+            costs = {DiscreteGaussianDP(scale, linf * weight): touched * active * n for weight, n in shifts}
+        else:
+            squares = touched * linf**2 * self.measurements.energy(active, apart)
+            costs = {ZCDP(round_up(squares / (2 * Fraction(scale) ** 2))): 1} if squares else {}
+        return Charge(costs, delta=self._failure(sensitivity, wanted, apart), adaptive=self.days > 1)
+
+    def _active(self, days_per_user: int, days_apart: int) -> np.ndarray[Any, Any]:
+        """On how many days a user can have been active by each day, shape (days,)."""
+        found: np.ndarray[Any, Any] = np.arange(self.days) // min(days_apart, self.days) + 1
+        return np.minimum(found, min(days_per_user, self.days))
+
+    def _failure(self, sensitivity: Sensitivity, days_per_user: int, days_apart: int) -> float:
+        """Bounds the probability that a label is ever shown which only the days of one user have."""
+        if not self.delta or (days_per_user, days_apart) == (self.days_per_user, self.days_apart):
+            return self.delta
+        active = self._active(days_per_user, days_apart)
+        thresholds = np.array([self.threshold(sensitivity, day) for day in range(1, self.days + 1)])
+        beyond = np.maximum(thresholds - MARGIN - sensitivity.linf * active, 0)
+        passes = np.exp(-((beyond / self.measurements.scales(sensitivity.linf * self.sigma)) ** 2) / 2).sum()
+        delta = float(passes * active[-1] * finite_l0(sensitivity, "for private labels") * (1 + 1e-9))
+        if delta >= 1:
+            raise InvalidParameter(
+                f"days_per_user={days_per_user} is too large for thresholds that are made for "
+                f"{self.days_per_user}: plan the mechanism with this days_per_user"
+            )
+        return delta
 
     @property
     def measurements(self) -> Factorisation:
@@ -106,15 +161,17 @@ class ContinualTopK:
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
         """The count that a total must exceed for a private label to be shown on that day, from 1 on.
 
-        linf + z·s for the day's noise, a sum of discrete Gaussians and so s²-subgaussian (Canonne-Kamath-Steinke
-        2020): each of l0 labels passes on each of the days with probability at most exp(-z²/2) = δ/(l0·days).
+        a·linf + z·s for the day's noise, a sum of discrete Gaussians and so s²-subgaussian (Canonne-Kamath-Steinke
+        2020), a the days that one user can have had by then, A by the last day: each of l0·A labels passes on each of
+        the days with probability at most exp(-z²/2) = δ/(l0·A·days).
         """
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
         l0 = finite_l0(sensitivity, "for private labels")
-        z = math.sqrt(2 * math.log(l0 * self.days / self.delta)) * (1 + 1e-9)
+        active = self._active(self.days_per_user, self.days_apart)
+        z = math.sqrt(2 * math.log(l0 * int(active[-1]) * self.days / self.delta)) * (1 + 1e-9)
         spread = float(self.measurements.scales(sensitivity.linf * self.sigma)[self._at(day)])
-        return math.ceil(sensitivity.linf + z * spread + MARGIN)
+        return math.ceil(sensitivity.linf * int(active[day - 1]) + z * spread + MARGIN)
 
     def stream(
         self,
@@ -168,6 +225,7 @@ class Stream:
     names: list[Any] = field(repr=False)
     rng: np.random.Generator | None = field(repr=False)
     day: int = 0
+    _given: frozenset[str] = field(init=False, repr=False, default=frozenset())
     _sums: np.ndarray[Any, Any] = field(init=False, repr=False)
     _rows: dict[Any, int] = field(init=False, repr=False)
     _turn: Any = field(init=False, repr=False, default_factory=threading.Lock)
@@ -190,7 +248,9 @@ class Stream:
 
         Args:
             histogram: the counts of this day alone, whole, with a sensitivity that the stream's covers; in a public
-                domain labels without a row have count 0, and others are refused.
+                domain labels without a row have count 0, and others are refused. Counts of all days so far would let
+                one user-day enter again on every later day, which is not charged and cannot be seen here; the same
+                ``Histogram`` twice is refused.
 
         Returns:
             Release: at most k labels in the order of their noisy totals; in a private domain those above the threshold.
@@ -201,12 +261,13 @@ class Stream:
         Whatever is raised, nothing has changed: the day can be asked for again, and counts once.
         """
         with self._turn:
-            counts, state = self._checked(histogram), (self.names, self._rows, self._sums, self.day)
+            counts, state = self._checked(histogram), (self.names, self._rows, self._sums, self.day, self._given)
             try:
                 self._add(counts)
+                self._given |= {histogram.identity}
                 return self._answer(histogram)
             except BaseException:
-                self.names, self._rows, self._sums, self.day = state
+                self.names, self._rows, self._sums, self.day, self._given = state
                 raise
 
     def _add(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
@@ -226,6 +287,8 @@ class Stream:
             raise InvalidParameter(
                 f"histogram has the sensitivity {histogram.sensitivity}, the stream {self.sensitivity}"
             )
+        if histogram.identity in self._given:
+            raise InvalidParameter("histogram: this one was given as an earlier day; a user-day may enter once")
         if not histogram.complete:
             raise InvalidParameter("complete: a day's histogram must be whole")
         counts = {
@@ -313,6 +376,7 @@ class Stream:
             "public": self.public,
             "names": [to_plain(name) for name in self.names],
             "sums": self._sums.tolist(),
+            "given": sorted(self._given),
         }
 
     @classmethod
@@ -333,6 +397,7 @@ class Stream:
         try:
             names, sums = [from_plain(name) for name in plain["names"]], np.array(plain["sums"], dtype=np.int64)
             stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, int(plain["day"]))
+            stream._given = frozenset(map(str, plain["given"]))
             fits = sums.size == stream._sums.size and 0 <= stream.day <= mechanism.days
             fits = fits and len(stream._rows) == len(names)
             fits = fits and (plain["mechanism"], plain["sensitivity"]) == (str(mechanism), str(sensitivity))

@@ -57,10 +57,44 @@ class Factorisation:
         worst = columns.max(axis=1)
         return dict(Counter(worst[worst > 0].tolist()))
 
+    @cached_property
+    def alone(self) -> bool:
+        """Whether each measurement holds one day, so that several days of one user never add up inside it."""
+        return bool((self.strategy > 0).sum(axis=1).max() == 1)
+
+    def energy(self, days_per_user: int, days_apart: int) -> int:
+        """The most that the squared shifts of one label's rows sum to, where a user is active on several days.
+
+        Active on the days S, the shifts W·1_S have squares that sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the
+        least matrix above G that falls with the first day and with the distance: Ĝ_(i, i+d) = max of G_(j, j+e) over
+        j >= i, e >= d. The a-th day of S is at least g(a - 1) from the first possible one, and g(b - a) from the b-th,
+        so that the sum is at most that of Ĝ over the days 1, 1 + g, 1 + 2g, ... This is attained where G = Ĝ.
+
+        Args:
+            days_per_user: at most this many days, at least 1.
+            days_apart: g, the smallest distance of two of them, at least 1.
+        """
+        if days_per_user == 1:
+            return sum(n * weight**2 for weight, n in self.shifts.items())
+        return _energy(self, days_per_user, days_apart)
+
     def scales(self, sigma: float) -> np.ndarray[Any, Any]:
         """Upper bound on the standard deviation of the noise on each day's total, shape (days,)."""
         spread: np.ndarray[Any, Any] = sigma * self.unit * np.sqrt((self.totals**2).sum(axis=1))
         return spread
+
+
+@lru_cache(maxsize=64)
+def _energy(plan: Factorisation, days_per_user: int, days_apart: int) -> int:
+    columns = plan.strategy.astype(float)  # sums below 2^53: exact
+    gram, days = columns.T @ columns, plan.days
+    above = np.zeros_like(gram)  # first day × distance
+    for distance in range(days):
+        above[: days - distance, distance] = np.diagonal(gram, distance)
+    above = np.maximum.accumulate(np.maximum.accumulate(above[::-1, ::-1], axis=0), axis=1)[::-1, ::-1]
+    active = np.arange(0, days, days_apart)[:days_per_user]
+    first, distance = np.minimum.outer(active, active), np.abs(np.subtract.outer(active, active))
+    return int(above[first, distance].sum())
 
 
 @lru_cache(maxsize=8)

@@ -27,6 +27,8 @@ def plan_continual(
     *,
     sensitivity: Sensitivity,
     labels: int | None = None,
+    days_per_user: int = 1,
+    days_apart: int = 1,
     factorisation: Kind | Literal["auto"] = "auto",
 ) -> ContinualTopK:
     """The mechanism that answers a top k on each of so many days within one total budget.
@@ -34,9 +36,11 @@ def plan_continual(
     Args:
         k: labels in each answer.
         days: how many days.
-        budget: the total (ε, δ) for one user-day, δ above 0.
+        budget: the total (ε, δ), δ above 0, for one user-day, or for all days of a user where days_per_user is given.
         sensitivity: of one user-day; its l0 must be finite for private labels.
         labels: size of the public domain, at least 1; None = labels are private.
+        days_per_user: on how many of the days one user adds something at most; the caller sees to it.
+        days_apart: the smallest distance of two such days.
         factorisation: "auto" takes the one with the least noise on its worst day.
 
     Returns:
@@ -56,13 +60,14 @@ def plan_continual(
     delta = FAILURE_SHARE * budget.delta
     if labels is not None:
         labels, delta = validate.count(labels=labels), 0.0
-    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta)  # refuses too many days, before they are factorised
-    draft = replace(draft, factorisation=min(kinds, key=lambda name: _error(factorise(name, draft.days))))
+    of_user = {"days_per_user": days_per_user, "days_apart": days_apart}
+    # Refuses too many days, before they are factorised.
+    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta, **of_user)
+    draft = replace(draft, factorisation=min(kinds, key=lambda name: _error(factorise(name, draft.days), **of_user)))
     sharpness = calibrate(lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget)
     return replace(draft, sigma=1 / sharpness)
 
 
-def _error(plan: Factorisation) -> float:
+def _error(plan: Factorisation, days_per_user: int, days_apart: int) -> float:
     """Largest standard deviation of a total at equal μ, were the noise continuous: the product of the two norms."""
-    squares = sum(n * weight**2 for weight, n in plan.shifts.items())
-    return float(plan.scales(1.0).max() / plan.unit * math.sqrt(squares))
+    return float(plan.scales(1.0).max() / plan.unit * math.sqrt(plan.energy(days_per_user, days_apart)))

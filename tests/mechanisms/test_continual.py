@@ -237,3 +237,15 @@ def test_labels_of_two_days_that_nothing_orders_are_refused_and_the_day_can_be_a
         stream.release(Histogram({other: 5}, sensitivity=ONE))
     assert (stream.day, stream.names) == (1, [one])
     assert stream.release(Histogram({"text": 5}, sensitivity=ONE)).note.startswith("day 2")
+
+
+def test_a_days_histogram_enters_once():
+    """Given again, in this process or by a state that was read back, one user-day would be moved twice."""
+    mechanism, first = ContinualTopK(k=2, days=3, sigma=1.0), Histogram({"a": 5}, domain=["a"], sensitivity=ONE)
+    stream = mechanism.stream(ONE, labels=["a"], rng=np.random.default_rng(0))
+    stream.release(first)
+    again = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE, np.random.default_rng(0))
+    for kept in (stream, again):
+        with pytest.raises(InvalidParameter, match="histogram: this one was given as an earlier day"):
+            kept.release(first)
+        assert kept.release(Histogram({"a": 5}, domain=["a"], sensitivity=ONE)).note.startswith("day 2")
