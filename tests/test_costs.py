@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
+from dptopk import Accountant, Budget
 from dptopk.costs import (
     CDP,
     ZCDP,
@@ -81,6 +82,24 @@ def test_join_refuses_different_neighbours():
     with pytest.raises(IncompatibleCosts, match="neighbours"):
         Charge.join(Charge({PureDP(1): 1}), Charge({PureDP(1): 1}, neighbours="replace_one"))
     assert Charge.join().costs == {}
+
+
+def test_join_of_an_instance_joins_it_too():
+    """Otherwise a charge asked to join others would be left out of what is paid."""
+    one, other = Charge({PureDP(0.1): 2}, delta=1e-7), Charge({BoundedRange(0.2): 3})
+    assert one.join(other) == Charge.join(one, other) == Charge({PureDP(0.1): 2, BoundedRange(0.2): 3}, delta=1e-7)
+    assert one.join() == one
+    with pytest.raises(InvalidParameter, match="Charge objects"):
+        one.join(1e-6)
+    with pytest.raises(IncompatibleCosts, match="neighbours"):
+        one.join(Charge({PureDP(1): 1}, neighbours="replace_one"))
+
+
+def test_an_accountant_has_no_filter_of_its_own():
+    """It would be a new account that knows nothing of what the accountant has spent."""
+    assert Accountant.filter(Budget(1, 1e-6)).remaining() is not None
+    with pytest.raises(AttributeError, match="makes a new account"):
+        Accountant(Charge({PureDP(0.1): 2}), delta=1e-6).filter(Budget(1, 1e-6))
 
 
 def test_sum_up_is_the_exact_sum_rounded_up():

@@ -96,9 +96,10 @@ class Charge:
         """The costs of the given types with their counts."""
         return {cost: times for cost, times in self.costs.items() if isinstance(cost, cost_types)}
 
-    @staticmethod
     def join(*charges: Charge) -> Charge:
         """The charge of running everything in ``charges``; deltas add, rounded up; adaptive if any of them is.
+
+        ``Charge.join(one, other)`` and ``one.join(other)`` are the same: a charge that is asked is the first of them.
 
         Raises:
             IncompatibleCosts: when the charges are stated for different neighbour relations.

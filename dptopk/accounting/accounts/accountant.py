@@ -12,6 +12,7 @@ Where the costs are not known beforehand, ``Accountant.filter(budget)`` gives a 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,24 @@ if TYPE_CHECKING:
     from dptopk.accounting.budget import Budget
 
 __all__ = ["Account", "Accountant"]
+
+
+class _AskedOfTheClass:
+    """``Accountant.filter``, which an instance does not have: it would seem to be about what the instance has spent."""
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., Filter]:
+        if instance is not None:
+            raise AttributeError(
+                "Accountant.filter(budget) makes a new account; an Accountant has no filter of its own"
+            )
+        return _filter
+
+
+def _filter(budget: Budget, **options: Any) -> Filter:
+    """A filter for costs that are not registered beforehand; see ``filter.Filter``."""
+    from dptopk.accounting.accounts.filter import Filter
+
+    return Filter(budget, **options)
 
 
 class Accountant(Account):
@@ -78,12 +97,7 @@ class Accountant(Account):
         if guarantee is not None:
             self.__dict__["guarantee"] = guarantee
 
-    @staticmethod
-    def filter(budget: Budget, **options: Any) -> Filter:
-        """A filter for costs that are not registered beforehand; see ``filter.Filter``."""
-        from dptopk.accounting.accounts.filter import Filter
-
-        return Filter(budget, **options)
+    filter = _AskedOfTheClass()
 
     def epsilon(self) -> float:
         """Upper bound on ε, fixed by the registration: valid now and after every later spend and refund."""

@@ -240,8 +240,10 @@ def adaptivity_gap(epsilon: float, count: int, epsilon_global: float) -> bool | 
         epsilon_global: ε_g >= 0.
 
     Returns:
-        True when δ_adaptive > δ_nonadaptive at ε_g is proven (0 <= ε_g <= (k-3)ε), False when equality is
-        (ε_g >= (k-1)ε, or k = 1), None where DDR Theorem 4 is silent.
+        True when δ_adaptive > δ_nonadaptive at ε_g is proven: ε_g <= (k-3)ε for k >= 4 (DDR Lemma 6.6), ε_g < ε/2 for
+        k = 2 (DDR Lemma 6.4). False when equality is: ε_g >= (k-1)ε, or k = 1. None where DDR are silent, and at k = 3,
+        where their Theorem 4 as printed claims a gap at ε_g = 0: there is none (docs/errata.md). Computed for k from 2
+        to 4 the gap ends at (k - 1 - 1/k)ε, and only k = 3 has no gap at 0.
 
     >>> adaptivity_gap(0.1, 10, 0.5), adaptivity_gap(0.1, 10, 0.95), adaptivity_gap(0.1, 10, 0.8)
     (True, False, None)
@@ -250,4 +252,5 @@ def adaptivity_gap(epsilon: float, count: int, epsilon_global: float) -> bool | 
     count = validate.count(count=count)
     if x >= (count - 1) * epsilon or count == 1:
         return False
-    return True if count > 3 and x <= (count - 3) * epsilon else None
+    proven = x < epsilon / 2 if count == 2 else count > 3 and x <= (count - 3) * epsilon
+    return True if proven else None

@@ -13,6 +13,7 @@ from dptopk.accounting.bounded_range.concentration import (
     mgf_epsilon,
     opt_kl_epsilon,
 )
+from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import BoundedRange, Charge, PureDP
@@ -120,6 +121,45 @@ def test_adaptivity_gap_covers_what_the_theorem_says():
     assert adaptivity_gap(1.0, 4, 3.0) is False
     assert adaptivity_gap(1.0, 3, 0.0) is None
     assert adaptivity_gap(1.0, 1, 0.0) is False
+    assert adaptivity_gap(1.0, 2, 0.49) is True
+    assert adaptivity_gap(1.0, 2, 0.5) is None
+
+
+def optimum(steps, x, epsilon):
+    """δ of the adaptive optimum at each ε_g in x: a loss t with probability q(t), else t - ε; the best t each time."""
+
+    def value(t):
+        q = np.expm1(t - epsilon) / np.expm1(-epsilon)
+        ends = np.stack([x[:, None] - t, x[:, None] + epsilon - t])
+        won, lost = optimum(steps - 1, ends.ravel(), epsilon).reshape(ends.shape)
+        return q * won + (1 - q) * lost
+
+    if steps == 0:
+        return np.maximum(-np.expm1(x), 0)
+    if steps == 1:  # DDR Lemma 6.2
+        return value(np.clip((x[:, None] + epsilon) / 2, 0, epsilon))[:, 0]
+    middle, width = np.full(x.shape, epsilon / 2), epsilon / 2
+    best = np.zeros(x.shape)
+    for points, narrower in [(31, 15)] + [(9, 4)] * 9:
+        t = np.clip(middle[:, None] + width * np.linspace(-1, 1, points), 0, epsilon)
+        found = value(t)
+        middle, width = t[np.arange(len(x)), found.argmax(axis=1)], width / narrower
+        best = np.maximum(best, found.max(axis=1))
+    return best
+
+
+GAPS = [(2, [0.0, 0.2, 0.45], [0.5, 0.7]), (3, [0.1, 0.5, 1.2, 1.6], [0.0, 1.7])]
+
+
+@pytest.mark.parametrize(("count", "gap", "none"), GAPS)
+@pytest.mark.parametrize("epsilon", [0.1, 2.0])
+def test_where_adapting_gains_for_two_and_three_selections(count, gap, none, epsilon):
+    """DDR Theorem 4 as printed has a gap at k = 3 and ε_g = 0; here the optimum of the recursion has none, to 1e-10."""
+    x = np.array(gap + none) * epsilon
+    batch = np.array([float(br_nonadaptive_delta(epsilon, count, at)) for at in x])
+    gain = optimum(count, x, epsilon) / batch - 1
+    assert (gain[: len(gap)] > 1e-4).all()
+    assert (np.abs(gain[len(gap) :]) < 1e-10).all()
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 3.0, 50.0])
