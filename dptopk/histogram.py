@@ -83,9 +83,10 @@ class Histogram:
         capped: whether contributions above the sensitivity were cut off to make these counts; releases then say so.
 
     Raises:
-        InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, unequal lengths,
-            a domain_size or limit below n, labels with a domain_size but no absent_label (which of them have a row
-            would show), or a limit of a complete histogram. The message never holds a label or a count.
+        InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, labels that
+            nothing orders (such as objects without a text of their own), unequal lengths, a domain_size or limit below
+            n, labels with a domain_size but no absent_label (which of them have a row would show), or a limit of a
+            complete histogram. The message never holds a label or a count.
 
     >>> histogram = Histogram(["the", "and", "to"], [649, 545, 383], sensitivity=Sensitivity(l0=1))
     >>> len(histogram), histogram.domain

@@ -295,7 +295,7 @@ _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
     "Timestamp": lambda stamp: {"timestamp": [stamp.isoformat(), stamp.unit]},
     "Timedelta": lambda span: {"span": [int(span.asm8.view("i8")), span.unit]},
     "Period": lambda period: {"period": [period.ordinal, period.freqstr]},
-    "Interval": lambda cell: {"interval": [to_plain(cell.left), to_plain(cell.right), cell.closed]},
+    "Interval": lambda cell: {"interval": [to_plain(_own(cell.left)), to_plain(_own(cell.right)), cell.closed]},
 }
 
 

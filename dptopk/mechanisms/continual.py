@@ -130,7 +130,7 @@ class ContinualTopK:
     def _active(self, days_per_user: int, days_apart: int) -> np.ndarray[Any, Any]:
         """On how many days a user can have been active by each day, shape (days,)."""
         found: np.ndarray[Any, Any] = np.arange(self.days) // min(days_apart, self.days) + 1
-        return np.minimum(found, min(days_per_user, self.days))
+        return found.clip(max=min(days_per_user, self.days))
 
     def _failure(self, sensitivity: Sensitivity, days_per_user: int, days_apart: int) -> float:
         """Bounds the probability that a label is ever shown which only the days of one user have."""

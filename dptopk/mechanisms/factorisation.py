@@ -89,10 +89,10 @@ def _energy(plan: Factorisation, days_per_user: int, days_apart: int) -> int:
     columns = plan.strategy.astype(float)  # sums below 2^53: exact
     gram, days = columns.T @ columns, plan.days
     above = np.zeros_like(gram)  # first day × distance
-    for distance in range(days):
-        above[: days - distance, distance] = np.diagonal(gram, distance)
+    for apart in range(days):
+        above[: days - apart, apart] = np.diagonal(gram, apart)
     above = np.maximum.accumulate(np.maximum.accumulate(above[::-1, ::-1], axis=0), axis=1)[::-1, ::-1]
-    active = np.arange(0, days, days_apart)[:days_per_user]
+    active = np.arange(0, days, min(days_apart, days))[:days_per_user]
     first, distance = np.minimum.outer(active, active), np.abs(np.subtract.outer(active, active))
     return int(above[first, distance].sum())
 

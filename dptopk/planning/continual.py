@@ -12,7 +12,7 @@ from dptopk.accounting.calibration import calibrate
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.mechanisms.continual import ContinualTopK
-from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
+from dptopk.mechanisms.factorisation import FACTORISATIONS, Kind
 
 __all__ = ["plan_continual"]
 
@@ -60,14 +60,16 @@ def plan_continual(
     delta = FAILURE_SHARE * budget.delta
     if labels is not None:
         labels, delta = validate.count(labels=labels), 0.0
-    of_user = {"days_per_user": days_per_user, "days_apart": days_apart}
     # Refuses too many days, before they are factorised.
-    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta, **of_user)
-    draft = replace(draft, factorisation=min(kinds, key=lambda name: _error(factorise(name, draft.days), **of_user)))
+    draft = ContinualTopK(k=k, days=days, sigma=1.0, delta=delta, days_per_user=days_per_user, days_apart=days_apart)
+    draft = min((replace(draft, factorisation=name) for name in kinds), key=_error)
     sharpness = calibrate(lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget)
     return replace(draft, sigma=1 / sharpness)
 
 
-def _error(plan: Factorisation, days_per_user: int, days_apart: int) -> float:
+def _error(mechanism: ContinualTopK) -> float:
     """Largest standard deviation of a total at equal μ, were the noise continuous: the product of the two norms."""
-    return float(plan.scales(1.0).max() / plan.unit * math.sqrt(plan.energy(days_per_user, days_apart)))
+    plan = mechanism.measurements
+    return float(
+        plan.scales(1.0).max() / plan.unit * math.sqrt(plan.energy(mechanism.days_per_user, mechanism.days_apart))
+    )
