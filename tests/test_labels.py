@@ -34,7 +34,8 @@ KINDS = [
     dt.timedelta(days=-1, microseconds=1), UUID(int=5), STAMP, pd.Timestamp("2020-01-01", tz="Asia/Tokyo"),
     pd.Timedelta(5, "ns"), pd.Period("2020-01-01", "D"), pd.Period("2020-01-01", "2D"),
     pd.Interval(0, 1), pd.Interval(0.0, 1.5, closed="both"), pd.Interval(STAMP, STAMP),
-    *pd.cut([0.3, 2.0], [0.0, 1.5, 3.0]).categories, np.datetime64("2020-01-01", "ns"), np.datetime64("2020-01-01", "D"), np.timedelta64(3, "h"),
+    *pd.cut([0.3, 2.0], [0.0, 1.5, 3.0]).categories,
+    np.datetime64("2020-01-01", "ns"), np.datetime64("2020-01-01", "D"), np.timedelta64(3, "h"),
 ]  # fmt: skip
 
 
