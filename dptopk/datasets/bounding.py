@@ -156,7 +156,7 @@ def label_counts(
     import ibis
     import pyarrow as pa
 
-    names = None if bounds.portable else _names(source, events)
+    names = _names(source, events) if source.frozen and not bounds.portable else None
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
     parts = source.passes or 1
     while True:

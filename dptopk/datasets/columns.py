@@ -13,12 +13,18 @@ from uuid import UUID
 import numpy as np
 
 from dptopk.datasets.backends.base import OpenTable, without_data
+from dptopk.datasets.backends.rowwise import refuse_across_rows
 from dptopk.errors import InvalidParameter
 
 __all__ = ["fitting", "needed_columns", "select_events"]
 
 # A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
 NUMBER = r"^ *[+-]?[0-9]{1,18}([.][0-9]{0,18})?([eE][+-]?[0-9]{1,2})? *$"
+
+MATERIALISED = (
+    "; writing its rows to a table or a frame first hides it from this check, and does not make it private: each row "
+    "must come from the events of one user alone"
+)
 
 
 def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
@@ -30,6 +36,7 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
         columns: role=name of the column; a role whose column is None is left out. A ``weight`` may be NULL.
     """
     kept = source.table
+    refuse_across_rows("table", kept, hint=MATERIALISED)
     named = {role: name for role, name in columns.items() if name is not None}
     _told_apart(kept.columns, named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}})
     for role, name in named.items():
@@ -37,9 +44,8 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
     if where is not None:
         kept = kept.filter(_row_wise(source, where))
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
-    events = kept.select(
-        **{role: column if role == "weight" else source.exact(column) for role, column in typed.items()}
-    )
+    read = {"weight": lambda column: column, "user": partial(source.person, named.get("user", ""))}
+    events = kept.select(**{role: read.get(role, source.exact)(column) for role, column in typed.items()})
     return events.filter(*[events[role].notnull() for role in typed if role != "weight"])
 
 
@@ -109,6 +115,20 @@ def _date_text(column: Any) -> Any:
     return column.strftime("%Y-%m-%d")  # a cast may depend on settings of the engine
 
 
+def _wide(column: Any) -> Any:
+    """Integers as 64 bits: engines hash the same number of another width to another value."""
+    return column if column.type().is_uint64() else column.cast("int64")
+
+
+def _whole_text(column: Any) -> Any:
+    """Decimal numbers, which may be beyond 64 bits, as the text of an integer; NULL where they are not whole."""
+    import ibis
+
+    whole = column.floor()
+    text = whole.cast("string")
+    return ibis.ifelse((whole == column) & text.re_search("^-?[0-9]+$"), text, None)
+
+
 def _is_empty(kind: Any) -> bool:
     """Whether a type has no values but NULL: that of a column of a file without rows; Ibis may not know it."""
     return bool(kind.is_null() or (kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL"))
@@ -121,7 +141,9 @@ _WEIGHTS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (lambda kind: kind.is_string(), _number),
 )
 _LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
-    (lambda kind: kind.is_string() or kind.is_integer(), _as_it_is),
+    (lambda kind: kind.is_string(), _as_it_is),
+    (lambda kind: kind.is_integer(), _wide),
+    (lambda kind: kind.is_decimal(), _whole_text),
     (lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind), _as_text_column),
     (lambda kind: kind.is_date(), _date_text),
     (lambda kind: kind.is_floating(), _whole_or_null),
@@ -141,14 +163,10 @@ def _row_wise(source: OpenTable, where: Any) -> Any:
 
     A comparison with, say, the table's mean would let one user decide which of the others' events count.
     """
-    import ibis.expr.operations as ops
-
     if isinstance(where, Mapping):
         return _equalities(source, where)
     condition = without_data("where", "it is no condition on this table", partial(_bound, source.table, where))
-    across = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure, ops.RowID)
-    if condition.op().find(across, filter=ops.Value):
-        raise InvalidParameter("where must look at one row at a time: no aggregates, windows, subqueries, row numbers")
+    refuse_across_rows("where", condition)
     return condition
 
 

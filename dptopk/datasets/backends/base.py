@@ -17,6 +17,9 @@ from dptopk.errors import InvalidParameter
 
 __all__ = ["Backend", "MemoryFull", "OpenTable", "builtin", "digits_of_ibis", "imported", "without_data"]
 
+# Case, accents, two spellings of one letter, what is not printed, spaces at the end.
+ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
+
 
 def digits_of_ibis(text: Any) -> Any:
     """The SHA-256 of a text in UTF-8, as hexadecimal digits, where Ibis knows how the engine says that."""
@@ -71,6 +74,7 @@ class OpenTable:
             and more where the engine says that its memory is full.
         close: gives back what was opened for this table; called on leaving a ``with`` block.
         collated: whether its text may have a collation, in which different texts are equal.
+        frozen: whether all statements see the same rows; where they may not, a histogram is one statement.
         together: takes an expression with a column ``user``, returns it with each user's rows in one place, where that
             saves the engine later shuffles.
     """
@@ -81,6 +85,7 @@ class OpenTable:
     passes: int | None = None
     close: Callable[[], Any] = lambda: None
     collated: bool = True
+    frozen: bool = False
     together: Callable[[Any], Any] = lambda events: events
 
     def __enter__(self) -> OpenTable:
@@ -93,6 +98,28 @@ class OpenTable:
         """A column with text as its bytes, where "A" and "a" might be equal: one user's spelling would name all."""
         encode = self.backend.encode if self.collated and column.type().is_string() else None
         return column if encode is None else encode(column)
+
+    def coarse(self, name: str) -> bool:
+        """Whether different texts of a column are equal in it, as under a collation; asked without looking at a row.
+
+        The largest of no rows is NULL, so that a pair of texts is compared, but as values of this column are. Every
+        collation of the engines that takes different texts for one does so for one of these pairs.
+        """
+        import ibis
+
+        if not self.collated or not self.table[name].type().is_string():
+            return False
+        none = self.table.filter(ibis.literal(False))  # noqa: FBT003 - a literal of Ibis
+        asked = {f"p{n}": ibis.coalesce(none[name].max(), one) == other for n, (one, other) in enumerate(ALIKE)}
+        answer = without_data("table", "the engine could not compare texts", lambda: self.run(none.agg(**asked)))
+        return any(value is None or value for value in answer.to_pylist()[0].values())
+
+    def person(self, name: str, column: Any) -> Any:
+        """A column of users, each by one of the texts that the engine takes for this user; else as ``exact``."""
+        if not self.coarse(name):
+            return self.exact(column)
+        exact = self.exact(column)
+        return exact.first().over(group_by=column, order_by=exact)
 
     def among(self, column: Any, values: Sequence[Any]) -> Any:
         """Whether a column holds one of some values of its type; texts are compared by their bytes."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from dptopk import _validate as validate
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import DIFFERING, delimiter, located, opened
+from dptopk.datasets.backends.files import DIFFERING, Files, header, located, opened
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.errors import InvalidParameter
 
@@ -90,15 +90,15 @@ class DuckDB:
 
     def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
         collated = False  # our own connection compares bytes, and only a database says otherwise for a column
-        read = FRAMES.get(library(table))
+        read, run = FRAMES.get(library(table)), connection.to_pyarrow
         if read is not None:
             found = _framed(connection, read(table, columns))
         else:
-            path, kind = located(table)
-            collated = kind == "database"
-            found = opened(kind, lambda: _FILES[kind](connection, path, table_name))
-        run, close = connection.to_pyarrow, connection.disconnect
-        return OpenTable(found, run, DUCKDB, self.passes, close, collated=collated)
+            files = located(table)
+            collated = files.kind == "database"
+            found = opened(files.kind, lambda: _FILES[files.kind](connection, files, table_name))
+            run = files.steady(run)
+        return OpenTable(found, run, DUCKDB, self.passes, connection.disconnect, collated=collated, frozen=True)
 
 
 def _framed(connection: Any, data: Any) -> Any:
@@ -116,36 +116,39 @@ def _framed(connection: Any, data: Any) -> Any:
     return without_data("table", "the stream could not be read", keep)
 
 
-def _text(connection: Any, path: str, _: str | None) -> Any:
-    return connection.read_csv(
-        path, all_varchar=True, header=True, delim=delimiter(path), quote='"', escape='"', skip=0, comment=""
-    )
+def _text(connection: Any, files: Files, _: str | None) -> Any:
+    for path in files.paths:
+        header(path)
+    plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
+    return connection.read_csv(list(files.paths), all_varchar=True, header=True, **plain)
 
 
-def _json(connection: Any, path: str, _: str | None) -> Any:
-    names = connection.read_json(path, format="newline_delimited").columns
-    return connection.read_json(path, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR"))
+def _json(connection: Any, files: Files, _: str | None) -> Any:
+    paths = list(files.paths)
+    names = connection.read_json(paths, format="newline_delimited").columns
+    return connection.read_json(paths, format="newline_delimited", columns=dict.fromkeys(names, "VARCHAR"))
 
 
-def _database(connection: Any, path: str, table_name: str | None) -> Any:
+def _database(connection: Any, files: Files, table_name: str | None) -> Any:
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
-    quoted = path.replace("'", "''")
+    quoted = files.paths[0].replace("'", "''")
     connection.con.execute(f"ATTACH '{quoted}' AS events_file (TYPE duckdb, READ_ONLY)").fetchall()
     table = partial(connection.table, table_name, database="events_file.main")
     return without_data("table_name", "the database has no such table", table)
 
 
-def _parquet(connection: Any, path: str, _: str | None) -> Any:
+def _parquet(connection: Any, files: Files, _: str | None) -> Any:
     """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
+    paths = list(files.paths)
     described = "SELECT DISTINCT name, type, converted_type, logical_type FROM parquet_schema(?)"
     differing = f"SELECT count(*) FROM (SELECT name FROM ({described}) GROUP BY name HAVING count(*) > 1)"  # noqa: S608
-    if "*" in path and connection.con.execute(differing, [path]).fetchone()[0]:
+    if len(paths) > 1 and connection.con.execute(differing, [paths]).fetchone()[0]:
         raise InvalidParameter(DIFFERING)
-    return connection.read_parquet(path, hive_types_autocast=False)
+    return connection.read_parquet(paths, hive_types_autocast=False)
 
 
-_FILES: dict[str, Callable[[Any, str, str | None], Any]] = {
+_FILES: dict[str, Callable[[Any, Files, str | None], Any]] = {
     "parquet": _parquet,
     "csv": _text,
     "tsv": _text,

@@ -1,15 +1,19 @@
-"""What the name of a file says about its format."""
+"""What the name of a file says about its format, and the files that a table has while it is read."""
 
 from __future__ import annotations
 
+import codecs
+import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
 from dptopk.datasets.backends.base import without_data
 from dptopk.errors import InvalidParameter
 
-__all__ = ["DIFFERING", "delimiter", "located", "opened"]
+__all__ = ["DIFFERING", "Files", "header", "located", "opened", "well_formed"]
 
 # Files of one folder must agree: an engine that takes the types of one of them reads 7.9 in another as 8.
 DIFFERING = "table: a column has different types in the files of the folder; write them alike"
@@ -21,28 +25,98 @@ _FORMATS = {
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
+_CHUNK = 2**20
 
 
-def located(table: Any) -> tuple[str, str]:
-    """A path that exists, or a glob, and its format."""
+def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
+    """What changes when one of the files does."""
+    found = [os.stat(path) if os.path.exists(path) else None for path in paths]
+    return [each and (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a table: which they are is decided once, and they must stay as they are while they are read.
+
+    Attributes:
+        kind: their format, such as "parquet".
+        paths: the files, in the order of their names.
+        folder: below which folder names such as i=01 are columns; None = a file or a glob was named.
+    """
+
+    kind: str
+    paths: tuple[str, ...]
+    folder: str | None = None
+    _seen: list[Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_seen", _state(self.paths))
+
+    @property
+    def delimiter(self) -> str:
+        """What separates the cells of a text file."""
+        return _DELIMITERS[self.kind]
+
+    def steady(self, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The function ``run``, refused after a change of the files: so that all its answers are of one state."""
+
+        def checked(expression: Any) -> Any:
+            answer = run(expression)
+            if _state(self.paths) != self._seen:
+                raise InvalidParameter("table: its files changed while they were read; ask again when they rest")
+            return answer
+
+        return checked
+
+
+def located(table: Any) -> Files:
+    """The files of a path that exists, or of a glob, and their format."""
     if not isinstance(table, str | Path):
         raise InvalidParameter(f"table must be a path, a frame, an Arrow or an Ibis table, got {type(table).__name__}")
     path = Path(table)
     if path.is_dir():
-        return str(path / "**" / "*.parquet"), "parquet"
-    pattern = str(path.relative_to(path.anchor))
-    if not path.exists() and not ("*" in pattern and any(Path(path.anchor).glob(pattern))):
-        raise InvalidParameter(f"table: there is no file {str(table)!r}")
+        return Files("parquet", _matching(escape(str(path)) + "/**/*.parquet", path), str(path))
+    paths = (str(path),) if path.exists() else _matching(str(path), path)
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
     if kind is None:
         raise InvalidParameter(f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}")
-    return str(path), kind
+    return Files(kind, paths)
 
 
-def delimiter(path: str) -> str:
-    """What separates the cells of a text file."""
-    return _DELIMITERS[located(path)[1]]
+def _matching(pattern: str, named: Path) -> tuple[str, ...]:
+    paths = tuple(sorted(filter(os.path.isfile, glob(pattern, recursive=True, include_hidden=True))))
+    if not paths:
+        raise InvalidParameter(f"table: there is no file {str(named)!r}")
+    return paths
+
+
+def header(path: str) -> bytes:
+    """The first line of a text file, which names the columns: engines skip an empty one and take the next for data."""
+    from pyarrow import input_stream
+
+    with input_stream(path) as stream:
+        first = stream.read(_CHUNK).removeprefix(codecs.BOM_UTF8).partition(b"\n")[0].strip()
+    if not first:
+        raise InvalidParameter("table: the first line of a text file is empty; it must name the columns")
+    return bytes(first)
+
+
+def well_formed(path: str) -> None:
+    """Refuse a text file that is not UTF-8, or whose lines do not all end alike: Spark reads such files as others."""
+    from pyarrow import input_stream
+
+    decoder, ends, left = codecs.getincrementaldecoder("utf-8")(), dict.fromkeys((b"\r\n", b"\r", b"\n"), 0), b""
+    with input_stream(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            decoder.decode(chunk)
+            chunk = left + chunk
+            left = b"\r" * chunk.endswith(b"\r")
+            for end in ends:
+                ends[end] += chunk[: len(chunk) - len(left)].count(end)
+    decoder.decode(b"", final=True)
+    if left or (ends[b"\r"] and len(set(ends.values())) > 1):
+        raise InvalidParameter("table: the lines of a text file end in different ways; write them alike")
 
 
 def opened(kind: str, action: Callable[[], Any]) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import DIFFERING, delimiter, located, opened
+from dptopk.datasets.backends.files import DIFFERING, Files, header, located, opened, well_formed
 from dptopk.datasets.backends.frames import library
 from dptopk.errors import InvalidParameter
 
@@ -48,15 +48,15 @@ class Spark:
         imported("pyspark", extra="spark")
         session = self.session or without_data("engine", "no Spark session could be started", _own_session)
         connection = ibis.pyspark.connect(session)
-        if library(table) == "pyspark":
-            frame = table
-        else:
-            path, kind = located(table)
-            if kind not in _FILES:
-                raise InvalidParameter(f"table: Spark does not read a {kind} file")
-            frame = opened(kind, lambda: _FILES[kind](session, path))
+        frame, run = table, connection.to_pyarrow
+        if library(table) != "pyspark":
+            files = located(table)
+            if files.kind not in _FILES:
+                raise InvalidParameter(f"table: Spark does not read a {files.kind} file")
+            frame = opened(files.kind, lambda: _FILES[files.kind](session, files))
+            run = files.steady(run)
         views = _Views(session, connection)
-        return OpenTable(views.of(frame), connection.to_pyarrow, SPARK, close=views.drop, together=views.together)
+        return OpenTable(views.of(frame), run, SPARK, close=views.drop, together=views.together)
 
 
 class _Views:
@@ -92,26 +92,26 @@ def _own_session() -> Any:
     return session
 
 
-def _parquet(session: Any, path: str) -> Any:
+def _parquet(session: Any, files: Files) -> Any:
     """Folder names such as i=01 are text, whatever other folders are called; files must agree on their types."""
-    if "*" in path and _differing(path):
+    if _differing(files.paths):
         raise InvalidParameter(DIFFERING)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = session.conf.get(setting)
     session.conf.set(setting, "false")
+    reader = session.read if files.folder is None else session.read.option("basePath", files.folder)
     try:
-        return session.read.parquet(path.removesuffix("/**/*.parquet"))
+        return reader.parquet(*files.paths)
     finally:
         session.conf.set(setting, before)
 
 
-def _differing(pattern: str) -> bool:
+def _differing(paths: Sequence[str]) -> bool:
     """Whether two of the files give a column different types: Spark would take those of one file."""
     from pyarrow.parquet import ParquetFile
 
     types = dict[str, tuple[str, str]]()
-    root = Path(pattern)
-    for path in Path(root.anchor).glob(str(root.relative_to(root.anchor))):
+    for path in paths:
         with ParquetFile(path) as file:
             columns = [file.schema.column(place) for place in range(len(file.schema))]
         for column in columns:
@@ -121,15 +121,22 @@ def _differing(pattern: str) -> bool:
     return False
 
 
-def _text(session: Any, path: str) -> Any:
-    return session.read.csv(
-        path, header=True, inferSchema=False, sep=delimiter(path), quote='"', escape='"', multiLine=True
-    )
+def _text(session: Any, files: Files) -> Any:
+    """Spark gives the columns of all files of one reading the names of the first: only files of one header share it."""
+    alike = dict[bytes, list[str]]()
+    for path in files.paths:
+        well_formed(path)
+        alike.setdefault(header(path), []).append(path)
+    plain = {"sep": files.delimiter, "quote": '"', "escape": '"', "header": True, "inferSchema": False}
+    strict = {"mode": "FAILFAST", "enforceSchema": False, "columnPruning": False, "multiLine": True}
+    reader = session.read.options(**plain, **strict)
+    return reduce(lambda one, other: one.unionByName(other), [reader.csv(paths) for paths in alike.values()])
 
 
-_FILES: dict[str, Callable[[Any, str], Any]] = {
-    "parquet": _parquet,
-    "csv": _text,
-    "tsv": _text,
-    "json": lambda session, path: session.read.json(path, primitivesAsString=True),
-}
+def _json(session: Any, files: Files) -> Any:
+    for path in files.paths:
+        well_formed(path)
+    return session.read.json(list(files.paths), primitivesAsString=True, mode="FAILFAST")
+
+
+_FILES: dict[str, Callable[[Any, Files], Any]] = {"parquet": _parquet, "csv": _text, "tsv": _text, "json": _json}

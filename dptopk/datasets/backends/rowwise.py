@@ -1,0 +1,52 @@
+"""Which Ibis expressions make a row from one row of the events alone: these are taken, and all others refused.
+
+Through a limit, a window, a join or a group one user's rows decide which of the others' count, and no bound holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dptopk.errors import InvalidParameter
+
+__all__ = ["refuse_across_rows"]
+
+# Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is refused.
+RELATIONS = frozenset(
+    "DatabaseTable InMemoryTable UnboundTable SelfReference Project Filter Union DropColumns DropNull FillNull".split()
+)
+MODULES = frozenset("generic logical numeric strings temporal json structs maps".split())
+
+
+def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> None:
+    """Refuse an expression with an operation that may look at several rows, naming it.
+
+    Args:
+        argument: whose expression it is.
+        expression: an Ibis table or column.
+        hint: ends the message.
+
+    Raises:
+        InvalidParameter: when an operation is none of a projection, a cast or another function of the values of one
+            row, a filter or a union.
+    """
+    found = expression.op().find(lambda node: not _allowed(node))
+    if found:
+        raise InvalidParameter(
+            f"{argument} must look at one row at a time: projections, casts, filters on single rows and unions do, "
+            f"{type(found[0]).__name__} may not{hint}"
+        )
+
+
+def _allowed(node: Any) -> bool:
+    import ibis.expr.operations as ops
+
+    package, _, module = type(node).__module__.rpartition(".")
+    if package != "ibis.expr.operations":
+        return False
+    if isinstance(node, ops.Relation):
+        return type(node).__name__ in RELATIONS and not getattr(node, "distinct", False)
+    if isinstance(node, ops.Field | ops.Alias):
+        return True
+    across = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure, ops.RowID)
+    return isinstance(node, ops.Value) and module in MODULES and not isinstance(node, across)
