@@ -156,7 +156,7 @@ def label_counts(
     import ibis
     import pyarrow as pa
 
-    names = _names(source, events) if source.frozen and not bounds.portable else None
+    names = None if bounds.portable else _names(source, events)
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
     parts = source.passes or 1
     while True:
@@ -209,12 +209,12 @@ def _in_parts(
 def _names(source: OpenTable, events: Any) -> Any:
     """The texts of the items and their codes (pyarrow.Table: item, name), where grouping by codes is faster.
 
-    None where it is not, and where two texts share a code: then the texts themselves are grouped, and ordered by the
+    None where it is not, where they may change before they are counted, and where two texts share a code: then the texts themselves are grouped, and ordered by the
     same codes, so that which labels of a user count is the same as with codes. Others' texts never enter a choice.
     """
     import pyarrow.compute as pc
 
-    if not source.backend.narrow or events.item.type().is_integer():
+    if not (source.frozen and source.backend.narrow) or events.item.type().is_integer():
         return None
     texts = events.select(name=events.item).distinct()
     found = _run(source, texts.mutate(item=code(source, texts["name"])))

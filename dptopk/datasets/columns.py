@@ -124,9 +124,8 @@ def _whole_text(column: Any) -> Any:
     """Decimal numbers, which may be beyond 64 bits, as the text of an integer; NULL where they are not whole."""
     import ibis
 
-    whole = column.floor()
-    text = whole.cast("string")
-    return ibis.ifelse((whole == column) & text.re_search("^-?[0-9]+$"), text, None)
+    text = column.cast("string").re_replace("[.]0+$", "")
+    return ibis.ifelse(text.re_search("^-?[0-9]+$"), text, None)
 
 
 def _is_empty(kind: Any) -> bool:

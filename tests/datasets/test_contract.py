@@ -15,10 +15,11 @@ pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
 from dptopk.datasets import Backend, admit, events_histogram  # noqa: E402
-from dptopk.datasets.backends.contract import CHECKS, Tried  # noqa: E402
+from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
 from dptopk.datasets.backends.opening import ADMITTED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
+from dptopk.datasets.bounding import _names  # noqa: E402
 
 
 def clause_of(name):
@@ -87,6 +88,31 @@ def test_a_mutant_is_caught(connections, name):
     mutant, clause = MUTANTS[name]
     with pytest.raises(Exception):  # noqa: B017, PT011 - Broken, or what the engine raises
         clause_of(clause)(Tried(connections["duckdb"], mutant))
+
+
+RULES = {
+    "integers of their own width": ("columns._LABELS", ((lambda kind: True, lambda column: column),)),
+    "users by their bytes": ("backends.base.OpenTable.coarse", lambda *_: False),
+    "two statements": ("bounding._names", lambda source, events: _names(replace(source, frozen=True), events)),
+    "all relations": ("backends.rowwise._allowed", lambda node: True),
+}
+CLAUSES = (
+    "integers_of_any_width_are_alike",
+    "users_are_one_where_texts_are_equal",
+    "answers_are_of_one_state",
+    "tables_are_taken_row_by_row",
+)
+
+
+@pytest.mark.parametrize(("name", "clause"), list(zip(RULES, CLAUSES, strict=True)))
+def test_a_rule_of_ours_left_out_is_caught(monkeypatch, name, clause):
+    connection = ibis.duckdb.connect()
+    connection.con.execute("SET default_collation = 'nocase'").fetchall()
+    clause_of(clause)(Tried(connection, DUCKDB))
+    where, mutant = RULES[name]
+    monkeypatch.setattr(f"dptopk.datasets.{where}", mutant)
+    with pytest.raises(Broken):
+        clause_of(clause)(Tried(connection, DUCKDB))
 
 
 class Other:

@@ -129,7 +129,7 @@ def _text(session: Any, files: Files) -> Any:
         alike.setdefault(header(path), []).append(path)
     plain = {"sep": files.delimiter, "quote": '"', "escape": '"', "header": True, "inferSchema": False}
     strict = {"mode": "FAILFAST", "enforceSchema": False, "columnPruning": False, "multiLine": True}
-    reader = session.read.options(**plain, **strict)
+    reader = session.read.options(**plain, **strict, unescapedQuoteHandling="RAISE_ERROR")
     return reduce(lambda one, other: one.unionByName(other), [reader.csv(paths) for paths in alike.values()])
 
 
