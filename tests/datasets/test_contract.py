@@ -14,8 +14,9 @@ ibis = pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
-from dptopk.datasets import Backend, admit, events_histogram  # noqa: E402
+from dptopk.datasets import Backend, DuckDB, admit, events_histogram  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
+from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
 from dptopk.datasets.backends.opening import ADMITTED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
@@ -186,6 +187,29 @@ def test_what_keeps_the_contract_is_let_in(connections, monkeypatch):
     assert events_histogram(table, **options).counts.tolist() == [2]
 
 
+@pytest.mark.parametrize("check", FILE_CHECKS, ids=lambda check: check.__name__)
+def test_duckdb_reads_files_as_said(tmp_path, check):
+    check(DuckDB(), tmp_path)
+
+
+def by_position(connection, files, _):
+    return connection.read_csv(list(files.paths), header=False, skip=1, names=["u", "i"], all_varchar=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "mutant", "clause"),
+    [
+        ("duckdb._FILES", {"csv": by_position}, "columns_are_read_by_name"),
+        ("duckdb.header", lambda path: path, "malformed_text_is_refused"),
+        ("files._state", lambda paths: None, "files_are_those_of_the_start"),
+    ],
+)
+def test_reading_files_otherwise_is_caught(monkeypatch, tmp_path, where, mutant, clause):
+    monkeypatch.setattr(f"dptopk.datasets.backends.{where}", mutant)
+    with pytest.raises(Broken):
+        next(check for check in FILE_CHECKS if check.__name__ == clause)(DuckDB(), tmp_path)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"encode": DUCKDB.encode}, {"decode": DUCKDB.decode}, {"narrow": True}],
@@ -198,5 +222,5 @@ def test_parameters_that_do_not_fit_together(change):
 
 def test_the_page_states_every_clause():
     page = (Path(__file__).parents[2] / "docs" / "backends.md").read_text(encoding="utf-8")
-    for check in CHECKS:
+    for check in (*CHECKS, *FILE_CHECKS):
         assert f"| `{check.__name__}` | {' '.join(check.__doc__.split())} |" in page

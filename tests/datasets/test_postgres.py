@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +16,10 @@ pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
 from dptopk.datasets import DuckDB, events_histogram, segment_histograms, users_by_labels  # noqa: E402
+from dptopk.datasets.backends import contract  # noqa: E402
+from dptopk.datasets.backends.base import OpenTable  # noqa: E402
+from dptopk.datasets.backends.contract import Tried  # noqa: E402
+from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 
 OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k", "portable": True}
 COLUMNS = """member text, article text COLLATE nocase, number bigint, day date, flag boolean,
@@ -128,3 +134,49 @@ def test_refusals_show_no_value(connection, table):
     assert caught.value.__context__ is None
     connection.con.rollback()
     assert len(events_histogram(table, **OPTIONS)) == 8
+
+
+class Collated(Tried):
+    """Texts in columns of a type or collation in which different texts are equal."""
+
+    kind = ""
+
+    def table(self, **columns):
+        plain = super().table(**columns)
+        types = {name: self.kind if isinstance(values[0], str) else "bigint" for name, values in columns.items()}
+        with self.connection.con.cursor() as cursor:
+            cursor.execute("DROP TABLE IF EXISTS tried")
+            cursor.execute(f"CREATE TEMP TABLE tried ({', '.join(f'{name} {kind}' for name, kind in types.items())})")
+            with cursor.copy("COPY tried FROM STDIN") as copy:
+                for row in zip(*columns.values(), strict=True):
+                    copy.write_row(row)
+        self.connection.con.commit()
+        return replace(plain, table=self.connection.table("tried"))
+
+
+@pytest.mark.parametrize("kind", ["text", "text COLLATE nocase", "citext", "char(12)"])
+def test_users_are_one_where_the_column_takes_their_texts_for_equal(connection, table, kind, monkeypatch):  # noqa: ARG001
+    if kind == "citext":
+        with connection.con.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'")
+            if not cursor.fetchone()[0]:
+                pytest.skip("this server has no citext")
+            cursor.execute("CREATE EXTENSION IF NOT EXISTS citext")
+    texts = ("Ann", "ANN", "ann", "aNN", "Bob", "é", "e\u0301", "z")
+    monkeypatch.setattr(contract, "TEXTS", texts)
+    monkeypatch.setattr(Collated, "kind", kind)
+    contract.users_are_one_where_texts_are_equal(Collated(connection, POSTGRES))
+    monkeypatch.setattr(OpenTable, "coarse", lambda *_: False)
+    if kind in {"text COLLATE nocase", "citext"}:
+        with pytest.raises(contract.Broken):
+            contract.users_are_one_where_texts_are_equal(Collated(connection, POSTGRES))
+
+
+def test_numeric_users_and_labels(connection):
+    with connection.con.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE numbered (u numeric, i numeric(20, 0))")
+        cursor.execute("INSERT INTO numbered VALUES (7, 1), (7.0, 2), ('NaN', 3), (7.5, 3), (1e25, 12345678901234567890)")
+    found = events_histogram(connection.table("numbered"), user="u", item="i", labels_per_user=None)
+    assert dict(rows(found)) == {"1": 1, "2": 1, "12345678901234567890": 1}
+    capped = events_histogram(connection.table("numbered"), user="u", item="i", labels_per_user=1)
+    assert sum(capped.counts) == 2  # 7 and 7.0 are one user

@@ -19,7 +19,9 @@ pytest.importorskip("pyspark", reason="Spark tests need the extra spark")
 ibis = pytest.importorskip("ibis")
 
 from dptopk.datasets import DuckDB, Spark, events_histogram, segment_histograms  # noqa: E402
-from dptopk.datasets.backends.contract import CHECKS, Tried  # noqa: E402
+from dptopk.datasets.backends import spark  # noqa: E402
+from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
+from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 
 
@@ -173,6 +175,33 @@ def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_pa
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(session, check):
     check(Tried(ibis.pyspark.connect(session), SPARK))
+
+
+@pytest.mark.parametrize("check", FILE_CHECKS, ids=lambda check: check.__name__)
+def test_files_are_read_as_said(session, tmp_path, check):
+    check(Spark(session=session), tmp_path)
+
+
+def loosely(session, files):
+    return session.read.csv(list(files.paths), header=True, inferSchema=False, multiLine=True)
+
+
+@pytest.mark.parametrize("check", FILE_CHECKS[:2], ids=lambda check: check.__name__)
+def test_a_loose_reader_of_files_is_caught(session, tmp_path, monkeypatch, check):
+    monkeypatch.setitem(spark._FILES, "csv", loosely)
+    with pytest.raises(Broken):
+        check(Spark(session=session), tmp_path)
+
+
+def test_users_under_a_collation(session):
+    """Ann and ANN are one user where Spark takes them for equal."""
+    frame = session.createDataFrame([("Ann", "x"), ("ANN", "y"), ("b", "x")], ["u", "i"])
+    if not hasattr(frame.schema["u"].dataType, "collationId"):
+        pytest.skip("this Spark has no collations")
+    frame = frame.selectExpr("u COLLATE UTF8_LCASE AS u", "i")
+    for portable in (False, True):
+        found = events_histogram(frame, user="u", item="i", labels_per_user=1, portable=portable)
+        assert sum(found.counts) == 2
 
 
 def test_files_of_a_folder_that_differ_in_type_are_refused(session, tmp_path):
