@@ -202,7 +202,13 @@ class EventsStore:
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}
         # Whatever is more than τ a day counts as τ; Δ is enforced below, together with what was there.
         with open_table(partition, engine, columns=needed_columns(where, **columns)) as source:
-            pairs = amounts(select_events(source, where, **columns), self.bounds)
+            events = select_events(source, where, **columns)
+            if source.coarse(columns["user"]):
+                raise InvalidParameter(
+                    "user: the column's collation or type takes different texts for equal, and the store tells users "
+                    "by their bytes; bring each user to one text in a column without a collation first"
+                )
+            pairs = amounts(events, self.bounds)
             pairs = pairs.mutate(user=_plain(source, pairs.user), item=_plain(source, pairs.item))
             day = without_data("partition", "the engine could not run the query", partial(source.run, pairs))
         kinds = [_kind(day.schema.field(name).type) for name in ("user", "item")]

@@ -155,7 +155,7 @@ class Collated(Tried):
 
 
 @pytest.mark.parametrize("kind", ["text", "text COLLATE nocase", "citext", "char(12)"])
-def test_users_are_one_where_the_column_takes_their_texts_for_equal(connection, table, kind, monkeypatch):  # noqa: ARG001
+def test_users_are_one_where_the_column_takes_their_texts_for_equal(connection, table, kind, monkeypatch):
     if kind == "citext":
         with connection.con.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_available_extensions WHERE name = 'citext'")
@@ -175,7 +175,9 @@ def test_users_are_one_where_the_column_takes_their_texts_for_equal(connection, 
 def test_numeric_users_and_labels(connection):
     with connection.con.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE numbered (u numeric, i numeric(20, 0))")
-        cursor.execute("INSERT INTO numbered VALUES (7, 1), (7.0, 2), ('NaN', 3), (7.5, 3), (1e25, 12345678901234567890)")
+        cursor.execute(
+            "INSERT INTO numbered VALUES (7, 1), (7.0, 2), ('NaN', 3), (7.5, 3), (1e25, 12345678901234567890)"
+        )
     found = events_histogram(connection.table("numbered"), user="u", item="i", labels_per_user=None)
     assert dict(rows(found)) == {"1": 1, "2": 1, "12345678901234567890": 1}
     capped = events_histogram(connection.table("numbered"), user="u", item="i", labels_per_user=1)

@@ -269,3 +269,29 @@ def test_a_stored_answer_is_given_again_for_the_same_version_alone(tmp_path):
     refused = ask("2", "--per-label-cap", 3)
     assert refused.exit_code == 2
     assert "store was made with" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("who", "what"), [("int8", "int16"), ("int32", "uint8"), ("int64", "int8"), ("uint64", "int32")]
+)
+def test_integers_of_any_width_are_kept_as_all_at_once(tmp_path, who, what):
+    """Negative ones too, whose hashes DuckDB makes of their width."""
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(-9, 9, 60) + 9 * who.startswith("u"), rng.integers(-4, 4, 60) + 4 * what.startswith("u")
+    events = pd.DataFrame({"who": users.astype(who), "what": items.astype(what)})
+    with EventsStore(tmp_path / "e.store", **COLUMNS, labels_per_user=2) as store:
+        store.append(events[:30], version="1")
+        store.append(events[30:], version="2")
+        assert as_dict(store.histogram()) == as_dict(events_histogram(events, **COLUMNS, labels_per_user=2))
+
+
+def test_users_whose_texts_are_equal_under_a_collation_are_refused(tmp_path):
+    """Days come one by one: which text stands for a user is not known from the other days."""
+    import ibis
+
+    own = ibis.duckdb.connect()
+    own.con.execute("CREATE TABLE clicks (who VARCHAR COLLATE NOCASE, what VARCHAR)").fetchall()
+    with EventsStore(tmp_path / "e.store", **COLUMNS) as store:
+        with pytest.raises(InvalidParameter, match="collation"):
+            store.append(own.table("clicks"), version="1")
+        store.append(own.table("clicks").mutate(who=ibis._.who.lower().cast("binary").cast("string")), version="1")

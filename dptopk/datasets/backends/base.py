@@ -109,7 +109,7 @@ class OpenTable:
 
         if not self.collated or not self.table[name].type().is_string():
             return False
-        none = self.table.filter(ibis.literal(False))  # noqa: FBT003 - a literal of Ibis
+        none = self.table.filter(ibis.literal(False))
         asked = {f"p{n}": ibis.coalesce(none[name].max(), one) == other for n, (one, other) in enumerate(ALIKE)}
         answer = without_data("table", "the engine could not compare texts", lambda: self.run(none.agg(**asked)))
         return any(value is None or value for value in answer.to_pylist()[0].values())

@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import itertools
-from decimal import Decimal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -318,7 +318,7 @@ def integers_of_any_width_are_alike(tried: Tried) -> None:
 
 
 def users_are_one_where_texts_are_equal(tried: Tried) -> None:
-    """Texts that the engine takes for equal are one user, under a collation too; labels are told apart by their bytes."""
+    """Texts that the engine takes for equal are one user, under a collation too; labels are equal by their bytes."""
     table = tried.table(u=list(TEXTS), i=list(TEXTS))
     agree(tried.counts(table), dict.fromkeys(TEXTS, 1), "labels without a cap")
     users = len(table.run(table.table.group_by("u").agg(n=table.table.count())))
@@ -332,7 +332,7 @@ def answers_are_of_one_state(tried: Tried) -> None:
     before = tried.table(u=["a", "b"], i=["x", "y"])
     after = tried.table(u=["a", "c", "d"], i=["x", "z", "z"])
     states = [tried.counts(before), tried.counts(after)]
-    for change in range(4):
+    for change in (1, 2):
         places = itertools.count()
 
         def run(expression: Any, change: int = change, places: Any = places) -> Any:
@@ -371,8 +371,14 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
             found = str(error)
         if name not in str(found):
             raise Broken(f"a table with {name} gave {found}")
-    rows = each.filter(each.w > 1).mutate(i=each.i.upper()).union(each.select("u", "i", w=each.w.cast("int32").cast("int64")))
-    agree(tried.counts(replace(table, table=rows.union(rows)), weight="w", per_label_cap=9), {"X": 4, "x": 6, "y": 2}, "")
+    rows = (
+        each.filter(each.w > 1)
+        .mutate(i=each.i.upper())
+        .union(each.select("u", "i", w=each.w.cast("int32").cast("int64")))
+    )
+    agree(
+        tried.counts(replace(table, table=rows.union(rows)), weight="w", per_label_cap=9), {"X": 4, "x": 6, "y": 2}, ""
+    )
 
 
 def the_answer_is_the_definition(tried: Tried) -> None:

@@ -13,9 +13,20 @@ __all__ = ["refuse_across_rows"]
 
 # Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is refused.
 RELATIONS = frozenset(
-    "DatabaseTable InMemoryTable UnboundTable SelfReference Project Filter Union DropColumns DropNull FillNull".split()
+    [
+        "DatabaseTable",
+        "InMemoryTable",
+        "UnboundTable",
+        "SelfReference",
+        "Project",
+        "Filter",
+        "Union",
+        "DropColumns",
+        "DropNull",
+        "FillNull",
+    ]
 )
-MODULES = frozenset("generic logical numeric strings temporal json structs maps".split())
+MODULES = frozenset(["generic", "logical", "numeric", "strings", "temporal", "json", "structs", "maps"])
 
 
 def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> None:
