@@ -209,8 +209,9 @@ def _in_parts(
 def _names(source: OpenTable, events: Any) -> Any:
     """The texts of the items and their codes (pyarrow.Table: item, name), where grouping by codes is faster.
 
-    None where it is not, where they may change before they are counted, and where two texts share a code: then the texts themselves are grouped, and ordered by the
-    same codes, so that which labels of a user count is the same as with codes. Others' texts never enter a choice.
+    None where it is not, where the rows may change before they are counted, and where two texts share a code: then the
+    texts themselves are grouped, and ordered by the same codes, so that which labels of a user count is the same as
+    with codes. Others' texts never enter a choice.
     """
     import pyarrow.compute as pc
 

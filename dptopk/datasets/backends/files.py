@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from glob import escape, glob
@@ -30,7 +29,7 @@ _CHUNK = 2**20
 
 def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
     """What changes when one of the files does."""
-    found = [os.stat(path) if os.path.exists(path) else None for path in paths]
+    found = [Path(path).stat() if Path(path).exists() else None for path in paths]
     return [each and (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found]
 
 
@@ -85,7 +84,8 @@ def located(table: Any) -> Files:
 
 
 def _matching(pattern: str, named: Path) -> tuple[str, ...]:
-    paths = tuple(sorted(filter(os.path.isfile, glob(pattern, recursive=True, include_hidden=True))))
+    found = glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - follows links to folders
+    paths = tuple(sorted(path for path in found if Path(path).is_file()))
     if not paths:
         raise InvalidParameter(f"table: there is no file {str(named)!r}")
     return paths

@@ -12,21 +12,9 @@ from dptopk.errors import InvalidParameter
 __all__ = ["refuse_across_rows"]
 
 # Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is refused.
-RELATIONS = frozenset(
-    [
-        "DatabaseTable",
-        "InMemoryTable",
-        "UnboundTable",
-        "SelfReference",
-        "Project",
-        "Filter",
-        "Union",
-        "DropColumns",
-        "DropNull",
-        "FillNull",
-    ]
-)
-MODULES = frozenset(["generic", "logical", "numeric", "strings", "temporal", "json", "structs", "maps"])
+TABLES = ("DatabaseTable", "InMemoryTable", "UnboundTable", "SelfReference")
+RELATIONS = (*TABLES, "Project", "Filter", "Union", "DropColumns", "DropNull", "FillNull")
+MODULES = ("generic", "logical", "numeric", "strings", "temporal", "json", "structs", "maps")
 
 
 def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> None:
