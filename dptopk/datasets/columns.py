@@ -44,7 +44,8 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
     if where is not None:
         kept = kept.filter(_row_wise(source, where))
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
-    read = {"weight": lambda column: column, "user": partial(source.person, named.get("user", ""))}
+    person = partial(source.person, named.get("user", ""))
+    read: dict[str, Callable[[Any], Any]] = {"weight": _as_it_is, "user": person}
     events = kept.select(**{role: read.get(role, source.exact)(column) for role, column in typed.items()})
     return events.filter(*[events[role].notnull() for role in typed if role != "weight"])
 

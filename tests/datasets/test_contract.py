@@ -15,6 +15,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
 from dptopk.datasets import Backend, DuckDB, admit, events_histogram  # noqa: E402
+from dptopk.datasets.backends.base import builtin  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
@@ -114,6 +115,14 @@ def test_a_rule_of_ours_left_out_is_caught(monkeypatch, name, clause):
     monkeypatch.setattr(f"dptopk.datasets.{where}", mutant)
     with pytest.raises(Broken):
         clause_of(clause)(Tried(connection, DUCKDB))
+
+
+def test_a_function_of_the_users_own_is_refused_by_name():
+    table = ibis.memtable({"u": ["a"], "i": ["x"]})
+    condition = builtin("upper", ("string",), "string")(table.i) == "X"
+    for options in ({"where": condition}, {"table": table.filter(condition)}):
+        with pytest.raises(InvalidParameter, match="one row at a time.* upper may not"):
+            events_histogram(**({"table": table, "user": "u", "item": "i", "labels_per_user": 1} | options))
 
 
 class Other:

@@ -62,7 +62,9 @@ class Files:
         def checked(expression: Any) -> Any:
             answer = run(expression)
             if _state(self.paths) != self._seen:
-                raise InvalidParameter("table: its files changed while they were read; ask again when they rest")
+                raise InvalidParameter(
+                    "table: its files changed while they were read; ask again when nothing writes to them"
+                )
             return answer
 
         return checked
