@@ -121,7 +121,7 @@ def test_a_function_of_the_users_own_is_refused_by_name():
     table = ibis.memtable({"u": ["a"], "i": ["x"]})
     condition = builtin("upper", ("string",), "string")(table.i) == "X"
     for options in ({"where": condition}, {"table": table.filter(condition)}):
-        with pytest.raises(InvalidParameter, match="one row at a time.* upper may not"):
+        with pytest.raises(InvalidParameter, match=r"one row at a time.* upper may not"):
             events_histogram(**({"table": table, "user": "u", "item": "i", "labels_per_user": 1} | options))
 
 

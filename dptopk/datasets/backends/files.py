@@ -62,9 +62,7 @@ class Files:
         def checked(expression: Any) -> Any:
             answer = run(expression)
             if _state(self.paths) != self._seen:
-                raise InvalidParameter(
-                    "table: its files changed while they were read; ask again when nothing writes to them"
-                )
+                raise InvalidParameter("table: its files changed while they were read; ask again when they are whole")
             return answer
 
         return checked

@@ -31,9 +31,10 @@ def refuse_across_rows(argument: str, expression: Any, *, hint: str = "") -> Non
     """
     found = expression.op().find(lambda node: not _allowed(node))
     if found:
+        name = getattr(found[0], "__func_name__", type(found[0]).__name__)  # of a user's own function, its own
         raise InvalidParameter(
             f"{argument} must look at one row at a time: projections, casts, filters on single rows and unions do, "
-            f"{type(found[0]).__name__} may not{hint}"
+            f"{name} may not{hint}"
         )
 
 
