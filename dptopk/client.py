@@ -56,8 +56,9 @@ _OPENER = build_opener(_Nowhere)
 class Client:
     """A data set of a service, asked as a Session is.
 
-    A question that spends carries a key of its own and is sent again after a broken connection or an overloaded
-    service: it is charged once, and the answer is the same.
+    A question that spends carries a key of its own and is sent again after a broken connection, or when the service
+    failed or is overloaded: it is charged once, and the answer is the same. Was it given up before its outcome was
+    known, the same call of this client goes on with its key.
 
     Args:
         url: of the service, such as "https://topk.example.org".
@@ -77,6 +78,7 @@ class Client:
         self._dataset = dataset
         self._patience = validate.positive(patience=patience)
         self._answered: list[dict[str, Any]] = []
+        self._open: dict[str, str] = {}  # questions whose outcome is not known, and the keys that were made for them
 
     def datasets(self) -> pd.DataFrame:
         """The data sets that may be asked about, a row each: never data."""
@@ -143,7 +145,7 @@ class Client:
             d_bar: as for plan_topk.
             where: column -> value, out of the data set's public lists.
             key: names the question: a later call with the same key, from anywhere, gives the same answer and costs
-                nothing. None = a new one.
+                nothing. None = a new one, or that of the same question when its outcome is not known.
 
         Raises:
             BudgetExceeded: nothing was charged.
@@ -239,19 +241,34 @@ class Client:
         )
 
     def _spend(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Ask under a key; one that was made here stays with the question until its outcome is known."""
+        if key is not None:
+            return self._answer(path, body, _sent(key=key))
+        question = json.dumps([path, body], sort_keys=True)
+        made = self._open.setdefault(question, f"client-{secrets.token_hex(16)}")
+        try:
+            answer = self._answer(path, body, made)
+        except DptopkError as error:
+            if _final(error):
+                del self._open[question]
+            else:
+                error.add_note(f"It may have been charged: ask the same again, or give key={made!r}, to pay once.")
+            raise
+        del self._open[question]
+        return answer
+
+    def _answer(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
         """Ask until there is an answer, always with the same key."""
-        headers = {"Idempotency-Key": f"client-{secrets.token_hex(16)}" if key is None else _sent(key=key)}
         end = time.monotonic() + self._patience
         pause = 0.1
         while True:
             try:
-                answer = self._about("POST", f"{path}?wait=10", body, headers)
+                answer = self._about("POST", f"{path}?wait=10", body, {"Idempotency-Key": key})
                 if "entry" in answer:
                     return answer
                 pause = 0.1
             except (ServiceError, LedgerError) as error:
-                worth = isinstance(error, LedgerError) or error.status in {0, 429, 502, 503, 504}
-                if not worth or time.monotonic() + pause > end:
+                if not _passing(error) or time.monotonic() + pause > end:
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
@@ -298,6 +315,18 @@ class Client:
                 raise _refusal(error.code, error.read()) from None
         except (URLError, OSError, ValueError) as error:
             raise ServiceError(0, "unreachable", f"the service cannot be reached ({type(error).__name__})") from None
+
+
+def _passing(error: DptopkError) -> bool:
+    """Whether asking again, with the same key, may help."""
+    return isinstance(error, LedgerError) or (
+        isinstance(error, ServiceError) and (error.status in {0, 429} or error.status >= 500)
+    )
+
+
+def _final(error: DptopkError) -> bool:
+    """Whether a question is refused for good, so that its key is of no use; not so where only its token is unknown."""
+    return not (_passing(error) or (isinstance(error, ServiceError) and error.status < 402))
 
 
 def _released(answer: Mapping[str, Any]) -> dict[str, Release]:

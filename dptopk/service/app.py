@@ -20,6 +20,7 @@ from dptopk.errors import (
     InvalidParameter,
     LedgerError,
     NotCertified,
+    ReleaseWithheld,
 )
 from dptopk.service.asking import KeyUsed
 from dptopk.service.catalog import Catalog
@@ -36,6 +37,7 @@ LOG = logging.getLogger("dptopk.service")
 STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (KeyUsed, 409, "key_used"),
     (Cancelled, 409, "cancelled"),
+    (ReleaseWithheld, 409, "withheld"),
     (BudgetExceeded, 409, "budget_exceeded"),
     (Unreadable, 503, "data_unreadable"),
     (InvalidParameter, 422, "invalid"),

@@ -3,7 +3,8 @@
 1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer stored, it is given
    again. Is it not (the process was killed, or another one is at it), the answer is drawn with the plan that the charge
    remembers, and stored; the ledger takes one answer for a charge, so of two that are drawn one is never seen.
-2. Else: plan, read the data, check the version, charge (one transaction that looks for the key again), draw, store.
+2. Else: plan, read the data, move the job to "charging" (from where it cannot be called off, see ``jobs``), charge (one
+   transaction that looks for the key and the version again), draw, store.
 
 Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed at any instant,
 charged >= released.
@@ -65,13 +66,12 @@ class Asker:
 
         Raises:
             BudgetExceeded: nothing was charged.
-            Cancelled: the job was called off; nothing was charged.
+            Cancelled: the job was called off; nothing was charged, nor will be under this key.
             LedgerError: the ledger refuses; a retry with the same key goes on from where this ended.
         """
         analyst, job = analyst_name(analyst), job_of(analyst, spec.name, key)
-        spend = self.known(spec, analyst, key, question)
-        if spend is None:
-            spend = self._charge(spec, analyst, key, question, job)
+        while (spend := self.known(spec, analyst, key, question)) is None:
+            self._charge(spec, analyst, key, question, job)
         if spend.answer is None:
             self._answer(spec, spend)
         done = self.known(spec, analyst, key, question)
@@ -79,30 +79,25 @@ class Asker:
             raise LedgerError("the answer was not stored; ask again with the same key")
         return done
 
-    def _charge(self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str) -> Spend:
-        """Read the data, then charge: a question that fails before costs nothing."""
+    def _charge(self, spec: DatasetSpec, analyst: str, key: str, question: Question, job: str) -> None:
+        """Read the data, then charge: a question that fails before costs nothing.
+
+        Nothing is charged here when the data changed meanwhile, or another worker was faster.
+        """
         plan = self.plans.get(spec, question)
-        charge = charge_of(spec, question, plan)
-        while True:
-            state = self.ledger.state(spec.name)
-            for histogram in self._read(spec, state.version, question, job).values():
-                plan.check(histogram)
-            self.jobs.charging(job)
-            made_for: dict[str, Any] = {"version": state.version, "unit": spec.unit, "sensitivity": spec.sensitivity}
-            described = recorded(question, plan) | {"version": state.version}
-            try:
-                paying = spec.paying(question.segments, question.where)
-                self.ledger.charge(
-                    spec.name, analyst, charge, once=key, mechanism=described, segments=paying, **made_for
-                )
-            except InvalidParameter:
-                if self.ledger.state(spec.name).version == state.version:
-                    raise
-                continue  # the data changed meanwhile: read the new version
-            found = self.known(spec, analyst, key, question)
-            if found is None:
-                raise LedgerError("the charge cannot be found; ask again with the same key")
-            return found
+        version = self.ledger.state(spec.name).version
+        for histogram in self._read(spec, version, question, job).values():
+            plan.check(histogram)
+        self.jobs.charging(job)
+        about: dict[str, Any] = {"version": version, "unit": spec.unit, "sensitivity": spec.sensitivity}
+        about |= {"mechanism": recorded(question, plan) | {"version": version}, "once": key}
+        about["segments"] = spec.paying(question.segments, question.where)
+        try:
+            self.ledger.charge(spec.name, analyst, charge_of(spec, question, plan), **about)
+        except InvalidParameter:
+            charged = self.known(spec, analyst, key, question) is not None  # by another worker, for an earlier version
+            if not charged and self.ledger.state(spec.name).version == version:
+                raise
 
     def _read(self, spec: DatasetSpec, version: str, question: Question, job: str | None) -> Mapping[str, Histogram]:
         """The histograms of a question, read before or now; ``job``: that is told of the progress."""
@@ -125,7 +120,10 @@ class Asker:
             raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
         releases = {}
         for segment, histogram in self._read(spec, state.version, question, None).items():
-            release = releases[segment] = plan.release(histogram)
+            try:
+                release = releases[segment] = plan.release(histogram)
+            except InvalidParameter as error:  # the data changed since the charge, and no longer suits it
+                raise LedgerError(f"the answer to what was charged cannot be drawn now ({error})") from None
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
         if question.segments:  # what a segment did not use is not given back: another one may have used it

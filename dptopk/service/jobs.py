@@ -1,24 +1,39 @@
-"""Long work: where each question stands, for every worker to see, and how to call it off before it is charged.
+"""Where each question stands, for every worker to see, and how to call it off before it is charged.
 
-A job is a row: reading -> charging -> done, or cancelled, or failed. "reading" becomes "charging" and "cancelled" by
-one conditional update each, so exactly one of them happens.
+A job is a row, one for each key of an analyst; all workers that are asked under a key share its row. MOVES says from
+which stages a row comes to another, and each move is one conditional update. A worker charges only after it has moved
+the row to "charging", and nothing leads back from there to "reading", the only stage that can be called off. So what is
+"cancelled" was not charged, and never is: its key is used up. Whether a question was charged the ledger alone says.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from dptopk.errors import DptopkError
+from dptopk.errors import DptopkError, LedgerError
 from dptopk.service.tables import Tables
 
-__all__ = ["Cancelled", "Job", "Jobs"]
+__all__ = ["BEAT", "Cancelled", "Job", "Jobs"]
 
 EVERY = 0.2  # seconds between two lines of progress
-KEPT = 86_400.0  # seconds that a finished job stays
+BEAT = 5.0  # seconds between two signs of life of a job
+LOST = 60.0  # seconds without one after which the worker counts as killed
+KEPT = 86_400.0  # seconds that a finished job stays; one that was called off stays for ever, as its key is used up
+
+OPEN = ("reading", "charging")
+NOT_CALLED_OFF = (*OPEN, "failed", "done")
+MOVES = {  # to -> from
+    "reading": ("reading",),
+    "charging": NOT_CALLED_OFF,
+    "cancelled": ("reading",),
+    "failed": OPEN,
+    "done": NOT_CALLED_OFF,
+}
 
 
 class Cancelled(DptopkError):
@@ -30,7 +45,8 @@ class Job:
     """Where a question stands.
 
     Attributes:
-        stage: "reading" (the data), "charging" (and drawing), "done", "cancelled" or "failed".
+        stage: "reading" (the data), "charging" (it may be charged at any moment, or is; what failed and is asked again
+            begins here), "done", "cancelled" or "failed".
         done, total: passes over the data.
         code, message: of the error of a failed job.
     """
@@ -56,26 +72,43 @@ class Jobs:
     Args:
         tables: of the service.
         visible: whether progress is written down; where answers keep to a schedule, how long the data took is hidden.
+        clock: seconds that all workers count alike.
     """
 
-    def __init__(self, tables: Tables, *, visible: bool = True) -> None:
+    def __init__(
+        self, tables: Tables, *, visible: bool = True, clock: Callable[[], float] = time.time
+    ) -> None:
         self._tables = tables
         self._visible = visible
+        self._clock = clock
         self._shown: dict[str, float] = {}
         self._swept = 0.0
 
-    def start(self, ident: str, analyst: str, dataset: str) -> None:
-        """A job begins, or begins again after a failure."""
-        table, now = Tables.jobs, time.time()
-        fresh = {"stage": "reading", "done": 0, "total": 0, "code": "", "message": "", "updated": now}
-        again = sa.update(table).where(table.c.id == ident).values(**fresh)
+    def start(self, ident: str, analyst: str, dataset: str, *, charged: bool = False) -> None:
+        """A worker begins with a question: the first one, one more, or again after a failure.
+
+        Args:
+            ident: of the job.
+            analyst: who asks.
+            dataset: of what.
+            charged: whether the ledger held the charge before this call: then there is nothing to call off.
+
+        Raises:
+            Cancelled: when the question was called off.
+        """
+        table, now = Tables.jobs, self._clock()
         if now - self._swept > KEPT / 24:
-            self._tables.change(sa.delete(table).where(table.c.updated < now - KEPT))
+            self._tables.change(sa.delete(table).where((table.c.updated < now - KEPT) & (table.c.stage != "cancelled")))
             self._swept = now
+        stage, fresh = "charging" if charged else "reading", {"done": 0, "total": 0, "code": "", "message": ""}
+        row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
         try:
-            self._tables.change(sa.insert(table).values(id=ident, analyst=analyst, dataset=dataset, **fresh))
+            self._tables.change(sa.insert(table).values(row | fresh))
         except sa.exc.IntegrityError:  # it was begun before, by this worker or another
-            self._tables.change(again)
+            if charged:
+                self._update(table.c.id == ident, stage=stage, **fresh)
+            elif not self._move(ident, "reading"):
+                self._must(ident, self._move(ident, "charging", **fresh))
 
     def progress(self, ident: str, done: int, total: int) -> None:
         """Note progress, not too often.
@@ -83,51 +116,67 @@ class Jobs:
         Raises:
             Cancelled: when the job was called off.
         """
-        if time.monotonic() - self._shown.get(ident, -EVERY) < EVERY and done < total:
+        now = self._clock()
+        if now - self._shown.get(ident, -EVERY) < EVERY and done < total:
             return
-        self._shown[ident] = time.monotonic()
-        self._reading(ident, **({"done": done, "total": total} if self._visible else {}))
+        self._shown[ident] = now
+        shown = {"done": done, "total": total} if self._visible else {}
+        self._must(ident, self._update((Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF), **shown))
 
     def charging(self, ident: str) -> None:
         """From here on the job cannot be cancelled.
 
         Raises:
             Cancelled: when it was before.
+            LedgerError: when the job is gone.
         """
-        self._shown.pop(ident, None)
-        self._reading(ident, stage="charging")
-
-    def _reading(self, ident: str, **values: Any) -> None:
-        table = Tables.jobs
-        mine = (table.c.id == ident) & table.c.stage.in_(("reading", "charging"))
-        if not self._tables.change(sa.update(table).where(mine).values(updated=time.time(), **values)):
-            raise Cancelled("the question was called off; nothing was charged")
+        self._must(ident, self._move(ident, "charging"))
 
     def end(self, ident: str, stage: str, code: str = "", message: str = "") -> None:
-        """A job is over."""
+        """A worker is at the end of a job: "done", or "failed" unless another worker is done."""
         self._shown.pop(ident, None)
-        table = Tables.jobs
-        values = {"stage": stage, "code": code, "message": message, "updated": time.time()}
-        self._tables.change(sa.update(table).where(table.c.id == ident).values(**values))
+        self._move(ident, stage, code=code, message=message)
 
     def cancel(self, ident: str) -> bool:
-        """Call a job off, unless it has come to the charge; whether it was called off."""
-        table = Tables.jobs
-        mine = (table.c.id == ident) & (table.c.stage == "reading")
-        return bool(self._tables.change(sa.update(table).where(mine).values(stage="cancelled", updated=time.time())))
+        """Call a job off, unless it has come to the charge; whether it is called off."""
+        return self._move(ident, "cancelled")
+
+    def beat(self, idents: Sequence[str]) -> None:
+        """A sign of life of the jobs that a worker is at."""
+        self._update(Tables.jobs.c.id.in_(idents) & _among(OPEN))
+
+    def _move(self, ident: str, stage: str, **values: Any) -> bool:
+        """Bring a job to a stage, if one may from where it stands; whether it is there."""
+        return self._update((Tables.jobs.c.id == ident) & _among(MOVES[stage]), stage=stage, **values)
+
+    def _update(self, where: Any, **values: Any) -> bool:
+        return bool(self._tables.change(sa.update(Tables.jobs).where(where).values(updated=self._clock(), **values)))
+
+    def _must(self, ident: str, moved: bool) -> None:
+        if not moved:
+            if self._rows(ident, stage="cancelled"):
+                raise Cancelled("the question was called off and never charged; to ask it again take a new key")
+            raise LedgerError("the job is gone; ask again with the same key")
 
     def find(self, ident: str) -> Job | None:
-        """Where a job stands."""
-        table = Tables.jobs
-        rows = self._tables.rows(sa.select(table).where(table.c.id == ident))
+        """Where a job stands; one whose worker was killed has failed."""
+        rows = self._rows(ident)
         if not rows:
             return None
         row = dict(rows[0]._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+        if row["stage"] in OPEN and row["updated"] < self._clock() - LOST:
+            row |= {"stage": "failed", "code": "interrupted", "message": "interrupted; ask again with the same key"}
         row.pop("updated")
         return Job(**row)
 
+    def _rows(self, ident: str, **values: Any) -> list[Any]:
+        return self._tables.rows(sa.select(Tables.jobs).filter_by(id=ident, **values))
+
     def running(self) -> int:
-        """How many jobs are not over."""
-        table = Tables.jobs
-        query = sa.select(sa.func.count()).select_from(table).where(table.c.stage.in_(("reading", "charging")))
-        return int(self._tables.rows(query)[0][0])
+        """How many jobs workers are at."""
+        alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST)
+        return int(self._tables.rows(sa.select(sa.func.count()).select_from(Tables.jobs).where(alive))[0][0])
+
+
+def _among(stages: Sequence[str]) -> Any:
+    return Tables.jobs.c.stage.in_(stages)

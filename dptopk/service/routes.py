@@ -189,7 +189,7 @@ def _asked(service: Service, person: Person, spec: DatasetSpec, key: str, questi
     if known is not None and known.answer is not None and not service.running(person.analyst, spec.name, key):
         service.metrics.question(spec.name, "again")
         return _reply(_shown(service, spec, known))
-    future = service.submit(spec, person, key, question)
+    future = service.submit(spec, person, key, question, charged=known is not None)
     try:
         done = future.result(timeout=wait)
     except NotYet:
@@ -278,7 +278,7 @@ def events(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[
 
 @router.delete("/jobs/{job}", responses=_CONFLICT)
 def cancel(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
-    """Call a question off, as long as it is not charged."""
+    """Call a question off before it is charged; its key is then used up."""
     found = _mine(service, person, job)
     if not service.jobs.cancel(job):
         raise HTTPException(409, "Too late")

@@ -17,7 +17,7 @@ from dptopk.service.asking import Asker, KeyUsed, job_of
 from dptopk.service.books import Books, opened
 from dptopk.service.catalog import Catalog, DatasetSpec
 from dptopk.service.data import Histograms
-from dptopk.service.jobs import Cancelled, Jobs
+from dptopk.service.jobs import BEAT, Cancelled, Jobs
 from dptopk.service.kept import Kept
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
@@ -58,24 +58,47 @@ class Service:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="question")
         self._running: dict[str, tuple[Question, Future[Spend]]] = {}
         self._lock = threading.RLock()
+        self._closed = threading.Event()
+        threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
 
-    def submit(self, spec: DatasetSpec, person: Person, key: str, question: Question) -> Future[Spend]:
+    def submit(
+        self, spec: DatasetSpec, person: Person, key: str, question: Question, *, charged: bool
+    ) -> Future[Spend]:
         """Begin to answer a question, or join the thread that is at it.
 
+        Args:
+            spec: of the data set.
+            person: who asks.
+            key: the idempotency key.
+            question: what is asked.
+            charged: whether the ledger held a charge under the key before this call.
+
         Raises:
+            Cancelled: when the question was called off.
             KeyUsed: when the thread is at another question, even at one that was called off.
         """
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
-            (asked, running), at = self._running.get(job, (question, None)), self.jobs.find(job)
+            asked, running = self._running.get(job, (question, None))
             if not question.is_that(asked.plain()):
                 raise KeyUsed("this idempotency key is in use for another question: take a new one")
-            if running is None or (at is not None and at.stage == "cancelled"):  # called off, and asked again
-                self.jobs.start(job, person.analyst, spec.name)
+            if running is None:
+                self.jobs.start(job, person.analyst, spec.name, charged=charged)
                 running = self._pool.submit(self._answer, spec, person, key, question, job)
                 self._running[job] = question, running
                 running.add_done_callback(lambda done: self._forget(job, done))
         return running
+
+    def _beat(self) -> None:
+        """Show the other workers that this one is still at its questions."""
+        while not self._closed.wait(BEAT):
+            with self._lock:
+                jobs = list(self._running)
+            try:
+                if jobs:
+                    self.jobs.beat(jobs)
+            except Exception as error:  # noqa: BLE001 - the next beat may succeed; the questions themselves say more
+                LOG.error("a sign of life failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
 
     def _forget(self, job: str, done: Future[Spend]) -> None:
         with self._lock:
@@ -104,7 +127,7 @@ class Service:
             action = "run" if isinstance(question, Run) else "topk"
             detail = {"question": question.plain(), "key": key, "job": job}
             self.access.note(person.analyst, action, spec.name, outcome, detail)
-            if stage != "cancelled":  # that is written already, and the question may have been asked again since
+            if stage != "cancelled":  # that is written already
                 self.jobs.end(job, stage, code, message)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:
@@ -125,6 +148,7 @@ class Service:
     def close(self) -> None:
         """Wait for questions that are being answered, and close the databases."""
         self._pool.shutdown(wait=True)
+        self._closed.set()
         self.books.ledger.close()
         self.tables.close()
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 
+import pytest
+
 from dptopk.service import data
+from dptopk.service.jobs import KEPT, LOST, Cancelled, Jobs
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
+from dptopk.service.tables import Tables
 
 from .conftest import ASKED, CATALOG, Server
 
@@ -61,8 +66,90 @@ def test_called_off_before_the_charge(server, monkeypatch):
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             assert "cancelled" in list(events.iter_lines())[1]
+        again = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key)  # a key's answer is the answer
+        assert (again.status_code, again.json()["error"]) == (409, "cancelled")
         assert server.service.books.spends("words") == []
-        assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
+
+
+@pytest.fixture
+def clock():
+    return [1000.0]
+
+
+@pytest.fixture
+def two(clock):
+    """The jobs of two workers."""
+    tables = Tables("sqlite://")
+    yield [Jobs(tables, clock=lambda: clock[0]) for _ in range(2)]
+    tables.close()
+
+
+def called_off(act, *arguments, **options) -> bool:
+    try:
+        act(*arguments, **options)
+    except Cancelled:
+        return True
+    return False
+
+
+ACTS = ((0, "charge"), (1, "charge"), (0, "failed"), (1, "done"), (1, "again"), (0, "cancel"))
+
+
+def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
+    """Every order of three acts of two workers that are at one key, and of a cancel: once a worker may charge,
+    none says that the question was called off, and once it was called off none charges."""
+    for number, order in enumerate(itertools.product(ACTS, repeat=3)):
+        job, off, charged = f"job-{number}", False, False
+        for jobs in two:
+            jobs.start(job, "ann", "words")
+        for worker, act in order:
+            jobs = two[worker]
+            if act == "cancel":
+                off = jobs.cancel(job) or off
+            elif act == "again":
+                assert called_off(jobs.start, job, "ann", "words") == off
+            elif act == "charge":
+                refused = called_off(jobs.charging, job)
+                assert refused == off
+                charged = charged or not refused
+            else:
+                jobs.end(job, act)
+            assert not (off and charged), order
+            assert (jobs.find(job).stage == "cancelled") == off
+
+
+def test_jobs_of_killed_workers_end(two, clock):
+    one, other = two
+    for job in ("reading", "charging"):
+        one.start(job, "ann", "words")
+    one.charging("charging")
+    assert one.running() == 2
+    clock[0] += LOST
+    other.beat(["reading"])
+    clock[0] += 1.0
+    assert one.running() == 1
+    assert other.find("reading").stage == "reading"
+    lost = other.find("charging")
+    assert (lost.stage, lost.code, lost.over) == ("failed", "interrupted", True)
+    clock[0] += LOST
+    assert other.cancel("reading")  # nobody can charge it any more
+    assert called_off(one.charging, "reading")
+    assert not other.cancel("charging")  # its worker may only be slow
+    other.start("charging", "ann", "words")
+    assert other.find("charging").stage == "charging"
+    clock[0] += 1.0 + KEPT  # what was called off stays so
+    other.start("next", "ann", "words")
+    assert other.find("charging") is None
+    assert called_off(other.start, "reading", "ann", "words")
+
+
+def test_what_the_ledger_holds_cannot_be_called_off(two):
+    two[0].start("job", "ann", "words", charged=True)
+    assert not two[1].cancel("job")
+    two[0].start("called-off-once", "ann", "words")
+    assert two[0].cancel("called-off-once")
+    two[1].start("called-off-once", "ann", "words", charged=True)  # the ledger is right
+    assert two[1].find("called-off-once").stage == "charging"
 
 
 def test_a_key_in_use_is_of_one_question(server, monkeypatch):

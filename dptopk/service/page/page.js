@@ -172,7 +172,7 @@ $("question").addEventListener("submit", async (event) => {
     $("answer").replaceChildren(card(answer));
     $("answer").scrollIntoView({ block: "start", behavior: "smooth" });
   } catch (error) {
-    if (error.status && error.status !== 503 && error.status !== 429) pending = null;
+    if (error.status >= 402 && error.status < 500 && error.status !== 429) pending = null; // a refusal, for good
     say(error.status ? error.message : "The connection broke. Ask again: the same question is not charged twice.");
   }
   busy(false);
@@ -202,7 +202,7 @@ async function follow(job) {
     text = events.pop();
     for (const event of events) {
       const now = JSON.parse(event.split("data: ")[1]);
-      $("stage").textContent = { reading: "Reading the data…", charging: "Charged; drawing…" }[now.stage] || now.stage;
+      $("stage").textContent = { reading: "Reading the data…", charging: "Charging and drawing…" }[now.stage] || now.stage;
       if (now.total > 1) { $("progress").max = now.total; $("progress").value = now.done; }
     }
   }
