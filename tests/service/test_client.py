@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 
-from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
+from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, LedgerError
 from dptopk.client import ServiceError
 
 PART = {"budget": Budget(0.3, 1e-7), "method": "threshold", "counts": "gaussian"}
@@ -89,3 +90,45 @@ def test_a_token_follows_no_redirect(server):
             client.schema()
         elsewhere.shutdown()
     assert refused.value.status == 302
+
+
+def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeypatch):
+    """A failure after which a charge may be there is tried again, and given up keeps its key for the same question."""
+    real, keys, failures = Client._call, [], []
+
+    def call(self, method, path, body=None, headers=None):
+        answer = real(self, method, path, body, headers)
+        if headers:
+            keys.append(headers["Idempotency-Key"])
+            if failures:  # the service has charged and answered, and nobody heard it
+                raise failures.pop()
+        return answer
+
+    monkeypatch.setattr(Client, "_call", call)
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr("dptopk.client.time", clock)
+    lost = [ServiceError(status, "lost", "lost") for status in (0, 429, 500, 502, 503, 504)]
+    failures += [*lost, LedgerError("lost")]
+    first = client.top_k(3, **PART)
+    assert len(keys) == 8
+    assert len(set(keys)) == 1
+    keys.clear()
+    for failure in (ServiceError(401, "token_needed", "Token needed"), KeyboardInterrupt()):
+        failures.append(failure)
+        with pytest.raises(type(failure)):
+            client.top_k(3, **PART)
+    second = client.top_k(3, **PART)
+    assert len(set(keys)) == 1
+    failures += [ServiceError(503, "lost", "lost") for _ in range(30)]
+    with pytest.raises(ServiceError) as given_up:
+        client.top_k(3, **PART)
+    assert keys[-1] in given_up.value.__notes__[0]
+    failures[:] = [BudgetExceeded(first.charge, "nothing")]
+    with pytest.raises(BudgetExceeded):
+        client.top_k(3, **PART)
+    assert keys[-1] == keys[-2]
+    client.top_k(3, **PART)
+    assert keys[-1] != keys[-2]  # the refusal was the end of that key
+    assert first.to_dict() != second.to_dict()
+    assert len(server.service.books.spends("words")) == 4
