@@ -6,9 +6,14 @@ import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.counts import LARGEST_COUNT, whole_counts
 from dptopk.errors import InvalidParameter
+from dptopk.labels import identity, missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,14 +85,15 @@ def _one_of_each(file: _File, separator: str) -> None:
 
 
 def _parquet(file: _File) -> pd.DataFrame:
-    import pandas as pd
-
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise InvalidParameter("source: reading Parquet needs pyarrow: pip install 'dptopk[data]'") from None
     present = pq.read_schema(file.path).names
-    return pd.read_parquet(file.path, columns=[name for name in file.columns if name in present])
+    table = pq.read_table(file.path, columns=[name for name in file.columns if name in present])
+    # One missing value would make all the integers of a column floats, and so other labels and other conditions.
+    frame: pd.DataFrame = table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+    return frame
 
 
 def _json_lines(file: _File) -> pd.DataFrame:
@@ -102,7 +108,7 @@ def _json_lines(file: _File) -> pd.DataFrame:
         rows = [json.loads(line) for line in lines if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not a table")
-    present = [name for name in file.columns if any(name in row for row in rows)]
+    present = [name for name in file.columns if not rows or any(name in row for row in rows)]
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in present})
 
 
@@ -127,7 +133,10 @@ def read_counts(
     encoding: str = "utf-8",
     where: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """The two named columns of a file; the ending tells the format: .csv, .tsv, .parquet, .jsonl, .ndjson, .json.
+    """The labels in a file and their counts; the ending tells the format: .csv, .tsv, .parquet, .jsonl, .ndjson, .json.
+
+    The counts of all rows of a label are added up, so what one user moves is what the user moves in these sums. Rows
+    without a label are left out. Both may depend on one user, and are no error.
 
     Args:
         path: the file; text formats may be compressed (.csv.gz).
@@ -138,14 +147,12 @@ def read_counts(
         where: keep only rows in which these columns hold these values, compared as text.
 
     Returns:
-        A data frame with the columns ``label`` and ``count``; empty labels and counts are missing values.
+        A data frame with the columns ``label``, distinct and none of them missing or empty, and ``count``.
 
     Raises:
-        InvalidParameter: when the file does not exist, cannot be read in its format, or lacks a column. The message
-            never quotes the file's contents.
+        InvalidParameter: when the file does not exist, cannot be read in its format, lacks a column, or holds a count
+            that is none. The message never quotes the file's contents.
     """
-    import pandas as pd
-
     file = _File(Path(path), label, count, separator, _known(encoding), dict(where or {}))
     name, reader = file.path.name, _READERS.get(file.kind)
     if reader is None or (file.path.suffix.lower() == ".gz" and file.kind not in _COMPRESSED):
@@ -161,8 +168,27 @@ def read_counts(
             raise InvalidParameter(f"{role}: {name!r} has no column {column!r}{hint}")
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
-    labels = frame[label].reset_index(drop=True)
-    return pd.DataFrame({"label": labels.mask(labels == ""), "count": frame[count].reset_index(drop=True)})
+    return _added_up(frame[label], whole_counts(frame[count]))
+
+
+def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame:
+    """Each label once, with the sum of its counts."""
+    import pandas as pd
+
+    sums: dict[Any, int] = {}
+    rows: dict[Any, Any] = {}
+    for label, count in zip(labels, counts.tolist(), strict=True):
+        if not missing(label) and label != "":
+            try:
+                same = identity(label)
+                rows.setdefault(same, label)
+            except TypeError:
+                raise InvalidParameter("label: labels must be hashable") from None
+            sums[same] = sums.get(same, 0) + count
+    found = [min(total, LARGEST_COUNT - 1) for total in sums.values()]  # no sum is too large for a histogram
+    return pd.DataFrame(
+        {"label": pd.Series(list(rows.values()), dtype=labels.dtype), "count": np.array(found, dtype=np.int64)}
+    )
 
 
 def _read(reader: Callable[[_File], pd.DataFrame], file: _File) -> pd.DataFrame:

@@ -142,7 +142,7 @@ def test_bad_arguments_exit_with_2_and_name_the_argument(counts, arguments, name
 
 @pytest.mark.parametrize(
     "rows",
-    [f"{SECRET},-1", f"{SECRET},1.5", f"{SECRET},", f"{SECRET},x4711", f"{SECRET},1\n{SECRET},2", ",4711", "the,1"],
+    [f"{SECRET},-1", f"{SECRET},1.5", f"{SECRET},", f"{SECRET},x4711", f"{SECRET},1\n{SECRET},-2", ",-4711", "the,-1"],
 )
 def test_bad_rows_exit_with_2_and_stay_secret(tmp_path, rows):
     path = tmp_path / "counts.csv"

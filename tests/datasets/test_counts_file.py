@@ -47,20 +47,49 @@ def test_binary_rubbish_and_missing_files_are_refused(tmp_path, ending):
     with pytest.raises(InvalidParameter, match=r"source|label"):
         read_counts(path, label="word", count="n")
     path.write_bytes(b"")
-    with pytest.raises(InvalidParameter, match=r"source|label"):
-        read_counts(path, label="word", count="n")
+    if ending != ".jsonl":  # which has no header: a table without rows is empty
+        with pytest.raises(InvalidParameter, match=r"source|label"):
+            read_counts(path, label="word", count="n")
     with pytest.raises(InvalidParameter, match="source"):
         read_counts(tmp_path, label="word", count="n")
 
 
-@pytest.mark.parametrize("row", ["secret4711,x4711", ",1", "a,", "a,1.5", "a,-1", "the,2"])
+@pytest.mark.parametrize("row", ["secret4711,x4711", "a,", "a,1.5", "a,-1", "the,-2", ",-1"])
 def test_bad_rows_are_refused_without_quoting_them(tmp_path, row):
     path = tmp_path / "counts.csv"
     path.write_text(f"word,n\nthe,3\n{row}\n", encoding="utf-8")
-    frame = read_counts(path, label="word", count="n")
     with pytest.raises(InvalidParameter) as refusal:
-        Histogram.from_pandas(frame, label="label", count="count")
+        read_counts(path, label="word", count="n")
     assert "4711" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+def test_what_one_user_may_cause_is_no_error_and_changes_no_other_label(tmp_path, ending):
+    """A label in a second region, no label, no region: rows of a label are added up, the others are what they were."""
+    rows = {"word": [1, 2, 2, None], "n": [3, 2, 2**62 - 3, 1], "at": [7, 7, 8, 7]}
+    frame = pd.DataFrame(rows).astype({"word": "Int64", "at": "Int64"})
+    frame.loc[4] = [2, 1, pd.NA]
+    path = write(tmp_path / f"counts{ending}", frame)
+    one, two = ("1", "2") if ending == ".csv" else (1, 2)
+
+    def found(where):
+        table = read_counts(path, label="word", count="n", where=where)
+        return dict(zip(table["label"].tolist(), table["count"].tolist(), strict=True))
+
+    assert found(None) == {one: 3, two: 2**62 - 1}  # and no more than a histogram may hold
+    assert found({"at": "7"}) == {one: 3, two: 2}
+    assert len(Histogram.from_pandas(read_counts(path, label="word", count="n"), label="label", count="count")) == 2
+
+
+def test_labels_are_added_up_by_type_and_value(tmp_path):
+    path = tmp_path / "counts.jsonl"
+    path.write_text("".join(f'{{"w": {label}, "n": 1}}\n' for label in ("1", '"1"', "1", '""', "null", "true")), "utf-8")
+    assert read_counts(path, label="w", count="n").to_numpy().tolist() == [[1, 2], ["1", 1], [True, 1]]
+    path.write_text('{"w": [1], "n": 1}\n', "utf-8")
+    with pytest.raises(InvalidParameter, match="hashable"):
+        read_counts(path, label="w", count="n")
+    path.write_text("", "utf-8")
+    assert len(read_counts(path, label="w", count="n")) == 0
 
 
 def test_equal_columns_are_refused(tmp_path):
