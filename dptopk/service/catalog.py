@@ -106,7 +106,8 @@ class DatasetSpec:
         terms: its budget, written to the ledger when the data set is new there.
         label, count: columns of a table of counts.
         user, item: columns of a table of events instead; the caps below are then enforced.
-        labels_per_user, per_label_cap: Δ and τ.
+        labels_per_user, per_label_cap: Δ and τ: of a table of counts for the sums over all rows of a label (within one
+            value of each column of which ``segments`` says that a user is in several).
         unit, version: the privacy unit in words; the version when the data set is new.
         domain: "private", or "public" with ``labels``.
         labels: the public labels; None = labels come from the data, and are private.
@@ -176,6 +177,15 @@ class DatasetSpec:
     def domain_size(self) -> int | None:
         """How many public labels there are; None where labels are private."""
         return None if self.labels is None else len(self.labels)
+
+    @property
+    def several(self) -> tuple[str, ...]:
+        """Columns of a table of counts of which one user may be in several values.
+
+        The caps are declared for each value, and not for the sums of rows over several of them: no question is put to
+        these. Of events the engine enforces the caps of each question.
+        """
+        return tuple(column for column, per_user in self.segments.items() if self.user is None and per_user > 1)
 
     def may_ask(self, analyst: str) -> bool:
         """Whether an analyst may ask about this data set."""

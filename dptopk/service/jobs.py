@@ -75,9 +75,7 @@ class Jobs:
         clock: seconds that all workers count alike.
     """
 
-    def __init__(
-        self, tables: Tables, *, visible: bool = True, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, tables: Tables, *, visible: bool = True, clock: Callable[[], float] = time.time) -> None:
         self._tables = tables
         self._visible = visible
         self._clock = clock

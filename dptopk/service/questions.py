@@ -88,8 +88,14 @@ class Question:
     def check(self, spec: DatasetSpec) -> None:
         """Refuse conditions and segments that the data set does not offer."""
         spec.checked(self.where)
-        if self.rows * len(spec.segmented(self.segments, self.where).values) > MOST_LABELS:
+        asked = spec.segmented(self.segments, self.where)
+        if self.rows * len(asked.values) > MOST_LABELS:
             raise InvalidParameter(f"segments: an answer may have at most {MOST_LABELS} rows in all")
+        for column in spec.several:
+            if column not in {asked.column, *self.where}:
+                raise InvalidParameter(
+                    f"where: name one {column}, or ask by segments: a user may be in several of them"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,7 +83,8 @@ def test_what_one_user_may_cause_is_no_error_and_changes_no_other_label(tmp_path
 
 def test_labels_are_added_up_by_type_and_value(tmp_path):
     path = tmp_path / "counts.jsonl"
-    path.write_text("".join(f'{{"w": {label}, "n": 1}}\n' for label in ("1", '"1"', "1", '""', "null", "true")), "utf-8")
+    labels = ("1", '"1"', "1", '""', "null", "true")
+    path.write_text("".join(f'{{"w": {label}, "n": 1}}\n' for label in labels), "utf-8")
     assert read_counts(path, label="w", count="n").to_numpy().tolist() == [[1, 2], ["1", 1], [True, 1]]
     path.write_text('{"w": [1], "n": 1}\n', "utf-8")
     with pytest.raises(InvalidParameter, match="hashable"):
