@@ -28,7 +28,7 @@ from dptopk.accounting.ledger.names import analyst_name
 from dptopk.errors import InvalidParameter
 from dptopk.service.tables import Tables
 
-__all__ = ["Access", "Person", "Role"]
+__all__ = ["Access", "Person", "Role", "token_id"]
 
 Role = Literal["analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -121,6 +121,12 @@ class Access:
         fresh = self._clock() - read < RECENT
         return person if fresh and hmac.compare_digest(quick, self._quick(match[2])) else None
 
+    def verified(self, token: str) -> bool:
+        """Whether this process has found the secret of a token right before, so that ``person`` is quick."""
+        match = _TOKEN.fullmatch(token)
+        known = None if match is None else self._verified.get(match[1])
+        return match is not None and known is not None and hmac.compare_digest(known[0], self._quick(match[2]))
+
     def _quick(self, secret: str) -> bytes:
         return hmac.digest(self._process_key, secret.encode(), "sha256")
 
@@ -149,6 +155,12 @@ class Access:
         query = query if before is None else query.where(table.c.number < before)
         rows = [dict(row._mapping) for row in self._tables.rows(query)]  # noqa: SLF001 - SQLAlchemy's public name
         return [row | {"detail": json.loads(row["detail"], parse_constant=_no_number)} for row in rows]
+
+
+def token_id(token: str) -> str:
+    """The id in a token, which is no secret; empty where there is none."""
+    match = _TOKEN.fullmatch(token)
+    return match[1] if match else ""
 
 
 def _no_number(_: str) -> None:

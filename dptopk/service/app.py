@@ -26,7 +26,7 @@ from dptopk.service.asking import KeyUsed
 from dptopk.service.catalog import Catalog
 from dptopk.service.data import Unreadable
 from dptopk.service.jobs import Cancelled
-from dptopk.service.routes import router
+from dptopk.service.routes import authenticated, router
 from dptopk.service.state import Service, place
 
 __all__ = ["create_app", "from_environment"]
@@ -45,6 +45,7 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (NotCertified, 422, "not_certified"),
     (LedgerError, 503, "ledger"),
 )
+MOST_BYTES = 65_536  # of a request's body
 SCRIPTS = ("page.js", "common.js", "answer.js", "divide.js", "owner.js", "api.js")
 PAGE = {"": "index.html", "api": "api.html", "page.css": "page.css", **{name: name for name in SCRIPTS}}
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
@@ -133,7 +134,11 @@ async def _not_served(_: Request, error: Exception) -> Response:
 
 
 class _Outermost:
-    """Counts requests, adds headers, and turns what nobody expected into a plain 500: no message, no traceback."""
+    """Counts requests, adds headers, reads short bodies of people it knows, and turns what nobody expected into a 500.
+
+    A body is read when the application asks for it, which FastAPI does before anything else. The plain 500 has no
+    message and no traceback.
+    """
 
     def __init__(self, app: Any, service: Service) -> None:
         self.app, self.service = app, service
@@ -147,7 +152,17 @@ class _Outermost:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status = 0
+        status, size, request = 0, 0, Request(scope)
+
+        async def receiving() -> Any:
+            nonlocal size
+            if scope["method"] != "GET":
+                await authenticated(request)
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MOST_BYTES:
+                raise HTTPException(413, "Too large")
+            return message
 
         async def sending(message: Any) -> None:
             nonlocal status
@@ -160,7 +175,7 @@ class _Outermost:
             await send(message)
 
         try:
-            await self.app(scope, receive, sending)
+            await self.app(scope, receiving, sending)
         except Exception as error:  # noqa: BLE001 - nothing may reach a log with its message
             LOG.error("a request failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
             if status:

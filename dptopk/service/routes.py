@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from dptopk.accounting.ledger.spends import Spend
-from dptopk.service.access import Person
+from dptopk.service.access import Person, token_id
 from dptopk.service.asking import job_of, shown
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.division import divide, queries_of
@@ -24,11 +24,12 @@ from dptopk.service.promise import promise
 from dptopk.service.questions import Question, charge_of
 from dptopk.service.state import Service
 
-__all__ = ["router"]
+__all__ = ["authenticated", "router"]
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "No token, or not a valid one."},
     404: {"model": Problem, "description": "Not there, or not for you."},
+    413: {"model": Problem, "description": "The body is longer than 64 KiB."},
     422: {"model": Problem, "description": "The request makes no sense; nothing was charged."},
     429: {"model": Problem, "description": "Too many requests."},
     503: {"model": Problem, "description": "The ledger or the data cannot be reached; ask again with the same key."},
@@ -41,7 +42,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger 
 _GUESSES_PER_SECOND = 2.0
 
 
-# What waits for nothing is `async`: FastAPI runs it where it is, in place of handing it to a thread.
+# What waits for nothing is `async`: FastAPI runs it where it is, instead of handing it to a thread.
 
 
 async def service_of(request: Request) -> Service:
@@ -53,22 +54,33 @@ async def service_of(request: Request) -> Service:
 Worker = Annotated[Service, Depends(service_of)]
 
 
-async def person_of(
-    request: Request, service: Worker, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Person:
-    """Who asks; refuses who is unknown or too fast."""
+async def authenticated(request: Request) -> Person:
+    """Who sends a request, found once for each; refuses who is unknown or too fast, before the body is read."""
+    if hasattr(request.state, "person"):
+        found: Person = request.state.person
+        return found
+    service = await service_of(request)
     spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run"))
-    token = "" if given is None else given.credentials
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    token = token.strip() if scheme.lower() == "bearer" else ""
+    host = request.client.host if request.client else ""
     person = None if spends else service.access.recent(token)
     if person is None:
+        if not service.access.verified(token):  # scrypt takes long: whoever sends wrong secrets waits for it
+            _slow_down(service.rates.wait(f"guess {host} {token_id(token)}", _GUESSES_PER_SECOND))
         person = await asyncio.to_thread(service.access.person, token)
     if person is None:
-        host = request.client.host if request.client else ""
         _slow_down(service.rates.wait(f"guess {host}", _GUESSES_PER_SECOND))
         raise HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})
     kind, rate = ("spend", service.catalog.spending_per_second) if spends else ("free", service.catalog.free_per_second)
     _slow_down(service.rates.wait(f"{kind} {person.token}", rate))
+    request.state.person = person
     return person
+
+
+async def person_of(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Person:
+    """Who asks."""
+    return await authenticated(request)
 
 
 def _slow_down(seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 
 import pytest
 
@@ -156,3 +157,32 @@ def test_too_fast(tmp_path):
         statuses = [ann.get("/v1/me") for _ in range(8)]
         assert [answer.status_code for answer in statuses].count(429) >= 2
         assert int(statuses[-1].headers["Retry-After"]) >= 1
+
+
+def test_bodies_are_short_and_of_people_who_are_known(server):
+    """Nothing is read of a body before its sender is known, and no more than 64 KiB of it after."""
+    address = server.url.removeprefix("http://").split(":")
+    head = "POST /v1/divide HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n"
+    for who, size, status in ((None, 2**40, 401), ("ann", 2**40, 413), ("ann", 70_000, 413), ("ann", 60_000, 422)):
+        token = "" if who is None else f"Authorization: Bearer {server.tokens[who]}\r\n"
+        with socket.create_connection((address[0], int(address[1])), timeout=30) as connection:
+            connection.sendall(head.format(size, token).encode())
+            if who is not None:
+                connection.sendall(b" " * min(size, 70_000))
+            assert connection.recv(100).split()[1] == str(status).encode()
+
+
+def test_wrong_secrets_wait_before_they_are_looked_at(server, monkeypatch):
+    from dptopk.service import access
+
+    hashed, real = [], access._hashed
+    monkeypatch.setattr(access, "_hashed", lambda *given: hashed.append(given) or real(*given))
+    server.service.rates._clock = lambda: 0.0
+    with server.client("ann") as ann:
+        assert ann.get("/v1/me").status_code == 200
+        right, before = ann.headers["Authorization"], len(hashed)
+        wrong = right[:-1] + ("A" if right[-1] != "A" else "B")
+        statuses = [ann.get("/v1/me", headers={"Authorization": wrong}).status_code for _ in range(30)]
+        assert set(statuses) == {401, 429}
+        assert len(hashed) - before < 10
+        assert ann.get("/v1/me").status_code == 200  # who was known goes on
