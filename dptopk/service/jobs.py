@@ -25,8 +25,8 @@ BEAT = 5.0  # seconds between two signs of life of a job
 LOST = 60.0  # seconds without one after which the worker counts as killed
 KEPT = 86_400.0  # seconds that a finished job stays; one that was called off stays for ever, as its key is used up
 
-OPEN = ("reading", "charging")
-NOT_CALLED_OFF = (*OPEN, "failed", "done")
+OPEN, OVER = ("reading", "charging"), ("failed", "done")
+NOT_CALLED_OFF = (*OPEN, *OVER)
 MOVES = {  # to -> from
     "reading": ("reading",),
     "charging": NOT_CALLED_OFF,
@@ -96,7 +96,7 @@ class Jobs:
         """
         table, now = Tables.jobs, self._clock()
         if now - self._swept > KEPT / 24:
-            self._tables.change(sa.delete(table).where((table.c.updated < now - KEPT) & (table.c.stage != "cancelled")))
+            self._tables.change(sa.delete(table).where((table.c.updated < now - KEPT) & _among(OVER)))
             self._swept = now
         stage, fresh = "charging" if charged else "reading", {"done": 0, "total": 0, "code": "", "message": ""}
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}

@@ -61,8 +61,7 @@ async def authenticated(request: Request) -> Person:
         return found
     service = await service_of(request)
     spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run"))
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    token = token.strip() if scheme.lower() == "bearer" else ""
+    token = _token(request)
     host = request.client.host if request.client else ""
     person = None if spends else service.access.recent(token)
     if person is None:
@@ -76,6 +75,12 @@ async def authenticated(request: Request) -> Person:
     _slow_down(service.rates.wait(f"{kind} {person.token}", rate))
     request.state.person = person
     return person
+
+
+def _token(request: Request) -> str:
+    """The token that a request carries, or nothing."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 async def person_of(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Person:
@@ -268,9 +273,11 @@ def job(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9
 
 
 @router.get("/jobs/{job}/events", response_class=StreamingResponse)
-def events(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> StreamingResponse:
-    """The same as server-sent events, until the question is answered."""
-    first = _mine(service, person, job)
+def events(
+    request: Request, service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+) -> StreamingResponse:
+    """The same as server-sent events, until the question is answered or the token ends."""
+    first, token = _mine(service, person, job), _token(request)
 
     async def lines() -> AsyncIterator[str]:
         found: Job | None = first
@@ -283,6 +290,8 @@ def events(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[
             if found.over:
                 return
             await asyncio.sleep(0.1)
+            if not (service.access.recent(token) or await asyncio.to_thread(service.access.person, token)):
+                return
             found = await asyncio.to_thread(service.jobs.find, job)
 
     return StreamingResponse(lines(), media_type="text/event-stream")

@@ -137,6 +137,7 @@ def test_jobs_of_killed_workers_end(two, clock):
     assert not other.cancel("charging")  # its worker may only be slow
     other.start("charging", "ann", "words")
     assert other.find("charging").stage == "charging"
+    other.end("charging", "done")
     clock[0] += 1.0 + KEPT  # what was called off stays so
     other.start("next", "ann", "words")
     assert other.find("charging") is None
@@ -171,6 +172,21 @@ def test_a_key_in_use_is_of_one_question(server, monkeypatch):
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             assert "cancelled" in list(events.iter_lines())[1]
         assert server.service.books.spends("words") == []
+
+
+def test_a_revoked_token_sees_no_more_progress(server, monkeypatch):
+    slow = Slow(monkeypatch)
+    monkeypatch.setattr("dptopk.service.access.RECENT", 0.0)
+    with server.client("ann") as ann:
+        key = {"Idempotency-Key": "slow-question"}
+        job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).headers["Location"]
+        assert slow.begun.wait(30)
+        with ann.stream("GET", f"{job}/events") as events:
+            lines = (line for line in events.iter_lines() if line.startswith("data: "))
+            assert json.loads(next(lines)[6:])["stage"] == "reading"
+            server.access.revoke("ann")
+            assert all(json.loads(line[6:])["stage"] == "reading" for line in lines)  # and they end, before the job
+        slow.gate.set()
 
 
 def test_answers_leave_at_whole_multiples(tmp_path):
