@@ -73,4 +73,26 @@ if TYPE_CHECKING:
     from dptopk.release import Release as Release
     from dptopk.session import Session as Session
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".accounting": "Accountant Bound Budget Filter Ledger calibrate compose",
+            ".client": "Client",
+            ".costs": (
+                "CDP ZCDP ApproxDP BoundedRange Charge Cost DiscreteGaussianDP DiscreteLaplaceDP "
+                "ExponentialClockDP GaussianDP LabelCoinsDP MultiDP PureDP SparseGaussianDP"
+            ),
+            ".errors": (
+                "BudgetExceeded DptopkError IncompatibleCosts InvalidParameter LedgerError NotCertified ReleaseWithheld"
+            ),
+            ".histogram": "Histogram Sensitivity",
+            ".mechanisms": (
+                "CanonicalTopK Centred ContinualTopK CountMLE Exponential JointTopK KnownGaussian KnownGumbel "
+                "KnownLaplace OneShotTopK PartitionSelection RoutedTopK SparseGaussian StabilityTopK "
+                "TruncatedGaussian TruncatedLaplace UnknownGaussian UnknownGumbel UnknownLaplace"
+            ),
+            ".planning": "Plan plan_continual plan_topk",
+            ".release": "Release",
+            ".session": "Session",
+        },
+    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
+import py_compile
 import re
 import rlcompleter
 import subprocess
@@ -154,6 +156,42 @@ def test_a_face_shows_its_names_and_no_others(face):
     assert dir(package) == sorted(package.__all__)  # loading a name does not uncover what is private
     with pytest.raises(AttributeError, match="nonsense"):
         package.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_names_of_a_face_are_those_that_a_type_checker_reads(face):
+    tree = ast.parse(MODULES[face].read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {name.name: one.module for one in block.body if isinstance(one, ast.ImportFrom) for name in one.names}
+    (listed,) = [node for node in ast.walk(block) if isinstance(node, ast.Dict)]
+    stated = {
+        name: importlib.util.resolve_name(home, face)
+        for home, names in ast.literal_eval(listed).items()
+        for name in names.split()
+    }
+    assert stated == typed
+
+
+def test_bytecode_alone_is_enough(tmp_path):
+    """As in frozen applications: no file of source is there, and every face shows its names."""
+    for path in MODULES.values():
+        compiled = tmp_path / path.relative_to(PACKAGE.parent).with_suffix(".pyc")
+        compiled.parent.mkdir(parents=True, exist_ok=True)
+        py_compile.compile(str(path), str(compiled), doraise=True)
+    code = (
+        f"import importlib; count = sum(len(importlib.import_module(face).__all__) for face in {FACES}); "
+        "import dptopk; print(count, dptopk.__file__, dptopk.Charge.parse('2*DP(0.5)'))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    names = sum(len(importlib.import_module(face).__all__) for face in FACES)
+    assert shown.stdout.split() == [str(names), str(tmp_path / "dptopk" / "__init__.pyc"), "2*DP(0.5)"], shown.stderr
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -14,4 +14,14 @@ if TYPE_CHECKING:
     from dptopk.accounting.calibration import calibrate as calibrate
     from dptopk.accounting.ledger import Ledger as Ledger
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".accounts.accountant": "Accountant",
+            ".accounts.filter": "Filter",
+            ".bounds": "Bound compose",
+            ".budget": "Budget",
+            ".calibration": "calibrate",
+            ".ledger": "Ledger",
+        },
+    )

@@ -13,4 +13,13 @@ if TYPE_CHECKING:
     from dptopk.audit.search import Report as Report, audit as audit
     from dptopk.audit.worlds import World as World
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".adapters": "from_mechanism from_opendp",
+            ".claims": "Claim",
+            ".evidence": "Finding",
+            ".search": "Report audit",
+            ".worlds": "World",
+        },
+    )

@@ -24,4 +24,20 @@ if TYPE_CHECKING:
     from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
     from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".backends.admission": "admit check_backend",
+            ".backends.base": "Backend",
+            ".backends.duckdb": "DuckDB",
+            ".backends.spark": "Spark",
+            ".bounding": "Bounds",
+            ".clipping": "CutOff cut_off users_by_labels",
+            ".counts_file": "read_counts read_labels",
+            ".events": "events_histogram",
+            ".segments": "Segments segment_histograms segments_charge",
+            ".store": "EventsStore",
+            ".synthetic": "Truth make_events",
+            ".words": "macbeth macbeth_counts",
+        },
+    )

@@ -27,4 +27,23 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.stability import StabilityTopK as StabilityTopK
     from dptopk.mechanisms.truncated_laplace import TruncatedLaplace as TruncatedLaplace
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".canonical": "CanonicalTopK",
+            ".centred": "Centred",
+            ".continual": "ContinualTopK",
+            ".count_mle": "CountMLE",
+            ".exponential": "Exponential",
+            ".gaussian": "KnownGaussian TruncatedGaussian UnknownGaussian",
+            ".gumbel": "KnownGumbel UnknownGumbel",
+            ".joint": "JointTopK",
+            ".laplace": "KnownLaplace UnknownLaplace",
+            ".one_shot": "OneShotTopK",
+            ".partition_selection": "PartitionSelection",
+            ".router": "RoutedTopK",
+            ".sparse_gaussian": "SparseGaussian",
+            ".stability": "StabilityTopK",
+            ".truncated_laplace": "TruncatedLaplace",
+        },
+    )

@@ -11,4 +11,11 @@ if TYPE_CHECKING:
     from dptopk.planning.plan import Phase as Phase, Plan as Plan
     from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".continual": "plan_continual",
+            ".plan": "Phase Plan",
+            ".search": "default_d_bar plan_topk",
+        },
+    )

@@ -13,4 +13,13 @@ if TYPE_CHECKING:
     from dptopk.accounting.accounts.parallel import Parallel as Parallel, segments_charge as segments_charge
     from dptopk.accounting.accounts.shares import Shares as Shares
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".account": "Account Summary",
+            ".accountant": "Accountant",
+            ".filter": "Filter",
+            ".parallel": "Parallel segments_charge",
+            ".shares": "Shares",
+        },
+    )

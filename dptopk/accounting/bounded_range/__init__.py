@@ -33,4 +33,14 @@ if TYPE_CHECKING:
     )
     from dptopk.accounting.bounded_range.strategies import OptimumCurve as OptimumCurve, Point as Point
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".concentration": "adaptivity_gap dr19_epsilon improved_drv10_epsilon mgf_delta mgf_epsilon opt_kl_epsilon",
+            ".nonadaptive": "br_nonadaptive_delta br_nonadaptive_epsilon candidates",
+            ".nonadaptive_heterogeneous": "br_heterogeneous_bracket",
+            ".nonadaptive_with_dp": "br_dp_nonadaptive_delta br_dp_nonadaptive_epsilon",
+            ".orderings": "dp_first_delta dp_later_delta",
+            ".strategies": "OptimumCurve Point",
+        },
+    )

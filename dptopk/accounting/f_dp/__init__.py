@@ -43,4 +43,17 @@ if TYPE_CHECKING:
         mix as mix,
     )
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".approximation": (
+                "area_between best_chords best_tangents compose_f_dp from_above from_below proposition_1 spread_out"
+            ),
+            ".multi_dp": "composition_law discrete_pair multi_dp_bracket multi_dp_delta",
+            ".regions": (
+                "PrivacyRegion composition_region double_dp_region heterogeneous_region mixture_composition "
+                "separate_region total_variation total_variation_region"
+            ),
+            ".tradeoff": "GaussianTradeoff LaplaceTradeoff PiecewiseLinear TradeoffFunction conjugate dp_tradeoff mix",
+        },
+    )

@@ -24,4 +24,13 @@ if TYPE_CHECKING:
         gaussian_mu as gaussian_mu,
     )
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".discrete": (
+                "LatticeLaw discrete_gaussian_curve discrete_gaussian_delta discrete_gaussian_epsilon "
+                "discrete_gaussian_scale lattice_law listed_curve"
+            ),
+            ".pair": "gaussian_curve gaussian_delta gaussian_epsilon gaussian_log_delta gaussian_mu",
+        },
+    )

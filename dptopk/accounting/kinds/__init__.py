@@ -15,4 +15,9 @@ if TYPE_CHECKING:
         types_with as types_with,
     )
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".registry": "Kind kind_of kinds register types_with",
+        },
+    )

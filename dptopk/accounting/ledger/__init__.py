@@ -10,4 +10,10 @@ if TYPE_CHECKING:
     from dptopk.accounting.ledger.ledger import Ledger as Ledger
     from dptopk.accounting.ledger.spends import Receipt as Receipt
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".ledger": "Ledger",
+            ".spends": "Receipt",
+        },
+    )

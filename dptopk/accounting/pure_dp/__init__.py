@@ -21,4 +21,13 @@ if TYPE_CHECKING:
     )
     from dptopk.accounting.pure_dp.two_epsilon import two_epsilon_delta as two_epsilon_delta
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            ".heterogeneous": (
+                "optimal_dp_approx_epsilon optimal_dp_bracket optimal_dp_exact_delta optimal_dp_exact_epsilon"
+            ),
+            ".homogeneous": "advanced_epsilon improved_advanced_epsilon optimal_dp_delta optimal_dp_epsilon",
+            ".two_epsilon": "two_epsilon_delta",
+        },
+    )

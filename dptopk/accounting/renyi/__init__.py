@@ -22,4 +22,11 @@ if TYPE_CHECKING:
         zcdp_total as zcdp_total,
     )
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(__name__)
+    __getattr__, __dir__, __all__ = attach(
+        __name__,
+        {
+            "dptopk.accounting.pld.log_mgf": "LOG_MGF_ERROR ChernoffCurve bounded_range_log_mgf pure_dp_log_mgf",
+            ".composition": "renyi_curve",
+            ".concentrated": "cdp_epsilon zcdp_curve zcdp_epsilon zcdp_rho zcdp_total",
+        },
+    )
