@@ -119,7 +119,8 @@ class Release:
         Returns:
             A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole numbers. The
             intervals are centred at the noisy counts before any fit, and cut at 0. They are for the counts that were
-            measured: where the release is ``capped``, those of the capped data. Whatever ``kind`` says, *all* ranks
+            measured: where the release is ``capped``, those after capping, and of the true counts only ``low`` holds
+            (capping never raises a count; ranks do not hold). Whatever ``kind`` says, *all* ranks
             hold together with probability ``confidence``; ``attrs["ranks"]`` tells whether among the labels of the
             whole "domain", which is what is given wherever it can be proven for every row, or among the "rows"
             shown. Exact for independent noise up to integers and a relative error below 1e-6, which only widens.
@@ -265,7 +266,8 @@ def capped_note(sensitivity: Sensitivity) -> str:
     """What the caps of a histogram made of events mean for its counts."""
     labels = "" if sensitivity.l0 is None else f"{touched(sensitivity.l0)}, "
     return (
-        f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each; true counts may be higher"
+        f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each. Each interval covers the "
+        "count after capping; only its lower end holds for the true count"
     )
 
 

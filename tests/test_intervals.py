@@ -305,8 +305,12 @@ def test_top_keeps_what_it_shows():
 def test_capped_data_is_named_as_such():
     capped = Histogram(["a"], [10**6], sensitivity=Sensitivity(linf=2, l0=3), capped=True)
     release = UnknownLaplace(d_bar=2, epsilon=1.0, delta=1e-6).release(capped)
-    assert "capped" in release.note
+    assert release.note.endswith(
+        "Each interval covers the count after capping; only its lower end holds for the true count"
+    )
     assert "at most 3 labels" in release.note
+    assert release.note in str(release)
+    assert release.note in release._repr_html_()
     assert release.to_dict()["capped"] is True
     assert slots(capped, 2).floor == 0
 

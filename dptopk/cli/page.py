@@ -66,7 +66,8 @@ def notes(plan: Plan, release: Release) -> list[str]:
         if plan.sensitivity.l0 is None:
             lines.append("Where a user touches few labels, stating or enforcing it (--labels-per-user) can lower that.")
     if release.measurement is not None and len(release):
-        lines.append("Error bars: with 95% confidence all true counts of the table lie within them, at once.")
+        counts = "counts after capping" if release.capped else "true counts"
+        lines.append(f"Error bars: with 95% confidence all {counts} of the table lie within them, at once.")
     if release.note:
         lines.append(f"Note: {release.note}.")
     if release.seeded:

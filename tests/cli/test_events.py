@@ -48,6 +48,16 @@ def test_events_are_bounded_counted_and_answered(events, method):
     assert {row["label"] for row in made["rows"]} <= set(truth)
 
 
+@pytest.mark.parametrize("form", ["table", "html"])
+def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form):
+    said = " ".join(topk(events, "--format", form).stdout.split())
+    assert "Each interval covers the count after capping; only its lower end holds for the true count" in said
+    assert "true counts" not in said
+    counts = tmp_path / "counts.csv"
+    counts.write_text("label,count\na,900\nb,800\n", encoding="utf-8")
+    assert "all true counts" in run("topk", counts, "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", form).stdout
+
+
 def test_public_labels_come_from_a_file(events, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("article-001\nno such article\narticle-002\narticle-003\narticle-004\n", encoding="utf-8")

@@ -56,7 +56,7 @@ export function bars(rows, title, scale = largest(rows)) {
   const most = scale;
   const x = (value) => left + (width - left - right) * Math.max(0, value) / most;
   const svg = draw("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, role: "img" });
-  svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the true ones with probability 95%"));
+  svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the counts without noise with probability 95%"));
   const most_letters = narrow ? 13 : 24;
   rows.forEach((row, place) => {
     const y = place * step + step / 2 + 2, label = String(row.label);
