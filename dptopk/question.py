@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class Question:
         """
         if average and not isinstance(mechanism, Plan):
             raise InvalidParameter("average: only a Plan has counts that are averaged")
+        _takes(mechanism, options)
         options = {name: _once(name, value) for name, value in options.items()}
         return cls(mechanism, histogram, options, average, _charge(mechanism, histogram, options))
 
@@ -103,11 +105,7 @@ def mechanisms_of(mechanism: Mechanism | Plan) -> str:
 
 def _charge(mechanism: Mechanism | Plan, histogram: Histogram, options: Mapping[str, Any]) -> Charge:
     """The most that the question can cost, once it is sure that it fits."""
-    if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
-        raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
     if isinstance(mechanism, Plan):
-        if options:
-            raise InvalidParameter(f"a Plan takes no further options, got {', '.join(options)}")
         mechanism.check(histogram)
         return mechanism.charge
     named = options.get("labels", options.get("ranking"))
@@ -115,6 +113,21 @@ def _charge(mechanism: Mechanism | Plan, histogram: Histogram, options: Mapping[
     charge = mechanism.charge(histogram.sensitivity, labels=public if named is None else len(named))
     mechanism.check(histogram, **options)
     return charge
+
+
+def _takes(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
+    """Refuse options that ``check`` of the mechanism does not take, and ask for those that it needs."""
+    if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
+        raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
+    parameters = list(signature(mechanism.check).parameters.values())
+    known = {one.name: one for one in parameters if one.kind is one.KEYWORD_ONLY}
+    name = type(mechanism).__name__
+    for option in options:
+        if option not in known and not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            raise InvalidParameter(f"{name} takes {' and '.join(known) or 'no further options'}, not {option}")
+    for needed, one in known.items():
+        if one.default is one.empty and needed not in options:
+            raise InvalidParameter(f"{needed} must be given for {name}")
 
 
 def _names(value: Any) -> Any:

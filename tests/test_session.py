@@ -149,6 +149,18 @@ def test_labels_that_are_no_sequence_are_refused_and_cost_nothing(labels):
     assert session.remaining().left == REGISTERED
 
 
+def test_options_that_a_mechanism_does_not_take_are_named_and_cost_nothing(session):
+    for mechanism, options, said in (
+        (COUNT, {"labels": ["the"]}, "CountMLE takes ranking, not labels"),
+        (COUNT, {"ranking": ["the"], "passes": 2}, "CountMLE takes ranking, not passes"),
+        (COUNT, {}, "ranking must be given for CountMLE"),
+        (KnownGumbel(k=1, epsilon=1.0), {"labels": ["the"]}, "KnownGumbel takes no further options, not labels"),
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            session.run(mechanism, **options)
+    assert session.report().empty
+
+
 def test_labels_are_read_once():
     histogram = Histogram(["a", "b", "c"], [5, 6, 7])
     session = Session(histogram, budget=Accountant(REGISTERED, delta=1e-5))
