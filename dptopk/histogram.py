@@ -31,8 +31,8 @@ class Sensitivity:
     """How far adding or removing one user can move a histogram; every moved count moves in the same direction.
 
     Args:
-        linf: τ >= 1, the most by which one user moves one count.
-        l0: Δ >= 1, the most labels that one user touches; None = unrestricted.
+        linf: τ from 1 to 2^62, the most by which one user moves one count.
+        l0: Δ from 1 to 2^62, the most labels that one user touches; None = unrestricted.
         neighbours: "add_remove" (one user added or removed) or "replace_one".
 
     Raises:
@@ -46,6 +46,9 @@ class Sensitivity:
     def __post_init__(self) -> None:
         l0 = None if self.l0 is None else validate.count(l0=self.l0)
         validate.assign(self, linf=validate.count(linf=self.linf), l0=l0)
+        for name, value in (("linf", self.linf), ("l0", self.l0 or 1)):
+            if value > LARGEST_DOMAIN:  # of counts and of labels
+                raise InvalidParameter(f"{name} must be at most 2^62, got {value}")
         validate.member(NEIGHBOURS, neighbours=self.neighbours)
 
     def touched(self, labels: int | None = None) -> int | None:

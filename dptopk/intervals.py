@@ -294,5 +294,6 @@ def _unseen(exact: np.ndarray[Any, Any], measurement: Measurement, width: int) -
         floor = least - 1 - divisor * int(measurement.threshold or 0) + width
         if (max(floor, 0) >= low).any():
             return None
-    counted: np.ndarray[Any, Any] = np.where(may_reach, measurement.counted - len(exact), 0)
+    there = min(measurement.counted, 2**62)  # no domain is larger
+    counted: np.ndarray[Any, Any] = np.where(may_reach, there - len(exact), 0)
     return counted

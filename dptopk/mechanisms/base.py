@@ -112,11 +112,12 @@ def finite_l0(sensitivity: Sensitivity, needed: str) -> int:
     return l0
 
 
-def known(histogram: Histogram, mechanism: Any) -> Histogram:
-    """The histogram, if its labels are public and all of them are there.
+def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
+    """The histogram, if its labels are public, all of them are there, and k can be drawn.
 
     Raises:
-        InvalidParameter: for a private or an incomplete histogram, naming the property, never the data.
+        InvalidParameter: for a private or an incomplete histogram, naming the property, never the data; for a k above
+            the number of labels, or too large to be drawn in memory.
     """
     name = type(mechanism).__name__
     validate.instance(Histogram, histogram=histogram)
@@ -124,6 +125,10 @@ def known(histogram: Histogram, mechanism: Any) -> Histogram:
         raise InvalidParameter(f"domain: {name} needs a public domain, the labels of this histogram are private")
     if not histogram.complete:
         raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
+    if k > histogram.domain_size:
+        raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
+    if k > LARGEST_NAMING:
+        raise InvalidParameter(f"k must be at most {LARGEST_NAMING}, got {k}")
     return histogram
 
 

@@ -33,6 +33,8 @@ START, EVERY, THROUGH, MISSED, CLOSE = 1.08, 4, 30, 0.03, 0.05
 SPARE, NEXT = 0.004, 5e-4
 # A step is at most so large a share of the divergence; and how many games there are at most.
 STRIDE, GAMES = 0.1, 20
+# Most labels of one user; from MOST_EPSILON on more buys next to nothing, below LEAST_EPSILON coins are too long.
+MOST_LABELS, MOST_EPSILON, LEAST_EPSILON = 10**6, 1e3, 1e-6
 
 
 @lru_cache(maxsize=256)
@@ -42,8 +44,13 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
     Where the game is too large to be played, that is the coin which added divergences allow.
 
     Raises:
-        InvalidParameter: when no coin was found, with about the epsilon that is needed.
+        InvalidParameter: when no coin was found, with about the epsilon that is needed; for more than 10^6 labels.
     """
+    if labels > MOST_LABELS:
+        raise InvalidParameter(f"l0 must be at most {MOST_LABELS} to show labels by coins, got {labels}")
+    if epsilon < LEAST_EPSILON:
+        raise _refusal(epsilon, delta, labels)
+    epsilon = min(epsilon, MOST_EPSILON)
     try:
         plain = _best_plain(epsilon, delta, labels)
         found = min([plain, *_played(epsilon, delta, plain)], key=_half)
@@ -60,7 +67,8 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
         coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in PLACES)
         return min((levels_about(coin.order, coin.divergence, coin.first) for coin in coins if coin), default=math.inf)
 
-    low, high = epsilon, 2 * epsilon
+    low = max(epsilon, LEAST_EPSILON)
+    high = 2 * low
     while levels(high) > MOST_LEVELS:
         low, high = high, 2 * high
     while high > low * 1.05:

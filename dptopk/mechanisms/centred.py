@@ -77,6 +77,7 @@ class Centred(CountingMechanism):
         if labels is None:
             raise InvalidParameter("labels must be given: how many labels are counted")
         labels = validate.count(labels=labels, at_least=0)
+        self.noise.count_noise(sensitivity)  # refuses a scale that cannot be drawn
         if labels == 0:
             return Charge()
         touched = sensitivity.touched(labels) or 0

@@ -79,7 +79,7 @@ class CountMLE:
 
         ``passes``: how many measurements the noisy counts are the mean of.
         """
-        if not self.shrink:
+        if not self.shrink or not len(measured):
             return self._published(measured)
         fitted, weight = self._target(measured, sensitivity, passes)
         values: np.ndarray[Any, Any] = measured + weight * (fitted - measured)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,8 @@ from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
+from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k, selection_rate
 from dptopk.release import Release
 
 __all__ = ["Exponential"]
@@ -58,6 +58,7 @@ class Exponential:
     def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
         known(histogram, self)
+        selection_rate(self.epsilon, self.utility_range)
         if histogram.domain_size == 0:
             raise InvalidParameter("histogram has no labels to choose from")
         self.charge(histogram.sensitivity)
@@ -88,19 +89,16 @@ class Exponential:
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
-        from dptopk.mechanisms.random import random_bits
-        from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k
-
         self.check(histogram, utilities=utilities)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)
         if utilities is not None:
-            rate = Fraction(self.epsilon) / Fraction(self.utility_range)
+            rate = selection_rate(self.epsilon, self.utility_range)
             chosen = np.array([exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)])
         else:
-            epsilon = math.nextafter(self.epsilon / self.utility_range, 0.0)  # of one step of a count; rounded down
-            drawn = gumbel_top_k(histogram.counts, 1, epsilon=epsilon, linf=1, bits=bits, absent=histogram.absent)
-            chosen = drawn.indices
+            chosen = gumbel_top_k(
+                histogram.counts, 1, epsilon=self.epsilon, linf=self.utility_range, bits=bits, absent=histogram.absent
+            ).indices
         return Release.drawn(
             histogram,
             rng,

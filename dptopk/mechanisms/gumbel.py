@@ -19,6 +19,8 @@ from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
+from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.selection import gumbel_top_k, selection_rate
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release import Release
 
@@ -38,8 +40,9 @@ class _Selections:
         shown = [f"{name}={value!r}" for name, value, default in given if default is MISSING or value != default]
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def _cost(self, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
-        """The charge of so many selections, or of all clocks that one user can change."""
+    def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
+        """The charge of these selections, or of all clocks that one user can change."""
+        selection_rate(self.epsilon, linf)
         if self.charge_as == "bounded_range":
             return Charge({BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1)
         if clocks is None:
@@ -82,13 +85,11 @@ class KnownGumbel(_Selections):
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
         """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are released."""
-        return self._cost(self.k, add_remove(sensitivity).l0)
+        return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
-        known(histogram, self)
-        if self.k > histogram.domain_size:
-            raise InvalidParameter(f"k={self.k} is more than the domain_size={histogram.domain_size}")
+        known(histogram, self, self.k)
         self.charge(histogram.sensitivity)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
@@ -97,9 +98,6 @@ class KnownGumbel(_Selections):
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
-        from dptopk.mechanisms.random import random_bits
-        from dptopk.mechanisms.selection import gumbel_top_k
-
         self.check(histogram)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
@@ -171,7 +169,7 @@ class UnknownGumbel(_Selections):
         return self._charge(self.k, sensitivity)
 
     def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
-        return self._cost(selections, special_slots(sensitivity, self.d_bar), self.delta)
+        return self._cost(sensitivity.linf, selections, special_slots(sensitivity, self.d_bar), self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far the score of ⊥ lies above h_(d_bar+1): linf + c."""
@@ -203,9 +201,6 @@ class UnknownGumbel(_Selections):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        from dptopk.mechanisms.random import random_bits
-        from dptopk.mechanisms.selection import gumbel_top_k
-
         seen = slots(histogram, self.d_bar)
         sensitivity = histogram.sensitivity
         offset = self.threshold_offset(sensitivity)

@@ -143,9 +143,9 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
         InvalidParameter: when noise could leave the 64-bit integers.
     """
     shift = sensitivity.linf if shift is None else shift
+    rate(epsilon, sensitivity)
     if shift == sensitivity.linf == 1:
         return PureDP(epsilon)
-    rate(epsilon, sensitivity)
     exact = sensitivity.linf / Fraction(epsilon)
     scale = float(exact)
     return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), shift)

@@ -87,6 +87,7 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     first, last = -c - reach, reach
     q = math.exp(-rate)
 
+    @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
     def terms(n: Array) -> tuple[Array, Array]:
         x = n + c
         # Continued so that log S is concave on the reals: the two formulas meet at x = -1.

@@ -82,6 +82,7 @@ class PartitionSelection:
         Raises:
             InvalidParameter: as ``coin`` does.
         """
+        self.chances(sensitivity)  # refuses a coin of too many steps
         return Charge({self.coin(sensitivity) or ApproxDP(self.epsilon, self.delta): 1})
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:

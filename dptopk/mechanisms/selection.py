@@ -17,6 +17,7 @@ accounted for.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,12 +33,13 @@ from dptopk.mechanisms.exact import Cells, bernoulli_exp
 from dptopk.mechanisms.race import LOWEST, ROUNDING, STOP, Race, Rings, above, exact_level
 from dptopk.mechanisms.random import Bits
 
-__all__ = ["Selection", "exponential_choice", "gumbel_top_k"]
+__all__ = ["Selection", "exponential_choice", "gumbel_top_k", "selection_rate"]
 
 _BATCH = 64  # mean number of rings in a batch of a crowd
 _SAMPLE = 1 << 16
 _MOST = 1 << 62  # labels: their numbers fit int64
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
+_LARGEST_RATE = Fraction(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def gumbel_top_k(
     k: int,
     *,
     epsilon: float,
-    linf: int,
+    linf: float,
     bits: Bits,
     absent: int = 0,
     stop: Fraction | float | None = None,
@@ -221,7 +223,7 @@ def gumbel_top_k(
         counts: int64, shape (n,), or floats for real-valued utilities.
         k: number of selections, at least 1; at most n + absent, unless there is a stop element.
         epsilon: of one selection, greater than 0; its exact value as a float is used.
-        linf: how far one user moves a count, at least 1.
+        linf: how far one user moves a count, above 0; its exact value is used.
         bits: source of random words (`random_bits`).
         absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
         stop: score of a stop element on the scale of the counts (exact as a Fraction), or None. The selection ends
@@ -244,9 +246,7 @@ def gumbel_top_k(
     k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0)
     if absent > _MOST:
         raise InvalidParameter(f"absent must be at most 2^62, got {absent}")
-    rate = Fraction(_validate.positive(epsilon=epsilon)) / _validate.count(linf=linf)
-    if rate < _LEAST_RATE:
-        raise InvalidParameter(f"epsilon / linf must be at least 1e-290, got epsilon={epsilon}, linf={linf}")
+    rate = selection_rate(epsilon, linf)
     if stop is not None:
         stop = stop if isinstance(stop, Fraction) else Fraction(_validate.finite(stop=stop))
     available = values.size + absent + (stop is not None)
@@ -255,6 +255,19 @@ def gumbel_top_k(
     labels = _select(values, min(k, available), Race(rate, stop, bits), absent)
     where = np.flatnonzero(labels == STOP)
     return Selection(labels[: where[0]], True) if where.size else Selection(labels, False)
+
+
+def selection_rate(epsilon: float, step: float) -> Fraction:
+    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, exactly.
+
+    Raises:
+        InvalidParameter: when scores would lose digits as floats, or overflow.
+    """
+    _validate.positive(linf=step)
+    rate = Fraction(_validate.positive(epsilon=epsilon)) / Fraction(step)
+    if not _LEAST_RATE <= rate <= _LARGEST_RATE:
+        raise InvalidParameter(f"epsilon={epsilon} must be from 1e-290 to 1e308 times {step}, by which counts move")
+    return rate
 
 
 def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits: Bits) -> int:

@@ -210,7 +210,8 @@ class _Cuts:
         new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
         self._sizes.update(zip(new.tolist(), self._answers.log_size(new).tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
-        mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
+        with np.errstate(over="ignore"):  # e^-inf = 0 is right
+            mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
         self.low, self.high = (
             mass + np.array([self._sizes[end] for end in part.tolist()]) for part in (self.at, self._last)
         )
@@ -259,7 +260,7 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     cuts = _Cuts(answers, rate, [cut])
     middles = []
     for start in (answers.lowest, cut):
-        cuts.refine(math.exp(doubt), start)
+        cuts.refine(math.exp(min(doubt, 1.0)), start)
         low, high = cuts.bracket(start)
         middles.append((low + high) / 2)
     return float(min(middles[0] - middles[1] + rate * beyond, _LARGEST_ODDS))

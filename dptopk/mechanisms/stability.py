@@ -18,6 +18,7 @@ from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.random import Bits, random_bits
 from dptopk.mechanisms.selection import gumbel_top_k
 from dptopk.mechanisms.slack import Ranked
+from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.mechanisms.whole import check_public, in_label_order, pure_share
 from dptopk.release import Release
 from dptopk.tails import laplace_tail, smallest_offset
@@ -74,7 +75,9 @@ class StabilityTopK:
     def threshold(self, sensitivity: Sensitivity) -> int:
         """What the noisy gap must exceed: linf + c, c the smallest integer with P[noise > c] <= delta/2."""
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
-        return sensitivity.linf + smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
+        above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
+        # Utilities are sums of at most k + 2 thresholds.
+        return checked_offset((sensitivity.linf + above) * (self.k + 2), "delta") // (self.k + 2)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

@@ -137,7 +137,7 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     c = linf / epsilon * odds * (1 + 1e-12)
     if not c < LARGEST_OFFSET:
         raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^62 at epsilon={epsilon}")
-    return max(math.ceil(c), 0)
+    return math.ceil(max(c, 0.0))
 
 
 class ThresholdedMechanism:

@@ -84,11 +84,9 @@ class WholeAnswer:
 
 def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
     """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny epsilon."""
-    known(histogram, mechanism)
+    known(histogram, mechanism, k)
     if Fraction(mechanism.epsilon) / (k * histogram.sensitivity.linf) < LEAST_RATE:
         raise InvalidParameter(f"epsilon={mechanism.epsilon} is too small: epsilon / (k·linf) must be at least 1e-280")
-    if k > histogram.domain_size:
-        raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
 
 
 def pure_share(epsilon: float, k: int) -> float:

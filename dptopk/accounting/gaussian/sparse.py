@@ -73,8 +73,9 @@ def _splits(labels: int) -> list[int]:
     """Numbers of labels that others have too, rising to all; the split with none is looked at apart."""
     if labels <= MOST_SPLITS:
         return list(range(1, labels + 1))
-    ranges = np.linspace(1, labels - LAST_SPLITS, MOST_SPLITS - LAST_SPLITS).round().astype(int)
-    return sorted({*ranges.tolist(), *range(labels - LAST_SPLITS, labels + 1)})
+    last = labels - LAST_SPLITS  # above 2^53 no float may stand for more labels than there are
+    ranges = {min(round(j), last) for j in np.linspace(1, float(last), MOST_SPLITS - LAST_SPLITS).tolist()}
+    return sorted({*ranges, *range(labels - LAST_SPLITS, labels + 1)})
 
 
 @lru_cache(maxsize=512)

@@ -28,6 +28,8 @@ MOST_LEVELS = 20_000
 CLOSE, TRIES = 1e-10, 80
 # At so many log-odds steps are looked at to tell about how many levels there are.
 NODES = 40
+# After this many levels a coin that will surely be refused is given up.
+LOOK = 100
 # Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT is a float, and so is
 # its inverse.
 CHANCE_ROUNDING, LARGEST_EXPONENT = 2.0**-48, 700.0
@@ -69,6 +71,8 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
         hidden.append(down if up > 0.5 else 1 - up)
         # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from the other end.
         if len(shown) * (1 if shown[-1] > 0.5 else 2) > MOST_LEVELS:
+            raise _too_long()
+        if len(shown) == LOOK and order < math.inf and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
             raise _too_long()
     return Chances(np.array(shown), np.array(hidden))
 
@@ -150,6 +154,8 @@ def levels_about(order: float, divergence: float, first: float) -> float:
     for each in odds.tolist():
         up, down, _ = _next(*_chance(each), order, divergence, first, None)
         rises.append(math.log(up / down) - each)
+    if min(rises) <= 0:  # lost to rounding
+        return math.inf
     return 2 * float(np.trapezoid(1 / np.array(rises), odds) + math.log(rises[-1] / rises[0]) / 2)
 
 
