@@ -41,7 +41,7 @@ def instance(kind: type[T], **arguments: Any) -> T:
     ((name, value),) = arguments.items()
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise InvalidParameter(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}")
+        raise InvalidParameter(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}", parameter=name)
     return value
 
 
@@ -49,7 +49,7 @@ def text(**arguments: Any) -> str:
     """Return the one argument if it is text that is not empty."""
     ((name, value),) = arguments.items()
     if not isinstance(value, str) or not value:
-        raise InvalidParameter(f"{name} must be a non-empty text")
+        raise InvalidParameter(f"{name} must be a non-empty text", parameter=name)
     return value
 
 
@@ -57,13 +57,13 @@ def finite(**arguments: Any) -> float:
     """Return the one argument as a finite float, or raise InvalidParameter naming it."""
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidParameter(f"{name} must be a real number, got {value!r}")
+        raise InvalidParameter(f"{name} must be a real number, got {value!r}", parameter=name)
     try:
         number = float(value)
     except OverflowError:
-        raise InvalidParameter(f"{name} must be finite, got {value!r}") from None
+        raise InvalidParameter(f"{name} must be finite, got {value!r}", parameter=name) from None
     if not math.isfinite(number):
-        raise InvalidParameter(f"{name} must be finite, got {number}")
+        raise InvalidParameter(f"{name} must be finite, got {number}", parameter=name)
     return number
 
 
@@ -72,7 +72,7 @@ def positive(**arguments: Any) -> float:
     ((name, value),) = arguments.items()
     number = finite(**arguments)
     if number <= 0:
-        raise InvalidParameter(f"{name} must be greater than 0, got {value}")
+        raise InvalidParameter(f"{name} must be greater than 0, got {value}", parameter=name)
     return number
 
 
@@ -81,7 +81,7 @@ def nonnegative(**arguments: Any) -> float:
     ((name, value),) = arguments.items()
     number = finite(**arguments)
     if number < 0:
-        raise InvalidParameter(f"{name} must be at least 0, got {value}")
+        raise InvalidParameter(f"{name} must be at least 0, got {value}", parameter=name)
     return number + 0.0  # -0.0 becomes 0.0
 
 
@@ -90,7 +90,7 @@ def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
     ((name, value),) = arguments.items()
     number = finite(**arguments)
     if not (0 <= number < 1) or (number == 0 and not allow_zero):
-        raise InvalidParameter(f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}")
+        raise InvalidParameter(f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}", parameter=name)
     return number + 0.0
 
 
@@ -98,10 +98,10 @@ def count(*, at_least: int = 1, **arguments: Any) -> int:
     """Return the one argument as an int of at least ``at_least``; integral floats are refused."""
     ((name, value),) = arguments.items()
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InvalidParameter(f"{name} must be an integer, got {value!r}")
+        raise InvalidParameter(f"{name} must be an integer, got {value!r}", parameter=name)
     number = int(value)
     if number < at_least:
-        raise InvalidParameter(f"{name} must be at least {at_least}, got {number}")
+        raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
     return number
 
 
@@ -122,10 +122,10 @@ def _array(
     try:
         values = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
-        raise InvalidParameter(f"{name} must be an array of numbers") from None
+        raise InvalidParameter(f"{name} must be an array of numbers", parameter=name) from None
     refused = values[~accept(values)]
     if refused.size:
-        raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}")
+        raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}", parameter=name)
     return values + 0.0
 
 
@@ -136,4 +136,4 @@ def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
         if isinstance(value, str) and value == choice:
             return choice
     listed = ", ".join(repr(choice) if " " in choice else choice for choice in choices)
-    raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}")
+    raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}", parameter=name)

@@ -24,7 +24,15 @@ class DptopkError(Exception):
 
 
 class InvalidParameter(DptopkError, ValueError):
-    """An argument is outside its range; the message names the argument. No budget was spent."""
+    """An argument is outside its range; the message names the argument. No budget was spent.
+
+    Attributes:
+        parameter: the name of the argument where it is known apart from the message, else None.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
+        self.parameter = parameter
+        super().__init__(message)
 
 
 class IncompatibleCosts(DptopkError, TypeError):

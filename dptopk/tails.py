@@ -15,6 +15,7 @@ import numpy as np
 from dptopk.errors import InvalidParameter
 
 __all__ = [
+    "LARGEST_OFFSET",
     "density",
     "gaussian_difference_tail",
     "gaussian_edge_mass",
@@ -34,20 +35,20 @@ SMALLEST = 2.0**-1022
 SUMMED_SCALE = 1000.0
 # Edges are summed point by point up to this width.
 EDGE_POINTS = 100_000
-LARGEST_OFFSET = 2**62
+LARGEST_OFFSET = 2**60  # with twice of it added, counts stay within 64 bits
 
 
 def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start: int = 0) -> int:
     """The smallest integer c >= start with tail(c) <= delta, for a decreasing tail.
 
     Raises:
-        InvalidParameter: naming ``name``, when that c is beyond 2^62 or the tail cannot be told so small.
+        InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be told so small.
     """
     high = max(start, 1)
     while tail(high) > delta:
         high *= 2
         if high > LARGEST_OFFSET:
-            raise InvalidParameter(f"{name} needs a threshold beyond 2^62: it is too small for this noise")
+            raise InvalidParameter(f"{name} needs a threshold beyond 2^60: it is too small for this noise")
     low = start - 1  # tail(low) > delta, or low is out of range
     while high - low > 1:
         middle = (low + high) // 2

@@ -29,7 +29,7 @@ def certify(
     try:
         made.write(out)
     except OSError as error:
-        raise InvalidParameter(f"out: cannot write {str(out)!r}: {error.strerror}") from None
+        raise InvalidParameter(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
     proven = f"({at_most(made.epsilon, 7)}, {made.delta:g})-DP"
     typer.echo(f"{made.charge} is {proven}, in any order: {out}, {len(made.text)} bytes.")
     typer.echo(f"The best bound without a certificate is ε = {at_most(found.epsilon, 7)}, by {found.name}.")

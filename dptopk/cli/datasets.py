@@ -31,7 +31,7 @@ def make(
     from dptopk.datasets import make_events
 
     if out.suffix.lower() not in {".parquet", ".pq"}:
-        raise InvalidParameter(f"out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
+        raise InvalidParameter(f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
     columns = (TextColumn("making events"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("events", total=events)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import Domain
+from dptopk.counts import whole_counts
 from dptopk.datasets import (
     DuckDB,
     EventsStore,
@@ -141,11 +142,19 @@ class Source:
         return Segments({name: self._domain(each, plan) for name, each in counted.items()}, most, by=column)
 
     def _counts(self, plan: Plan, where: dict[str, str]) -> Histogram:
-        frame = read_counts(
-            self.path, label=self.label, count=self.count, separator=self.separator, encoding=self.encoding, where=where
-        )
-        sensitivity = plan.sensitivity
-        return Histogram.from_pandas(frame, label="label", count="count", sensitivity=sensitivity, domain=self.kind)
+        columns = {"label": self.label, "count": self.count}
+        try:
+            frame = read_counts(self.path, **columns, separator=self.separator, encoding=self.encoding, where=where)
+        except InvalidParameter as error:
+            if error.parameter not in columns:
+                raise
+            hint = "if a row is an event, name --user-col and --item-col"
+            raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
+        try:
+            counts = whole_counts(frame["count"])
+        except InvalidParameter as error:
+            raise InvalidParameter(str(error), parameter="count") from None
+        return Histogram(frame["label"], counts, sensitivity=plan.sensitivity, domain=self.kind)
 
     def _domain(self, whole: Histogram, plan: Plan) -> Histogram:
         """The same counts over the public labels, where there are such."""

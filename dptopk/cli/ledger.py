@@ -138,7 +138,7 @@ def init(
         terms["segments"] = {segment_by: listed_names(segments=segments)}
     with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:
         if test and not ledger.test:
-            raise InvalidParameter("test: this ledger exists, and was not made for tests")
+            raise InvalidParameter("--test: this ledger exists, and was not made for tests")
         ledger.create_dataset(dataset, sensitivity=sensitivity, unit=unit, version=version, **terms)
         made = ledger.state(dataset)
         typer.echo(f"Dataset {dataset!r}: {visible(moved(made))}. Guarantee: {_guarantee(made)}")
@@ -235,11 +235,11 @@ def show(
     if plot is not None:
         check_target(plot, name="plot", inputs=(*_files(url), key_file, head_file))
         if plot.suffix.lower() not in {".png", ".svg"}:
-            raise InvalidParameter("plot: name a .png or an .svg file")
+            raise InvalidParameter("--plot: name a .png or an .svg file")
     with open_ledger(url, key_file, head_file, read_only=True) as ledger:
         names = ledger.datasets() if dataset is None else (dataset,)
         if plot is not None and len(names) != 1:
-            raise InvalidParameter("plot: name one --dataset")
+            raise InvalidParameter("--plot: name one --dataset")
         recent = max(0, ledger.head()["seq"] - LATELY)
         if output_format == "json":
             shown = [view.as_dict(ledger.state(name), ledger.history(name, after=recent)) for name in names]
@@ -270,7 +270,7 @@ def verify(
 
     known = None if head is None else read_head(head)
     if head is not None and known is None:
-        raise InvalidParameter(f"head: {head.name!r} does not exist")
+        raise InvalidParameter(f"--head: {head.name!r} does not exist")
     found = Ledger.inspect_file(url, key=_key(key_file), head=None if known is None else asdict(known))
     whole = f"{found.entries} entries: the chain is whole."
     typer.echo("\n".join(visible(line) for line in found.problems) or whole)

@@ -100,7 +100,9 @@ def listed_names(**arguments: str) -> list[str]:
     ((option, text),) = arguments.items()
     names = text.split(",")
     if not all(name and name == name.strip() for name in names):
-        raise InvalidParameter(f"{option} must be names with commas alone between them, such as 'eu,us', got {text!r}")
+        raise InvalidParameter(
+            f"--{option} must be names with commas alone between them, such as 'eu,us', got {text!r}"
+        )
     return names
 
 

@@ -34,17 +34,17 @@ def check_answer(output_format: str, out: Path | None, plot: Path | None, inputs
     ending = "" if out is None else out.suffix.lower()
     meant = {".csv": "csv", ".json": "json", ".html": "html", ".htm": "html", ".parquet": "parquet"}
     if meant.get(ending, output_format) != output_format:
-        raise InvalidParameter(f"out: a file {ending} would hold {output_format}; give it --format {meant[ending]}")
+        raise InvalidParameter(f"--out: a file {ending} would hold {output_format}; give it --format {meant[ending]}")
     if output_format == "parquet":
         if out is None:
-            raise InvalidParameter("format: parquet is binary; name a file with --out")
+            raise InvalidParameter("--format: parquet is binary; name a file with --out")
         _needs("pyarrow", "format: writing Parquet needs pyarrow: pip install 'dptopk[data]'")
     if plot is not None:
         if plot.suffix.lower() not in {".png", ".svg"}:
-            raise InvalidParameter(f"plot: must end in .png or .svg, got {plot.name!r}")
+            raise InvalidParameter(f"--plot: must end in .png or .svg, got {plot.name!r}")
         _needs("matplotlib", "plot: drawing needs matplotlib: pip install 'dptopk[plots]'")
         if out is not None and out.absolute() == plot.absolute():
-            raise InvalidParameter("plot: --out and --plot name the same file")
+            raise InvalidParameter("--plot: --out and --plot name the same file")
     check_target(out, inputs=inputs)
     check_target(plot, name="plot", inputs=inputs)
 

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from typing import Any
 
 import typer
 
 from dptopk._display import visible
-from dptopk.errors import BudgetExceeded, DptopkError, LedgerError
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 
-__all__ = ["Command", "Group", "Subgroup", "fail", "in_options", "log_to_stderr"]
+__all__ = ["Command", "Group", "Subgroup", "fail", "log_to_stderr"]
 
-# What the library calls an argument, and what the user of the command line typed; longer names first.
-OPTIONS = (
-    (r"Sensitivity\(linf=(\d+), l0=(\d+), neighbours='add_remove'\)", r"--per-label-cap \1 --labels-per-user \2"),
-    (r"Sensitivity\(linf=(\d+), l0=None, neighbours='add_remove'\)", r"--per-label-cap \1 and no --labels-per-user"),
-    (r"\b(counts|method|interaction)='(\w+)'", r"--\1 \2"),
-    (r"\bbudget\.(epsilon|delta)\b", r"--\1"),
-    (r"\b(?:a finite )?l0 \(labels per user\)", "--labels-per-user"),
-    (r"\bl0\b", "--labels-per-user"),
-    (r"\blinf\b", "--per-label-cap"),
-    (r"\bd_bar\b", "--d-bar"),
-    (r"\blabels_per_user\b", "--labels-per-user"),
-    (r"\bper_label_cap\b", "--per-label-cap"),
-    (r"\bmemory_limit\b", "--memory-limit"),
-    (r"\bmax_seconds\b", "--max-seconds"),
-    (r"\bfailure_delta\b", "--failure-delta"),
-    (r"^(label|count): ('.* has no column .*)", r"--\1-col: \2; if a row is an event, name --user-col and --item-col"),
-    (r"^(label|count): '", r"--\1-col: '"),
-    (r"^counts must (?=be (?:whole|finite|at least 0|below))", "--count-col: counts must "),
-    (r"^(user|item): (?='|the table)", r"--\1-col: "),
-    (r"^give exactly one of delta and epsilon", "give exactly one of --delta and --epsilon"),
-    (r"^(k|epsilon|delta|seed|passes|accuracy) must", r"--\1 must"),
-    (r"^(analyst|dataset|ledger|out|plot|format|domain|counts|method|encoding|where|fit|segments)(:| must)", r"--\1\2"),
-)
+# Options that are not named as the argument of the library is.
+OPTION_OF = {
+    "l0": "labels-per-user",
+    "linf": "per-label-cap",
+    "label": "label-col",
+    "count": "count-col",
+    "user": "user-col",
+    "item": "item-col",
+}
 
 # The extra that brings a module.
 EXTRAS = {
@@ -52,17 +37,6 @@ EXTRAS = {
     "starlette": "serve",
     "pydantic": "serve",
 }
-
-
-def in_options(message: str) -> str:
-    """A message of the library in the words of the command line.
-
-    >>> in_options("l0 must be at least 1, got 0")
-    '--labels-per-user must be at least 1, got 0'
-    """
-    for pattern, option in OPTIONS:
-        message = re.sub(pattern, option, message)
-    return message
 
 
 def fail(message: str, code: int = 2) -> typer.Exit:
@@ -83,7 +57,7 @@ class Group(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except DptopkError as error:
-            raise fail(in_options(str(error)), EXIT_CODES.get(type(error), 2)) from None
+            raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
             extra = EXTRAS.get((error.name or "").split(".")[0])
             hint = f"this needs {error.name}: pip install 'dptopk[{extra}]'" if extra else str(error)
@@ -107,7 +81,18 @@ class Subgroup(typer.core.TyperGroup):
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose flags are shown without a type."""
+    """A command whose flags are shown without a type, and whose errors name the option that is meant."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except InvalidParameter as error:
+            named = str(error.parameter)
+            option = "--" + OPTION_OF.get(named, named).replace("_", "-")
+            if any(option in param.opts for param in self.params):
+                raise InvalidParameter(f"{option}: {error}") from None
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options; a flag takes no value, so that none is named in the help."""

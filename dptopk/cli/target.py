@@ -30,20 +30,20 @@ def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path |
     if out is None:
         return
     if not out.absolute().parent.is_dir():
-        raise InvalidParameter(f"{name}: the folder of {str(out)!r} does not exist")
+        raise InvalidParameter(f"--{name}: the folder of {str(out)!r} does not exist")
     if out.is_dir():
-        raise InvalidParameter(f"{name}: {str(out)!r} is a folder")
+        raise InvalidParameter(f"--{name}: {str(out)!r} is a folder")
     with suppress(OSError):
         if not stat.S_ISREG(out.stat().st_mode):
-            raise InvalidParameter(f"{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out")
+            raise InvalidParameter(f"--{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out")
     for path in inputs:
         if path is not None and _same(out, Path(str(path).removeprefix("sqlite:///"))):
-            raise InvalidParameter(f"{name}: {str(out)!r} is read by this very command, and would be lost")
+            raise InvalidParameter(f"--{name}: {str(out)!r} is read by this very command, and would be lost")
     try:
         with _beside(out):
             pass
     except OSError:
-        raise InvalidParameter(f"{name}: {str(out)!r} cannot be written") from None
+        raise InvalidParameter(f"--{name}: {str(out)!r} cannot be written") from None
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -159,14 +159,14 @@ def topk(
     from dptopk.session import Session, selections_charged_as
 
     if ledger is None and (reuse or dataset is not None or analyst is not None or key_file is not None):
-        raise InvalidParameter("ledger: --dataset, --analyst, --key-file and --reuse need --ledger")
+        raise InvalidParameter("--dataset, --analyst, --key-file and --reuse need --ledger")
     if ledger is not None and (dataset is None or analyst is None):
-        raise InvalidParameter("ledger: --ledger needs --dataset and --analyst: what is asked about, and who asks")
+        raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
     output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
     if plot is not None and counts == "none":
-        raise InvalidParameter("plot: there are no counts to draw with --counts none")
+        raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
-        raise InvalidParameter("reuse: standard input is another source each time; name a file")
+        raise InvalidParameter("--reuse: standard input is another source each time; name a file")
     given = Source(
         path=spooled(source),
         label=label_col,
@@ -268,7 +268,7 @@ def _heeded(plan: Plan, *, fit: bool) -> None:
     """Refuse options that the plan has no use for, rather than forget them."""
     if fit and len(plan.phases) == 1:
         raise InvalidParameter(
-            "fit: counts are fitted to the order of a selection, and this plan selects by the counts themselves; "
+            "--fit: counts are fitted to the order of a selection, and this plan selects by the counts themselves; "
             "add --method peel, or leave --fit out"
         )
 

@@ -54,22 +54,24 @@ def _told_apart(present: Sequence[str], named: Mapping[str, Any]) -> None:
     """Refuse a column whose name another column shares but for its case: engines then read either of them."""
     for role, name in named.items():
         if isinstance(name, str) and sum(name.casefold() == other.casefold() for other in present) > 1:
-            raise InvalidParameter(f"{role}: several columns are called {name!r} but for upper and lower case")
+            raise InvalidParameter(
+                f"{role}: several columns are called {name!r} but for upper and lower case", parameter=role
+            )
 
 
 def _typed(table: Any, role: str, name: str) -> Any:
     """A column, of a type that every engine orders and writes as text in the same way."""
     if not isinstance(name, str):
-        raise InvalidParameter(f"{role} must be the name of a column, got {type(name).__name__}")
+        raise InvalidParameter(f"{role} must be the name of a column, got {type(name).__name__}", parameter=role)
     if name not in table.columns:
-        raise InvalidParameter(f"{role}: the table has no column {name!r}")
+        raise InvalidParameter(f"{role}: the table has no column {name!r}", parameter=role)
     column = table[name]
     kind = column.type()
     for holds, read in _WEIGHTS if role == "weight" else _LABELS:
         if holds(kind):
             return read(column)
     wanted = "not a number" if role == "weight" else "make it text or integer first"
-    raise InvalidParameter(f"{role}: the column {name!r} is of type {kind}; {wanted}")
+    raise InvalidParameter(f"{role}: the column {name!r} is of type {kind}; {wanted}", parameter=role)
 
 
 def _number(text: Any) -> Any:

@@ -121,6 +121,7 @@ _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
     ".ndjson": _json_lines,
     ".json": _json_lines,
 }
+_TABLES = {*_READERS, ".gz", ".store"}
 _COMPRESSED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 
 
@@ -165,7 +166,7 @@ def read_counts(
         if column not in frame.columns:
             alone = reader is _csv and len(frame.columns) == 1
             hint = "; it has only one column: is it separated by another character?" if alone else ""
-            raise InvalidParameter(f"{role}: {name!r} has no column {column!r}{hint}")
+            raise InvalidParameter(f"{role}: {name!r} has no column {column!r}{hint}", parameter=role)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
     return _added_up(frame[label], whole_counts(frame[count]))
@@ -217,16 +218,21 @@ def _known(encoding: str) -> str:
     try:
         return codecs.lookup(encoding).name
     except LookupError:
-        raise InvalidParameter(f"encoding: {encoding!r} is not known") from None
+        raise InvalidParameter(f"encoding: {encoding!r} is not known", parameter="encoding") from None
 
 
 def read_labels(path: str | Path) -> list[str]:
     """The public labels in a text file, one a line; empty lines are skipped.
 
     Raises:
-        InvalidParameter: when the file cannot be read as UTF-8 text, or holds a label twice.
+        InvalidParameter: when the file cannot be read as UTF-8 text, or holds a label twice; for a table, such as CSV,
+            whose lines are not labels.
     """
     file = Path(path)
+    if not _TABLES.isdisjoint(suffix.lower() for suffix in file.suffixes):
+        raise InvalidParameter(
+            f"domain: {file.name!r} is a table; give a text file of labels alone, one a line", parameter="domain"
+        )
     try:
         # Only line feeds end a line (splitlines would cut labels that hold U+2028 and the like); a mark of byte order
         # is not a part of the first label.

@@ -210,8 +210,7 @@ class _Cuts:
         new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
         self._sizes.update(zip(new.tolist(), self._answers.log_size(new).tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
-        with np.errstate(over="ignore"):  # e^-inf = 0 is right
-            mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
+        mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
         self.low, self.high = (
             mass + np.array([self._sizes[end] for end in part.tolist()]) for part in (self.at, self._last)
         )

@@ -23,10 +23,9 @@ from dptopk.histogram import Histogram, Sensitivity
 from dptopk.intervals import Measurement
 from dptopk.mechanisms.base import add_remove, ordered_release
 from dptopk.release import Release
-from dptopk.tails import smallest_offset
+from dptopk.tails import LARGEST_OFFSET, smallest_offset
 
 __all__ = [
-    "LARGEST_OFFSET",
     "NoisyFloorMechanism",
     "Slots",
     "ThresholdedMechanism",
@@ -36,8 +35,6 @@ __all__ = [
     "slots",
     "special_slots",
 ]
-
-LARGEST_OFFSET = 2**62
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ def passing(
 def checked_offset(offset: int, name: str) -> int:
     """The offset, if counts can be compared with it in 64 bits."""
     if offset > LARGEST_OFFSET:
-        raise InvalidParameter(f"{name} needs a threshold beyond 2^62: it is too small for this noise")
+        raise InvalidParameter(f"{name} needs a threshold beyond 2^60: it is too small for this noise")
     return offset
 
 
@@ -136,7 +133,7 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     odds = math.log(special) + math.log1p(-delta) - math.log(delta)
     c = linf / epsilon * odds * (1 + 1e-12)
     if not c < LARGEST_OFFSET:
-        raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^62 at epsilon={epsilon}")
+        raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^60 at epsilon={epsilon}")
     return math.ceil(max(c, 0.0))
 
 

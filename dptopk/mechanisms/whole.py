@@ -20,7 +20,7 @@ from dptopk.release import Release
 
 __all__ = ["WholeAnswer", "check_public", "in_label_order", "pure_share"]
 
-LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision
+LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision; scores of inverse ones overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +83,10 @@ class WholeAnswer:
 
 
 def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
-    """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny epsilon."""
+    """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny or a huge epsilon."""
     known(histogram, mechanism, k)
-    if Fraction(mechanism.epsilon) / (k * histogram.sensitivity.linf) < LEAST_RATE:
-        raise InvalidParameter(f"epsilon={mechanism.epsilon} is too small: epsilon / (k·linf) must be at least 1e-280")
+    if not LEAST_RATE <= Fraction(mechanism.epsilon) / (k * histogram.sensitivity.linf) <= 1 / LEAST_RATE:
+        raise InvalidParameter(f"epsilon={mechanism.epsilon}: epsilon / (k·linf) must be from 1e-280 to 1e280")
 
 
 def pure_share(epsilon: float, k: int) -> float:

@@ -95,7 +95,9 @@ class Request:
         if self.accuracy is not None and self.counts == "none":
             raise InvalidParameter("accuracy is that of a count: counts must not be None")
         if self.domain == "private" and self.delta == 0:
-            raise InvalidParameter("budget.delta must be above 0: hiding which labels exist costs some δ")
+            raise InvalidParameter(
+                "budget.delta must be above 0: hiding which labels exist costs some δ", parameter="delta"
+            )
 
     @property
     def counted(self) -> bool:

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli.app import app
-from dptopk.cli.shell import in_options
 
 BASE = ("--k", 3, "--epsilon", 2, "--delta", 1e-6, "--labels-per-user", 1, "--seed", 1)
 EVIL = ["=1+1", "<script>alert(1)</script>", "[red]x[/red]"]
@@ -167,27 +166,36 @@ def test_where_keeps_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("options", "said"),
     [
-        ("l0 must be at least 1, got 0", "--labels-per-user must be at least 1, got 0"),
-        ("linf must be at least 1, got 0", "--per-label-cap must be at least 1, got 0"),
-        ("budget.delta must be above 0 for counts='gaussian'", "--delta must be above 0 for --counts gaussian"),
-        (
-            "the charge is for Sensitivity(linf=1, l0=2, neighbours='add_remove')",
-            "the charge is for --per-label-cap 1 --labels-per-user 2",
-        ),
-        (
-            "method='threshold' needs counts and a finite l0 (labels per user)",
-            "--method threshold needs counts and --labels-per-user",
-        ),
-        (
-            "label: 'x.csv' has no column 'label'",
-            "--label-col: 'x.csv' has no column 'label'; if a row is an event, name --user-col and --item-col",
-        ),
+        (("--labels-per-user", 0), "--labels-per-user: l0 must be at least 1, got 0"),
+        (("--per-label-cap", 0), "--per-label-cap: linf must be at least 1, got 0"),
+        (("--k", 0), "--k: k must be at least 1, got 0"),
+        (("--delta", 0), "--delta: budget.delta must be above 0"),
+        (("--epsilon", -1), "--epsilon: epsilon must be greater than 0, got -1"),
+        (("--label-col", "linf"), "--label-col: label: 'l0.csv' has no column 'linf'; if a row is an event"),
+        (("--count-col", "k"), "--count-col: counts must be whole numbers"),
+        (("--where", "delta=1"), "--where: where: 'l0.csv' has no column 'delta'"),
     ],
 )
-def test_errors_name_the_options(message, said):
-    assert in_options(message) == said
+def test_errors_name_the_option_and_leave_names_of_the_user_alone(tmp_path, options, said):
+    table = tmp_path / "l0.csv"
+    table.write_text("word,l0,k\na,5,x\n", encoding="utf-8")
+    asked = {"--label-col": "word", "--count-col": "l0", "--k": 1, "--epsilon": 1, "--delta": 1e-6}
+    asked |= dict([options])
+    result = run("topk", table, *(part for pair in asked.items() for part in pair))
+    assert result.exit_code == 2
+    assert f"Error: {said}" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["words.csv", "WORDS.TSV", "words.jsonl", "words.csv.gz", "words.parquet"])
+def test_a_table_is_no_list_of_public_labels(counts, tmp_path, name):
+    """Its lines would be labels: an answer about nothing, for all of the budget."""
+    domain = tmp_path / name
+    domain.write_text("word,n\nthe,5\n", encoding="utf-8")
+    result = run("topk", counts, *BASE, "--domain", domain)
+    assert result.exit_code == 2
+    assert f"--domain: domain: {name!r} is a table; give a text file" in " ".join(result.stderr.split())
 
 
 def test_options_are_heeded_or_refused(counts):

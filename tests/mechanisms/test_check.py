@@ -23,6 +23,7 @@ from dptopk.mechanisms import (
     RoutedTopK,
     SparseGaussian,
     StabilityTopK,
+    TruncatedLaplace,
     UnknownGumbel,
 )
 from dptopk.mechanisms.base import Mechanism
@@ -141,6 +142,17 @@ def test_scores_that_overflow_are_refused():
     histogram = Histogram(["a", "b", "c"], [5, 3, 0], sensitivity=Sensitivity(linf=2**61), **PUBLIC)
     with pytest.raises(InvalidParameter, match="threshold"):
         StabilityTopK(k=2, epsilon=1e6, delta=1e-6).check(histogram)
+
+
+def test_intervals_of_the_widest_noise_that_is_accepted():
+    for linf in (2**59, 2**60, 2**62):
+        histogram = Histogram(["a", "b"], [2**62 - 1, 2**62 - 1], sensitivity=Sensitivity(linf=linf, l0=1))
+        assert answered(TruncatedLaplace(epsilon=1.7e308, delta=1e-30), histogram, 0) == (linf <= 2**60)
+
+
+def test_a_routed_answer_refuses_scores_that_overflow():
+    with pytest.raises(InvalidParameter, match="1e280"):
+        RoutedTopK(k=3, epsilon=1.7e308, delta=1e-9).check(Histogram(None, [10000, 0, 3, 2, 0]))
 
 
 @pytest.mark.parametrize("moves", [{"linf": 2**62 + 1}, {"l0": 2**63}])
