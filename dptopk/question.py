@@ -115,7 +115,7 @@ def _charge(mechanism: Mechanism | Plan, histogram: Histogram, options: Mapping[
     return charge
 
 
-def _takes(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
+def _takes(mechanism: Mechanism | Plan, options: Mapping[str, Any]) -> None:
     """Refuse options that ``check`` of the mechanism does not take, and ask for those that it needs."""
     if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
         raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")

@@ -14,7 +14,6 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
 from dptopk.mechanisms.random import random_bits
-from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k, selection_rate
 from dptopk.release import Release
 
 __all__ = ["Exponential"]
@@ -57,6 +56,8 @@ class Exponential:
 
     def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        from dptopk.mechanisms.selection import selection_rate
+
         known(histogram, self)
         selection_rate(self.epsilon, self.utility_range)
         if histogram.domain_size == 0:
@@ -89,6 +90,8 @@ class Exponential:
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
+        from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k, selection_rate
+
         self.check(histogram, utilities=utilities)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)

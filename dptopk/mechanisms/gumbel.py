@@ -20,7 +20,6 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
 from dptopk.mechanisms.random import random_bits
-from dptopk.mechanisms.selection import gumbel_top_k, selection_rate
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release import Release
 
@@ -42,6 +41,8 @@ class _Selections:
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
         """The charge of these selections, or of all clocks that one user can change."""
+        from dptopk.mechanisms.selection import selection_rate
+
         selection_rate(self.epsilon, linf)
         if self.charge_as == "bounded_range":
             return Charge({BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1)
@@ -98,6 +99,8 @@ class KnownGumbel(_Selections):
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
+        from dptopk.mechanisms.selection import gumbel_top_k
+
         self.check(histogram)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
@@ -201,6 +204,8 @@ class UnknownGumbel(_Selections):
         Raises:
             InvalidParameter: before anything is drawn.
         """
+        from dptopk.mechanisms.selection import gumbel_top_k
+
         seen = slots(histogram, self.d_bar)
         sensitivity = histogram.sensitivity
         offset = self.threshold_offset(sensitivity)
