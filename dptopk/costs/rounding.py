@@ -1,12 +1,33 @@
-"""Exact sums of floats, rounded up once."""
+"""Exact sums, rounded up once, of floats as binary fractions and of declared numbers as decimals.
+
+A declared ε of 0.1 is 1/10: the shortest decimal that reads as the float, which is what ``repr`` prints. A mechanism
+runs at ``smaller_of`` the decimal and the float, so that sums of decimals and all computations with the float are
+upper bounds (docs/notation.md, "Decimals").
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 
-__all__ = ["round_up", "sum_up"]
+__all__ = ["decimal", "round_down", "round_up", "smaller_of", "sum_decimals", "sum_up"]
+
+
+@lru_cache(maxsize=4096)
+def decimal(value: float) -> Fraction:
+    """The shortest decimal that reads as this finite float.
+
+    >>> decimal(0.1)
+    Fraction(1, 10)
+    """
+    return Fraction(repr(float(value)))
+
+
+def smaller_of(value: float) -> Fraction:
+    """The smaller of a float and its decimal: the ε at which a mechanism runs that is charged for ``value``."""
+    return min(decimal(value), Fraction(value))
 
 
 def round_up(exact: Fraction) -> float:
@@ -28,3 +49,24 @@ def sum_up(values: Mapping[float, int] | list[float]) -> float:
     # All denominators are powers of 2: over the largest of them every term is an integer.
     common = max((below for _, below, _ in ratios), default=1)
     return round_up(Fraction(sum(above * (common // below) * times for above, below, times in ratios), common))
+
+
+def round_down(exact: Fraction) -> float:
+    """The largest float that is not above an exact non-negative number within the range of floats."""
+    rounded = float(exact)
+    return rounded if Fraction(rounded) <= exact else math.nextafter(rounded, 0.0)
+
+
+def sum_decimals(values: Mapping[float, int]) -> float:
+    """Sum of decimals with multiplicities: the smallest float whose own decimal is not below the exact sum.
+
+    >>> sum_decimals({0.1: 10}), sum_decimals({0.1: 3}), sum_up({0.1: 10})
+    (1.0, 0.3, 1.0000000000000002)
+    """
+    try:
+        exact = sum((decimal(value) * times for value, times in values.items()), Fraction(0))
+        rounded = float(exact)
+    except (OverflowError, ValueError):  # the sum, or a term, is beyond the largest float
+        return math.inf
+    # A nearest float that reads as less than the sum is followed by one that reads as more: reading is monotone.
+    return rounded if decimal(rounded) >= exact else math.nextafter(rounded, math.inf)

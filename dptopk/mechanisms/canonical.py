@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from math import comb
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk.costs import BoundedRange
+from dptopk.costs.rounding import smaller_of
 from dptopk.histogram import Histogram
 from dptopk.mechanisms.random import Bits
 from dptopk.mechanisms.slack import Ranked, draw_answer, uniform_below, uniform_distinct
@@ -50,7 +50,7 @@ class CanonicalTopK(WholeAnswer):
         ranked = Ranked(histogram.counts, histogram.absent)
         if self.k == ranked.size:
             return list(range(self.k))
-        rate = Fraction(self.epsilon) / (2 * histogram.sensitivity.linf)
+        rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
         return [ranked.row(rank) for rank in draw_answer(Subsets(ranked, self.k), rate, bits)]
 
 

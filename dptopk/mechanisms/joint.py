@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dptopk.costs import BoundedRange
+from dptopk.costs.rounding import smaller_of
 from dptopk.histogram import Histogram
 from dptopk.mechanisms.random import Bits
 from dptopk.mechanisms.slack import Ranked, draw_answer, uniform_distinct
@@ -44,7 +44,7 @@ class JointTopK(WholeAnswer):
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows, the best first."""
         ranked = Ranked(histogram.counts, histogram.absent)
-        rate = Fraction(self.epsilon) / (2 * histogram.sensitivity.linf)
+        rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
         return [ranked.row(rank) for rank in draw_answer(Sequences(ranked, self.k), rate, bits)]
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk import _validate
+from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.exact import Cells, decide_exp, exp_units
 from dptopk.mechanisms.random import Bits
@@ -188,7 +189,7 @@ def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> NoiseLaw
     epsilon, linf = _validate.positive(epsilon=epsilon), _validate.count(linf=linf)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
-    return _checked(NoiseLaw(Fraction(epsilon) / linf, Fraction(0), bound))
+    return _checked(NoiseLaw(smaller_of(epsilon) / linf, Fraction(0), bound))
 
 
 @lru_cache(maxsize=64)
@@ -212,7 +213,7 @@ def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> npt.ND
     """Return draws n of discrete Laplace noise, pmf ∝ e^{-epsilon·|n|/linf}.
 
     Args:
-        epsilon: greater than 0, linf/epsilon at most 2^48; its exact value as a float is used.
+        epsilon: greater than 0, linf/epsilon at most 2^48; the smaller of the float and its decimal is used.
         linf: how far one user moves a count, at least 1.
         size: number of draws.
         bits: source of random words (`random_bits`).

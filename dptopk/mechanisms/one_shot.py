@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk.costs import PureDP
+from dptopk.costs.rounding import smaller_of
 from dptopk.histogram import Histogram
 from dptopk.mechanisms.exact import precise
 from dptopk.mechanisms.race import ROUNDING, Clock, Race, Rings
@@ -47,7 +48,7 @@ class OneShotTopK(WholeAnswer):
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows, the largest noisy count first."""
-        rate = Fraction(self.epsilon) / (self.k * histogram.sensitivity.linf)
+        rate = smaller_of(self.epsilon) / (self.k * histogram.sensitivity.linf)
         chosen = one_shot_top_k(histogram.counts, self.k, rate=rate, bits=bits, absent=histogram.absent)
         return [int(row) for row in chosen]
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dptopk import _validate as validate
 from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_chances
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
+from dptopk.costs.rounding import round_down, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove
@@ -73,7 +74,7 @@ class PartitionSelection:
         """The chances of levels 0, 1, ...; a label of count c has the level ⌈c/τ⌉, the last level all above it."""
         coin = self.coin(sensitivity)
         if coin is None:
-            return coin_chances(math.inf, self.epsilon, self.delta * (1 - CHANCE_ROUNDING))
+            return coin_chances(math.inf, round_down(smaller_of(self.epsilon)), self.delta * (1 - CHANCE_ROUNDING))
         return coin_chances(coin.order, coin.divergence, coin.first)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002

@@ -16,6 +16,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
+from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
@@ -83,7 +84,8 @@ class RoutedTopK:
     def rest(self) -> float:
         """The ε of an answer without delta; with ``share`` no more than epsilon."""
         rest = self.epsilon - self.share
-        return rest if Fraction(rest) + Fraction(self.share) <= Fraction(self.epsilon) else math.nextafter(rest, 0.0)
+        total = decimal(rest) + decimal(self.share)
+        return rest if total <= smaller_of(self.epsilon) else math.nextafter(rest, 0.0)
 
     @property
     def whole(self) -> JointTopK | CanonicalTopK:
@@ -135,7 +137,7 @@ class RoutedTopK:
         if self._one_set(histogram):
             return True
         above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
-        cells = Cells(self._sides(abs(above) * Fraction(self.share) / Fraction(self.statistic_range)))
+        cells = Cells(self._sides(abs(above) * smaller_of(self.share) / Fraction(self.statistic_range)))
         return (above > 0) == (int(cells.draw(1, bits)[0]) == 0)
 
     def _one_set(self, histogram: Histogram) -> bool:

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk import _validate
+from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.exact import Cells, bernoulli_exp
 from dptopk.mechanisms.race import LOWEST, ROUNDING, STOP, Race, Rings, above, exact_level
@@ -222,8 +223,8 @@ def gumbel_top_k(
     Args:
         counts: int64, shape (n,), or floats for real-valued utilities.
         k: number of selections, at least 1; at most n + absent, unless there is a stop element.
-        epsilon: of one selection, greater than 0; its exact value as a float is used.
-        linf: how far one user moves a count, above 0; its exact value is used.
+        epsilon: of one selection, greater than 0; the smaller of the float and its decimal is used.
+        linf: how far one user moves a count, above 0; the larger of the float and its decimal is used.
         bits: source of random words (`random_bits`).
         absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
         stop: score of a stop element on the scale of the counts (exact as a Fraction), or None. The selection ends
@@ -258,13 +259,15 @@ def gumbel_top_k(
 
 
 def selection_rate(epsilon: float, step: float) -> Fraction:
-    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, exactly.
+    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, at most the exact one.
+
+    Of a float and its decimal the smaller is epsilon, the larger is the step (docs/notation.md, "Decimals").
 
     Raises:
         InvalidParameter: when scores would lose digits as floats, or overflow.
     """
     _validate.positive(linf=step)
-    rate = Fraction(_validate.positive(epsilon=epsilon)) / Fraction(step)
+    rate = smaller_of(_validate.positive(epsilon=epsilon)) / max(decimal(step), Fraction(step))
     if not _LEAST_RATE <= rate <= _LARGEST_RATE:
         raise InvalidParameter(f"epsilon={epsilon} must be from 1e-290 to 1e308 times {step}, by which counts move")
     return rate

@@ -11,6 +11,7 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk.costs import BoundedRange, Charge, PureDP
+from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.labels import label_order
@@ -85,7 +86,7 @@ class WholeAnswer:
 def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
     """Refuse a histogram that is private, incomplete, or has fewer than k labels; a tiny or a huge epsilon."""
     known(histogram, mechanism, k)
-    if not LEAST_RATE <= Fraction(mechanism.epsilon) / (k * histogram.sensitivity.linf) <= 1 / LEAST_RATE:
+    if not LEAST_RATE <= smaller_of(mechanism.epsilon) / (k * histogram.sensitivity.linf) <= 1 / LEAST_RATE:
         raise InvalidParameter(f"epsilon={mechanism.epsilon}: epsilon / (k·linf) must be from 1e-280 to 1e280")
 
 

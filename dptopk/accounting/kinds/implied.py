@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dptopk.accounting.curves import outward
-from dptopk.costs.rounding import round_up
+from dptopk.costs.rounding import decimal, round_up
 
 __all__ = ["Implied", "gaussian_row", "max_kl", "pure_row", "ratio_up", "square_up"]
 
@@ -63,8 +63,10 @@ def pure_row(epsilon: Callable[[Any], float]) -> Implied:
 
 
 def ratio_up(numerator: float, denominator: float) -> float:
-    """The exact quotient of two floats > 0, rounded up; never 0."""
-    return max(round_up(Fraction(numerator) / Fraction(denominator)), math.ulp(0.0))
+    """The exact quotient of two floats > 0, rounded up so that its decimal is not below it either; never 0."""
+    exact = Fraction(numerator) / Fraction(denominator)
+    up = max(round_up(exact), math.ulp(0.0))
+    return up if up == math.inf or decimal(up) >= exact else math.nextafter(up, math.inf)
 
 
 def gaussian_row(zcdp: Callable[[Any], tuple[float, float]], mu: Callable[[Any], float]) -> Implied:

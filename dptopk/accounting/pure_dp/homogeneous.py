@@ -20,6 +20,7 @@ from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.costs import Charge, PureDP, sum_up
+from dptopk.costs.rounding import sum_decimals
 from dptopk.errors import InvalidParameter, NotApplicable
 
 __all__ = [
@@ -45,8 +46,8 @@ def all_pure(charge: Charge) -> bool:
     valid_through="filter",
 )
 def basic(charge: Charge) -> Curve:
-    """Basic composition: the sum of the ε's, with δ = 0; nothing is claimed below that sum."""
-    return _Sum(sum_up(pure_epsilons(charge)))
+    """Basic composition: the sum of the ε's as decimals, with δ = 0; nothing is claimed below that sum."""
+    return _Sum(sum_decimals(pure_epsilons(charge)))
 
 
 @dataclass(frozen=True)
