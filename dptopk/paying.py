@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate, mechanisms
+from dptopk.accounting.accounts.account import Record
 from dptopk.accounting.accounts.accountant import Account, Accountant
 from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.accounts.parallel import Parallel
-from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
-from dptopk.costs import Charge, sum_up
+from dptopk.costs import Charge
 from dptopk.datasets.segments import Segments
-from dptopk.errors import DptopkError, IncompatibleCosts, InvalidParameter, LedgerError
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram import Histogram, Sensitivity
 from dptopk.release import Release
 
@@ -39,7 +39,6 @@ class InMemory:
 
     def __init__(self, budget: Budget | Account | None) -> None:
         self._own = isinstance(budget, Budget)  # then nobody else spends from the account
-        self._asked = False
         self._segments: Segments | None = None
         if isinstance(budget, Budget):
             self._account: Account = Accountant.filter(budget)
@@ -59,21 +58,18 @@ class InMemory:
     def fits(self, *sensitivities: Sensitivity) -> None:
         """Nothing is known of the data but the histograms."""
 
-    def charge(self, charge: Charge, query: str, mechanism: str) -> Charge:  # noqa: ARG002 - one signature
-        """Spend it; by the first question of a session's own budget the account is chosen that pays."""
+    def charge(self, charge: Charge, query: str, mechanism: str) -> tuple[Charge, Record]:  # noqa: ARG002
+        """Spend it."""
         with _SPENDING:
-            if self._own and not self._asked and self._segments is None:
-                self._account = _for_first(validate.instance(Filter, budget=self._account), charge)
-            self._account.spend(charge)
-            self._asked = True
-        return charge
+            return charge, self._account.spend(charge)
 
-    def settle(self, receipt: Charge, release: Release) -> Release:
+    def settle(self, receipt: tuple[Charge, Record], release: Release) -> Release:
         """Take back what was not used."""
-        unused = receipt.minus(release.charge)
+        charge, record = receipt
+        unused = charge.minus(release.charge)
         if unused:
             with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
-                self._account.refund(unused)
+                self._account.refund(unused, record)
         return release
 
     def account(self) -> Account:
@@ -205,44 +201,13 @@ class InLedger:
         return made
 
 
-def _pays(account: Account, charge: Charge) -> bool:
-    """Whether an account covers a charge; False too where it has no price for it."""
-    try:
-        return account.can_spend(charge)
-    except IncompatibleCosts:
-        return False
-
-
-def _for_first(whole: Filter, charge: Charge) -> Account:
-    """The account of a budget of which nothing was spent, by what its first question costs.
-
-    The question as it is charged depends on no answer, and so does this choice, which holds for good: the budget as a
-    filter whose δ is split evenly; else one that sets so much of δ aside for failures as the question needs; else the
-    question as the one that is registered, if its own bound is within the budget.
-    """
-    if _pays(whole, charge):
-        return whole
-    with suppress(DptopkError):
-        needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
-        if whole.failure_delta < needed < whole.budget.delta:
-            other = Accountant.filter(whole.budget, failure_delta=needed)
-            if _pays(other, charge):
-                return other
-    with suppress(DptopkError):
-        alone = Accountant(charge, whole.budget.delta)
-        if alone.epsilon() <= whole.budget.epsilon:
-            return alone
-    return whole  # which says why it refuses
-
-
 def _for_each(segments: Segments, account: Account) -> Parallel:
     """Accounts for all segments, each as a session's own filter is now."""
-    if not isinstance(account, Filter):
-        raise InvalidParameter("segments: the first question took the whole budget; declare segments before it")
+    own = validate.instance(Filter, budget=account)
     parts: dict[Any, Account] = {}
     for name in segments:
-        part = Filter.of_terms(account.terms())
-        part.restore(account.state())
+        part = Filter.of_terms(own.terms())
+        part.restore(own.state())
         parts[name] = part
     return Parallel(parts)
 

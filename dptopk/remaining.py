@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dptopk._display import html_lines, html_table
+from dptopk._display import at_least, html_lines, html_table
 from dptopk.accounting.accounts.account import Account
 from dptopk.costs import Charge
 
@@ -19,6 +19,7 @@ class Remaining:
 
     Attributes:
         left: the registered costs that are left, or a filter's budget in words.
+        epsilon_left: of a filter the largest ε of a pure cost that is accepted now; else total minus reading.
         epsilon_spent: a reading of what was spent, at ``delta``; no guarantee of its own.
         epsilon_total: the guarantee at ``delta``, for everything, now and later.
         delta: the δ of both.
@@ -29,6 +30,7 @@ class Remaining:
     left: Charge | str
     epsilon_spent: float
     epsilon_total: float
+    epsilon_left: float
     delta: float
     share_used: float
     fits: Mapping[str, int]
@@ -38,19 +40,17 @@ class Remaining:
         """What is left of an account; ``asked``: the most that each kind of question costs, by its name."""
         now = account.summary()
         fits = {question: now.fits(charge) for question, charge in asked.items()}
-        return cls(account.remaining(), now.epsilon_spent, now.epsilon_total, now.delta, now.share, fits)
-
-    @property
-    def epsilon_left(self) -> float:
-        """The difference of the total and the reading; what fits in it depends on the kind of cost: see ``fits``."""
-        return max(self.epsilon_total - self.epsilon_spent, 0.0)
+        return cls(
+            account.remaining(), now.epsilon_spent, now.epsilon_total, now.epsilon_left, now.delta, now.share, fits
+        )
 
     def lines(self) -> list[str]:
         """The same in words."""
-        spent, total, left = self.epsilon_spent, self.epsilon_total, self.epsilon_left
+        spent, total = self.epsilon_spent, self.epsilon_total
         used = f"{self.share_used:.1%} of the budget is used"
+        left = at_least(self.epsilon_left, 4)
         return [
-            f"ε about {spent:.4g} of {total:.4g} spent, about {left:.4g} left, at δ = {self.delta:g}; {used}",
+            f"ε about {spent:.4g} of {total:.4g} spent, {left} left, at δ = {self.delta:g}; {used}",
             f"left: {self.left}",
             *(f"{more} more of {question}" for question, more in self.fits.items()),
         ]

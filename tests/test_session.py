@@ -359,12 +359,12 @@ def test_an_answer_that_is_too_long_is_given_and_not_kept(tmp_path):
 
 @pytest.mark.parametrize(("l0", "counts"), [(1, "auto"), (3, "auto"), (None, None)])
 def test_one_question_may_take_the_whole_budget(l0, counts):
-    """More δ than a filter sets aside for failures, or bounds that no filter has: it is the one that is registered."""
+    """More δ than a filter sets aside for failures, or bounds that no filter has: it is entered as a whole."""
     histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=l0))
     budget = Budget(2, 1e-6)
     plan = plan_topk(2, budget, sensitivity=histogram.sensitivity, counts=counts)
-    with pytest.raises(BudgetExceeded):
-        Session(histogram, budget=Accountant.filter(budget)).run(plan)  # an account of one's own is as it was made
+    with pytest.raises(BudgetExceeded):  # an account whose failure_delta was named is as it was made
+        Session(histogram, budget=Accountant.filter(budget, failure_delta=1e-9)).run(plan)
     session = Session(histogram, budget=budget)
     session.run(plan)
     assert session.remaining().epsilon_total <= 2
@@ -389,9 +389,10 @@ def test_what_the_first_question_needs_is_set_aside_and_nothing_later():
         even.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=8e-7))
 
 
-def test_segments_are_declared_before_a_question_that_takes_the_whole_budget():
+def test_segments_have_what_a_question_about_all_data_has_left():
     histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=None))
     session = Session(histogram, budget=Budget(2, 1e-6))
     session.top_k(2, budget=Budget(2, 1e-6))
-    with pytest.raises(InvalidParameter, match="declare segments before"):
-        session.segments(Segments({"x": histogram}, 1))
+    segment = session.segments(Segments({"x": histogram}, 1))["x"]
+    with pytest.raises(BudgetExceeded):
+        segment.run(KnownLaplace(epsilon=1.0), labels=["a"])

@@ -14,6 +14,7 @@ from dptopk.cli.options import Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.terms import (
     BudgetEpsilon,
+    BudgetRho,
     FailureDelta,
     OfAnalyst,
     Registered,
@@ -86,6 +87,7 @@ def init(
     delta: TotalDelta,
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    rho: BudgetRho = None,
     failure_delta: FailureDelta = None,
     share: OfAnalyst = None,
     query: Annotated[
@@ -125,11 +127,11 @@ def init(
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     if (segment_by is None) != (segments is None):
         raise InvalidParameter("--segment-by and --segments go together: what they are by, and their names")
-    if query is not None and registered is None and epsilon is None and not share:
+    if query is not None and registered is None is epsilon is rho and not share:
         registered = planned(query, times, sensitivity)
     elif query is not None:
-        raise InvalidParameter("give exactly one of --registered, --epsilon and --query")
-    terms = terms_of(registered, epsilon, delta, failure_delta, share)
+        raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
+    terms = terms_of(registered, epsilon, delta, failure_delta, share, rho)
     if ranges is not None:
         terms["ranges"] = ranges_of(ranges)
     if costs is not None:
@@ -154,13 +156,14 @@ def renew(
     reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    rho: BudgetRho = None,
     failure_delta: FailureDelta = None,
     share: OfAnalyst = None,
     key_file: KeyFile = None,
     head_file: HeadFile = None,
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
-    terms = terms_of(registered, epsilon, delta, failure_delta, share)
+    terms = terms_of(registered, epsilon, delta, failure_delta, share, rho)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.renew(dataset, reason=reason, **terms)
         typer.echo(f"Renewed. Spent since the dataset was created: {ledger.spent(dataset, lifetime=True)}")
@@ -174,15 +177,17 @@ def limit(
     delta: TotalDelta,
     registered: Registered = None,
     epsilon: BudgetEpsilon = None,
+    rho: BudgetRho = None,
     failure_delta: FailureDelta = None,
     key_file: KeyFile = None,
     head_file: HeadFile = None,
 ) -> None:
     """Limit one analyst inside a dataset's budget."""
-    terms = terms_of(registered, epsilon, delta, failure_delta)
+    terms = terms_of(registered, epsilon, delta, failure_delta, rho=rho)
     with open_ledger(url, key_file, head_file) as ledger:
         ledger.set_limit(dataset, analyst, **terms)
-    typer.echo(f"{analyst!r} may spend {registered or f'({epsilon:g}, {delta:g})'} of {dataset!r}.")
+    allowed = registered or (f"ρ = {rho:g}" if epsilon is None else f"({epsilon:g}, {delta:g})")
+    typer.echo(f"{analyst!r} may spend {allowed} of {dataset!r}.")
 
 
 @app.command("set-version")
@@ -255,7 +260,9 @@ def show(
 def _guarantee(state: Any) -> str:
     terms = state.terms
     delta = terms["budget"][1] if "budget" in terms else terms["delta"]
-    return f"({at_most(state.account.epsilon())}, {delta:g})-DP for everything, at every moment"
+    total = f"({at_most(state.account.epsilon())}, {delta:g})-DP for everything, at every moment"
+    rho = terms["budget"][2:] if "budget" in terms else []
+    return f"{rho[0]:g}-zCDP but for failures of at most {delta / 2:g}; {total}" if rho else total
 
 
 @app.command()

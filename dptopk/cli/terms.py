@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetEpsilon",
+    "BudgetRho",
     "FailureDelta",
     "OfAnalyst",
     "Registered",
@@ -28,6 +29,9 @@ Registered = Annotated[
 ]
 BudgetEpsilon = Annotated[
     float | None, typer.Option("--epsilon", help="Instead of --registered: the total ε of a fully adaptive filter.")
+]
+BudgetRho = Annotated[
+    float | None, typer.Option("--rho", help="Instead of --epsilon: the total ρ of zCDP; half of δ is for failures.")
 ]
 OfAnalyst = Annotated[
     list[str] | None,
@@ -51,6 +55,7 @@ def terms_of(
     delta: float,
     failure_delta: float | None,
     shares: list[str] | None = None,
+    rho: float | None = None,
 ) -> dict[str, Any]:
     """The arguments of ``Ledger.create_dataset`` and ``renew`` that say what the budget is.
 
@@ -60,17 +65,17 @@ def terms_of(
     from dptopk.accounting.budget import Budget
     from dptopk.costs import Charge
 
-    if failure_delta is not None and epsilon is None:
-        raise InvalidParameter("--failure-delta is for --epsilon: a registration says what its costs need")
+    if failure_delta is not None and epsilon is None is rho:
+        raise InvalidParameter("--failure-delta is for --epsilon and --rho: a registration says what its costs need")
     if shares:
-        if registered is not None or epsilon is not None:
-            raise InvalidParameter("give --share alone, without --registered and --epsilon")
+        if not registered is None is epsilon is rho:
+            raise InvalidParameter("give --share alone, without --registered, --epsilon and --rho")
         return {"shares": dict(map(_share, shares)), "delta": delta}
-    if (registered is None) == (epsilon is None):
-        raise InvalidParameter("give exactly one of --registered and --epsilon")
+    if [registered, epsilon, rho].count(None) != 2:
+        raise InvalidParameter("give exactly one of --registered, --epsilon and --rho")
     if registered is not None:
         return {"registered": Charge.parse(registered), "delta": delta}
-    return {"budget": Budget(epsilon or 0.0, delta), "failure_delta": failure_delta}
+    return {"budget": Budget(epsilon, delta, rho=rho), "failure_delta": failure_delta}
 
 
 def _share(text: str) -> tuple[str, Any]:

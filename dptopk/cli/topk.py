@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,10 +15,8 @@ from dptopk import _validate as validate
 from dptopk.cli import ledger as ledger_commands
 from dptopk.cli.options import (
     Accuracy,
-    Cap,
     CountsOption,
     DBar,
-    Delta,
     Domain,
     Epsilon,
     Fit,
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dptopk.accounting.budget import Budget
+    from dptopk.accounting.ledger.dataset import DatasetState
     from dptopk.cli.input import Source
+    from dptopk.histogram import Sensitivity
     from dptopk.planning import Plan
     from dptopk.release import Release
 
@@ -59,7 +60,10 @@ def topk(
     ],
     k: K,
     epsilon: Epsilon = None,
-    delta: Delta = 0.0,
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", help="Total δ of the answer (default: of the ledger's in proportion to ε, or 0)."),
+    ] = None,
     accuracy: Accuracy = None,
     label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
     count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
@@ -69,7 +73,14 @@ def topk(
         list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
     ] = None,
     counts: CountsOption = "auto",
-    per_label_cap: Cap = 1,
+    per_label_cap: Annotated[
+        int | None,
+        typer.Option(
+            "--per-label-cap",
+            metavar="τ",
+            help="One user moves one count by at most τ (default: the ledger's, or 1).",
+        ),
+    ] = None,
     labels_per_user: PerUser = None,
     users: Users = None,
     known_domain: KnownDomain = False,
@@ -154,7 +165,6 @@ def topk(
 
     from dptopk.cli import output
     from dptopk.cli.input import Source, spooled
-    from dptopk.histogram import Sensitivity
     from dptopk.planning import plan_topk
     from dptopk.session import Session, selections_charged_as
 
@@ -184,19 +194,20 @@ def topk(
         segments=[] if segments is None else listed_names(segments=segments),
         segments_per_user=segments_per_user,
     )
-    asked = total(epsilon, delta, accuracy)
     book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
+    state = None if book is None or dataset is None else book.state(dataset)
+    asked = total(epsilon, _delta(delta, epsilon, state), accuracy)
     planned = partial(
         plan_topk,
         k,
-        sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
+        sensitivity=_sensitivity(per_label_cap, labels_per_user, state),
         domain=given.kind,
         d_bar=d_bar,
         counts=counts,
         method=method,
         fit=fit is not False,
         users=users,
-        charge_as="auto" if book is None or dataset is None else selections_charged_as(book.state(dataset).account),
+        charge_as="auto" if state is None else selections_charged_as(state.account),
     )
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
@@ -225,6 +236,32 @@ def topk(
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
     _written(plan, release, output_format, out, plot, left, ledger)
+
+
+def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float:
+    """The δ of the question: as given, not above the ledger's, else as much of that as epsilon is of its total."""
+    if state is None:
+        return delta or 0.0
+    terms = state.terms
+    most = float(terms["budget"][1] if "budget" in terms else terms["delta"])
+    if delta is not None and delta > most:
+        raise InvalidParameter(f"--delta {delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
+    share = (epsilon or math.inf) / state.account.epsilon()
+    return most * min(share, 1.0) if delta is None else delta
+
+
+def _sensitivity(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
+    """The caps as given, else the ledger's; others than the ledger's are refused."""
+    from dptopk.histogram import Sensitivity
+
+    if state is None:
+        return Sensitivity(linf=1 if cap is None else cap, l0=labels)
+    truth = state.sensitivity
+    for option, given, known in (("--per-label-cap", cap, truth.linf), ("--labels-per-user", labels, truth.l0)):
+        if given is not None and given != known:
+            shown = "any number" if known is None else known
+            raise InvalidParameter(f"{option} {given} contradicts the ledger, whose {state.name!r} has {shown}")
+    return truth
 
 
 def _by_segment(

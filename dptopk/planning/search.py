@@ -67,7 +67,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
 
     Args:
         k: how many labels, at least 1.
-        budget: the total; δ = 0 is possible in a public domain. Exactly one of budget and accuracy is given.
+        budget: the total; δ = 0 is possible in a public domain. Exactly one of budget and accuracy is given. In ρ: the
+            plan of the largest (ε, δ) found whose charge is within ρ, with a mass of failure of at most δ/2.
         accuracy: ask the other way round: the smallest ε at which 95% of the noise on a count is within ± this many.
         delta: the total δ that goes with ``accuracy``; default 0.
         sensitivity: what one user can move; a finite l0 makes counts cheaper.
@@ -99,6 +100,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
     """
+    if isinstance(budget, Budget) and budget.rho is not None:
+        return _in_rho(budget, locals())
     if domain == "public" and d_bar is not None:
         raise InvalidParameter("d_bar is for private domains: in a public one every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
@@ -128,6 +131,17 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     fine = [exactly(request, found, max_seconds) for found in rough if rank(request, found) <= near]
     best = _first(request, [closer(request, found, CLOSEST) for found in fine])
     return _plan(request, best, designs, max_seconds)
+
+
+def _in_rho(budget: Budget, asked: dict[str, Any]) -> Plan:
+    """plan_topk for a budget in ρ; clocks have no zCDP."""
+    from dptopk.planning.in_rho import plan_in_rho
+
+    if asked["domain"] == "private" and not budget.delta:
+        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist costs some δ")
+    if asked["charge_as"] == "auto":
+        asked["charge_as"] = "bounded_range"
+    return plan_in_rho(budget, lambda total: plan_topk(**asked | {"budget": total}))
 
 
 def default_d_bar(k: int) -> int:

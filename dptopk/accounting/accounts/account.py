@@ -47,6 +47,12 @@ class Summary:
     share: float
     shares: Mapping[str, float]
     _account: Account
+    _left: float | None = None
+
+    @property
+    def epsilon_left(self) -> float:
+        """A filter: a pure cost of this ε is accepted now. Else the difference of the total and the reading."""
+        return max(self.epsilon_total - self.epsilon_spent, 0.0) if self._left is None else self._left
 
     def fits(self, charge: Charge) -> int:
         """How many more times a charge fits into the account, as it is when asked; at most 2^30."""
@@ -146,28 +152,33 @@ class Account(ABC):
             return False
         return True
 
-    def spend(self, charge: Charge) -> None:
+    def spend(self, charge: Charge) -> Record:
         """Take the charge off what is left; call it before the mechanism runs.
+
+        Returns:
+            The record of what was taken, which ``refund`` takes.
 
         Raises:
             BudgetExceeded: when it is not covered; then nothing is spent.
             IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
         """
         with self._here():
-            self.take(charge, self.quote(charge))
+            record = self.quote(charge)
+            self.take(charge, record)
+            return record
 
-    def refund(self, charge: Charge) -> None:
+    def refund(self, charge: Charge, record: Record | None = None) -> None:
         """Give back costs that were spent but never ran, such as the selections after an early stop.
 
         How many selections ran may depend on what came out: a selection that never ran was never played. The δ of a
-        query is spent in full and never comes back; the charge must have delta 0.
+        query is spent in full and never comes back; the charge must have delta 0. ``record``: of the spend.
 
         Raises:
             InvalidParameter: when this was not spent, when delta is not 0, or where it is not sound; then nothing is
                 given back.
         """
         with self._here():
-            self.give_back(charge, self.quote_refund(charge))
+            self.give_back(charge, self.quote_refund(charge, record))
 
     def fits(self, charge: Charge) -> int:
         """How many more times a charge fits, at most 2^30."""

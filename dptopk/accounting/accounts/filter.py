@@ -6,39 +6,47 @@ capacity *or* the sum of pure ε's is within ε: plays of the second kind never 
 to δ(ε), and the union costs nothing.
 
 Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP costs) add up in a part of δ of their own.
+A charge that does not fit by its costs is entered as a whole, as the one (ε, δ) cost that it is. How δ is divided is
+fixed at creation or, where nothing was said of it, by the first charge, which no answer has had a part in
+(docs/filters.md).
 (Feldman-Zrnic 2021, Lécuyer 2021; with failures Cesar-Rogers 2022, Lemma 3.4, and Whitehouse et al. 2023.)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Literal
 
 from dptopk import _validate as validate
 from dptopk._choices import NEIGHBOURS, Neighbours
+from dptopk._display import at_least
 from dptopk.accounting import bounds
-from dptopk.accounting.accounts.account import Account, Record, Summary
-from dptopk.accounting.accounts.meters import Gaussian, Meter, Pure, Ranges, Renyi, meter_of
+from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
+from dptopk.accounting.accounts.meters import Gaussian, Meter, Pure, Ranges, Renyi, Zcdp, meter_of
 from dptopk.accounting.accounts.tally import Priced, Tally
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.kinds.registry import kind_of
-from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost
-from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, PureDP, sum_up
+from dptopk.costs.rounding import decimal, round_down, smaller_of
+from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
 __all__ = ["Filter"]
 
 FilterMethod = Literal["renyi", "ranges", "gaussian"]
 METHODS: tuple[FilterMethod, ...] = ("renyi", "ranges", "gaussian")
 PRICE_TOLERANCE = 1e-9  # relative difference of a recorded price from today's that is rounding
+WHOLE_TOLERANCE = 1e-3  # of the ε of a charge entered as a whole: the width at which ``compose`` may stop
 
 
 class Filter(Account):
     """A fully adaptive filter for a budget.
 
     Args:
-        budget: the total (ε, δ).
+        budget: the total (ε, δ), or ρ: then prices are the ρ's of zCDP, and all together is ρ-zCDP but for failures.
         method: "renyi" (any cost with a Rényi bound), "ranges" (``ranges`` and ``costs`` say what; tightest),
             "gaussian" (Gaussians, also discrete, and pure costs; tighter for those); None: "ranges" where they are
             given, else "renyi". Pure costs whose ε's add up to at most the budget's ε are taken besides by each.
@@ -47,9 +55,10 @@ class Filter(Account):
             cost that is not named takes the cheapest that covers it.
         order: λ > 0, Rényi order minus 1, fixed for good; None: the best for zCDP costs.
         failure_delta: the part of δ set aside for the deltas of charges and of ApproxDP and MultiDP costs, in
-            [0, budget.delta); None: half of it.
+            [0, budget.delta]; None: half of it or, where this and the method are left open and half of it does not
+            cover the first charge, as much as that charge needs.
         neighbours: the neighbour relation of all charges.
-        meters: what is summed up, made for this budget and failure_delta; None: chosen here.
+        terms: what ``terms`` gave for such a filter: nothing is computed anew.
 
     Raises:
         InvalidParameter: on arguments out of range, or a budget too small for the order.
@@ -72,7 +81,7 @@ class Filter(Account):
         order: float | None = None,
         failure_delta: float | None = None,
         neighbours: Neighbours = "add_remove",
-        meters: Sequence[Meter] | None = None,
+        terms: Record | None = None,
     ) -> None:
         super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
@@ -80,28 +89,44 @@ class Filter(Account):
         self.failure_delta = validate.probability(
             failure_delta=budget.delta / 2 if failure_delta is None else failure_delta
         )
-        if self.failure_delta > 0 and self.failure_delta >= budget.delta:
+        if self.failure_delta > budget.delta:
             raise InvalidParameter(
-                f"failure_delta must be below the budget's delta {budget.delta}, got {failure_delta}"
+                f"failure_delta must be at most the budget's delta {budget.delta}, got {failure_delta}"
             )
         declared = None if ranges is None and costs is None else _declared(ranges or (), costs or ())
+        self._open = method is None is order and declared is None is failure_delta is budget.rho and budget.delta > 0
         if method is None:
             method = "renyi" if declared is None else "ranges"
         method = validate.member(METHODS, method=method)
         if (declared is not None) != (method == "ranges") or (order is not None and method != "renyi"):
             raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, costs, order")
-        self._meters = self._chosen(method, order, declared) if meters is None else list(meters)
+        self._split: Record | None = None  # the terms of the filter that the first charge chose
+        self._begun, self._wholes = False, 0  # whether anything was charged, and how many charges as a whole
+        if terms is None:
+            self._use(self._chosen(method, order, declared))
+        else:
+            self._open = terms.get("open", False)
+            self._use([meter_of(meter) for meter in terms["meters"]])
+
+    def _use(self, meters: Sequence[Meter]) -> None:
+        """Sum up by these meters from here on, from nothing."""
+        self._meters = list(meters)
         self.order = next((meter.order for meter in self._meters if isinstance(meter, Renyi)), None)
-        self._names = [meter.name for meter in self._meters]
+        self._names = {meter.name: meter.read for meter in self._meters}
         self._tally = Tally.empty(self._names)
         self._prices: dict[Cost, tuple[float | None, ...]] = {}
 
     def _chosen(self, method: FilterMethod, order: float | None, declared: list[Cost] | None) -> list[Meter]:
         """The meters for the budget: the first is the one that the budget is meant for."""
-        epsilon, delta = self.budget.epsilon, self.budget.delta - self.failure_delta
-        pure = Pure(epsilon)
-        if not delta > 0:
+        if self.budget.rho is not None:
+            if method != "renyi" or order is not None:
+                raise InvalidParameter("a budget in rho has one method; give none of method, ranges, costs and order")
+            return [Zcdp(self.budget.rho)]
+        pure = Pure(self.budget.epsilon)
+        exact = Fraction(self.budget.delta) - Fraction(self.failure_delta)
+        if not exact > 0:
             return [pure]
+        epsilon, delta = round_down(smaller_of(self.budget.epsilon)), round_down(exact)
         chosen: Meter
         if declared is not None:
             chosen = Ranges.at(epsilon, delta, declared)
@@ -116,20 +141,21 @@ class Filter(Account):
     def terms(self) -> Record:
         """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing anything anew."""
         return {
-            "budget": [self.budget.epsilon, self.budget.delta],
+            "budget": self.budget.terms(),
             "failure_delta": self.failure_delta,
             "neighbours": self.neighbours,
             "meters": [meter.terms() for meter in self._meters],
+            **({"open": True} if self._open else {}),
         }
 
     @classmethod
     def of_terms(cls, terms: Record) -> Filter:
         """The filter that ``terms`` described, nothing spent."""
         return cls(
-            Budget(*terms["budget"]),
+            Budget.of_terms(terms["budget"]),
             failure_delta=terms["failure_delta"],
             neighbours=terms["neighbours"],
-            meters=[meter_of(meter) for meter in terms["meters"]],
+            terms=terms,
         )
 
     def price(self, cost: Cost) -> tuple[float | None, ...]:
@@ -154,19 +180,59 @@ class Filter(Account):
         return self._prices[cost]
 
     def quote(self, charge: Charge) -> Record:
-        """The prices of the charge's costs.
+        """The prices of the charge's costs, or of the whole; with the division of δ that a first charge needs.
 
         Raises:
-            BudgetExceeded: when no meter covers it.
+            BudgetExceeded: when it is not covered.
             IncompatibleCosts: when the charge has no price here, or is for other neighbours.
         """
         validate.instance(Charge, charge=charge)
         if charge.neighbours != self.neighbours:
             raise IncompatibleCosts(f"the budget is for {self.neighbours}, the charge for {charge.neighbours}")
         with self._here():
-            record = {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
+            try:
+                return self._quoted(charge)
+            except (BudgetExceeded, IncompatibleCosts):
+                for failure_delta in self._other_divisions(charge):
+                    other = Filter(self.budget, failure_delta=failure_delta, neighbours=self.neighbours)
+                    with suppress(BudgetExceeded, IncompatibleCosts):
+                        return other.quote(charge) | {"split": other.terms()}
+                raise
+
+    def _other_divisions(self, charge: Charge) -> list[float]:
+        """The failure_delta's that a first charge may choose instead: what it needs, or all of δ."""
+        if not self._open or self._begun:
+            return []
+        needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
+        return [each for each in (needed, self.budget.delta) if self.failure_delta < each <= self.budget.delta]
+
+    def _quoted(self, charge: Charge) -> Record:
+        """The record of a charge by its costs or, where these are not covered, of the whole."""
+        try:
+            record: Record = {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
             self._check(charge, Priced.of(charge, record, self._names))
+        except (BudgetExceeded, IncompatibleCosts):
+            whole = self._whole(charge)
+            if whole is None:
+                raise
+            record = {"whole": str(whole), "prices": {str(whole): list(self.price(whole))}}
+            entered = Charge({whole: 1})
+            with suppress(BudgetExceeded, IncompatibleCosts):
+                self._check(entered, Priced.of(entered, record, self._names))
+                return record
+            raise
         return record
+
+    def _whole(self, charge: Charge) -> ApproxDP | None:
+        """One (ε, δ) cost that all of a charge is together, its δ all that is left for failures; None: none known."""
+        room = round_down(Fraction(self.failure_delta) - self._tally.failures)
+        if self.budget.rho is not None or not room > 0 or not charge.costs:
+            return None
+        found = bounds.compose(charge, delta=room, lower=False)
+        epsilon = found.epsilon
+        if epsilon < math.inf and decimal(epsilon) < Fraction(epsilon) and found.name != "basic":
+            epsilon = math.nextafter(epsilon, math.inf)  # the bound is on the float, and a cost is its decimal
+        return ApproxDP(epsilon, room) if epsilon < math.inf else None
 
     def _check(self, charge: Charge, taken: Priced) -> None:
         """Refuse a charge that no meter covers, or whose failure masses are not covered.
@@ -174,23 +240,33 @@ class Filter(Account):
         Raises:
             BudgetExceeded: saying what is missing.
         """
-        failures = taken.failures + Fraction(charge.delta)
-        if self._tally.failures + failures > Fraction(self.failure_delta):
+        if self._tally.failures + taken.failures > Fraction(self.failure_delta):
             left = float(Fraction(self.failure_delta) - self._tally.failures)
-            short = f"{float(taken.failures) + charge.delta:.6g} asked for, {left:.6g} left"
+            short = f"{float(taken.failures):.6g} asked for, {left:.6g} left"
             aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
             raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
         if any(self._covers(meter, taken) for meter in self._meters):
             return
-        meter = self._meters[0]
-        share = min(taken.sums[meter.name] / meter.capacity, Fraction(10**9))  # counts have no bound, floats have
-        takes = f"it takes {float(share):.2%} of {meter.what}, {self.share_left:.2%} is left"
-        raise BudgetExceeded(charge, self.remaining(), f"the epsilon is used up: {takes}")
+        total = "epsilon" if self.budget.rho is None else "rho"
+        raise BudgetExceeded(charge, self.remaining(), f"the {total} is used up: what fits is {self.remaining()}")
 
     def _covers(self, meter: Meter, taken: Priced) -> bool:
         name, spent = meter.name, self._tally
         all_priced = not spent.unpriced[name] + taken.unpriced[name]
         return all_priced and spent.sums[name] + taken.sums[name] <= meter.capacity
+
+    def _fits(self, charge: Charge, repetitions: int) -> bool:
+        """Whether so many fit by their costs; one alone also as a whole."""
+        try:
+            if repetitions == 1:
+                return self.can_spend(charge)
+            one = Priced.of(charge, {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}, self._names)
+            sums = {name: repetitions * total for name, total in one.sums.items()}
+            unpriced = {name: repetitions * times for name, times in one.unpriced.items()}
+            self._check(charge, Priced(sums, unpriced, repetitions * one.failures))
+        except DptopkError:
+            return False
+        return True
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
         failures = sum(
@@ -201,9 +277,30 @@ class Filter(Account):
     def take(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.take``."""
         with self._here():
-            taken = Priced.of(charge, record, self._names)
-            self._check(charge, taken)
-            self._tally.add(charge, taken)
+            if "split" in record:
+                other = self._chosen_by(record)
+                other.take(charge, {name: value for name, value in record.items() if name != "split"})
+                self.restore(other.state() | {"split": record["split"]})
+                return
+            entered = Charge({cost_of(record["whole"]): 1}) if "whole" in record else charge
+            taken = Priced.of(entered, record, self._names)
+            self._check(entered, taken)
+            self._tally.add(entered, taken)
+            self._begun |= bool(charge)
+            self._wholes += "whole" in record
+
+    def _chosen_by(self, record: Record) -> Filter:
+        """The filter that a record was made by: this one, or another division of δ, chosen by the first charge.
+
+        Raises:
+            InvalidParameter: for a choice that was not open.
+        """
+        if "split" not in record:
+            return self
+        other = Filter.of_terms(record["split"])
+        if not self._open or self._begun or other.budget != self.budget or other.failure_delta > self.budget.delta:
+            raise InvalidParameter("the record of a charge divides delta anew, after the first charge")
+        return other
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """The prices at which costs that never ran come back; failure masses and deltas stay spent.
@@ -216,8 +313,9 @@ class Filter(Account):
         if not isinstance(charge, Charge) or charge.delta:
             raise InvalidParameter("charge to refund must be a Charge with delta 0: a delta is never refunded")
         with self._here():
-            if not self._tally.ran(charge):
-                raise InvalidParameter(f"charge to refund was not spent: {charge}")
+            of_whole = self._wholes > 0 if record is None else "whole" in record
+            if of_whole or not self._tally.ran(charge):
+                raise InvalidParameter(f"charge to refund was not spent, or was spent as a whole: {charge}")
             known = {} if record is None else record["prices"]
             return {"prices": {str(cost): known.get(str(cost)) or list(self.price(cost)) for cost, _ in charge}}
 
@@ -229,29 +327,45 @@ class Filter(Account):
     def disagreement(self, charge: Charge, record: Record) -> str:
         """Which recorded prices differ from today's by more than rounding."""
         different = []
+        priced_by = Filter.of_terms(record["split"]) if "split" in record else self
+        whole = cost_of(record["whole"]) if "whole" in record else None
+        if isinstance(whole, ApproxDP):
+            now = bounds.compose(charge, delta=whole.delta, lower=False).epsilon
+            if now > whole.epsilon * (1 + WHOLE_TOLERANCE):
+                different.append(f"{whole}: epsilon {now} now")
+            charge = Charge({whole: 1})
         for cost, _ in charge:
             then = record["prices"][str(cost)]
             try:
-                now: tuple[float | None, ...] = self.price(cost)
+                prices: tuple[float | None, ...] = priced_by.price(cost)
             except IncompatibleCosts:
-                now = (None,) * len(then)
-            if any(not _close(a, b) for a, b in zip(then, now, strict=True)):
-                different.append(f"{cost}: {then} then, {list(now)} now")
+                prices = (None,) * len(then)
+            if any(not _close(a, b) for a, b in zip(then, prices, strict=True)):
+                different.append(f"{cost}: {then} then, {list(prices)} now")
         return f"charge {charge} was priced " + "; ".join(different) if different else ""
 
     def state(self) -> Record:
         """Sums, failures and what was spent, exactly."""
         with self._here():
-            return self._tally.state()
+            return self._tally.state() | {"begun": self._begun, "wholes": self._wholes, "split": self._split}
 
     def restore(self, state: Record) -> None:
         """Take over a state of a filter of the same terms."""
         with self._here():
+            self._split = split = state.get("split")
+            if split is not None:
+                self.failure_delta = split["failure_delta"]
+                self._use([meter_of(meter) for meter in split["meters"]])
+            self._begun, self._wholes = state.get("begun", True), state.get("wholes", 0)
             self._tally = Tally.restored(state, self._names)
 
     def epsilon(self) -> float:
-        """The budget's ε: the guarantee at every moment, at the budget's δ."""
-        return self.budget.epsilon
+        """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the budget's δ."""
+        return (
+            self.budget.epsilon
+            if self.budget.rho is None
+            else bounds.compose(self.group(), delta=self.budget.delta).epsilon
+        )
 
     def spent(self) -> Charge:
         """What has been spent, as it was charged, refunds taken off."""
@@ -268,8 +382,9 @@ class Filter(Account):
         used = {"budget": 1 - self.share_left}
         if self.failure_delta:
             used["failure delta"] = float(self._tally.failures / Fraction(self.failure_delta))
-        total = self.budget.epsilon
-        return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self)
+        total = self.epsilon()
+        left = self.epsilon_left
+        return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self, left)
 
     @property
     def share_left(self) -> float:
@@ -286,12 +401,48 @@ class Filter(Account):
 
     def remaining(self) -> str:
         """What is left, in words."""
-        left = float(Fraction(self.failure_delta) - self._tally.failures)
-        return f"{self.share_left:.2%} of {self._meters[0].what} and {left:.3g} of delta for failures"
+        left = round_down(Fraction(self.failure_delta) - self._tally.failures)
+        epsilon, delta = at_least(self.epsilon_left, 4), at_least(left, 4)
+        rho = "" if self.budget.rho is None else f"rho up to {at_least(self._room(self._meters[0]), 4)}, such as "
+        return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
+
+    def _room(self, meter: Meter) -> float:
+        """What is left on a meter, as a number that it reads as no more."""
+        if self._tally.unpriced[meter.name]:
+            return 0.0
+        exact = max(meter.capacity - self._tally.sums[meter.name], Fraction(0))
+        left = float(exact)
+        return left if meter.read(left) <= exact else math.nextafter(left, 0.0)
+
+    @property
+    def epsilon_left(self) -> float:
+        """The largest ε, rounded down, of a pure cost that is accepted now."""
+        return max(self._largest_pure(meter) for meter in self._meters)
+
+    def _largest_pure(self, meter: Meter) -> float:
+        room = self._room(meter)
+        if isinstance(meter, Pure):
+            return room
+
+        def fits(epsilon: float) -> bool:
+            try:
+                return meter.read(meter.price(Charge({PureDP(epsilon): 1}))) <= meter.read(room)
+            except IncompatibleCosts:
+                return False
+
+        low, high = 0.0, 1.0
+        while high < 1e6 and fits(high):
+            low, high = high, 2 * high
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
     def group(self) -> Charge:
         """One (ε, δ) cost: all that a filter lets through is one interaction with that guarantee."""
         budget = self.budget
+        if budget.rho is not None:
+            return Charge({ZCDP(budget.rho): 1}, delta=self.failure_delta, neighbours=self.neighbours)
         return Charge({ApproxDP(budget.epsilon, budget.delta): 1}, neighbours=self.neighbours)
 
     def __repr__(self) -> str:

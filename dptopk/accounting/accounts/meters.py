@@ -9,13 +9,14 @@ A meter is sound when any adaptive play, in which each cost is chosen freely aft
 | ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
 | ``ranges``  | an integer for each declared cost         | the largest S whose price game has W_S(ε) <= δ |
 | ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ                            |
+| ``zcdp``    | ξ + ρ of the cost's (ξ, ρ)-zCDP           | ρ (and then all is ρ-zCDP)                     |
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -23,14 +24,15 @@ from typing import Any
 import numpy as np
 
 from dptopk.accounting.accounts.account import cost_of
-from dptopk.accounting.kinds.conversions import pure_epsilons
+from dptopk.accounting.kinds.conversions import implied, plain, pure_epsilons
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise.prices import alone, capacity as price_capacity, prices_of, proportional
-from dptopk.costs import BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.costs.rounding import decimal, sum_decimals, sum_up
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
-__all__ = ["Gaussian", "Meter", "Pure", "Ranges", "Renyi", "best_order", "meter_of"]
+__all__ = ["Gaussian", "Meter", "Pure", "Ranges", "Renyi", "Zcdp", "best_order", "meter_of"]
 
 LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
 ALONE = 1000  # up to so many of a cost alone are played out to find its price
@@ -48,6 +50,7 @@ class Meter(ABC):
     name: str
     what: str
     capacity: Fraction
+    read: Callable[[float], Fraction] = staticmethod(Fraction)  # the exact number that a price stands for
 
     @abstractmethod
     def price(self, rest: Charge) -> float:
@@ -68,19 +71,48 @@ class Pure(Meter):
     name = "pure"
     what = "the sum of epsilons"
 
-    def __init__(self, epsilon: float) -> None:
-        self.capacity = Fraction(epsilon)
+    def __init__(self, epsilon: float, *, decimals: bool = True) -> None:
+        self.read = decimal if decimals else Fraction
+        self.capacity = self.read(epsilon)
 
     def price(self, rest: Charge) -> float:
         """The cost's ε."""
         try:
-            return math.fsum(pure_epsilons(rest))
+            return sum_decimals(pure_epsilons(rest))
         except NotApplicable as reason:
             raise IncompatibleCosts(f"a budget with delta 0 takes pure DP only: {reason}") from None
 
     def terms(self) -> dict[str, Any]:
+        """Name and capacity, and whether numbers are decimals: in older ledgers they are not."""
+        decimals = {"decimals": True} if self.read is decimal else {}
+        return {"name": self.name, "epsilon": float(self.capacity), **decimals}
+
+
+class Zcdp(Meter):
+    """The sum of ρ's: whatever is chosen, all together is ρ-zCDP (Feldman-Zrnic 2021, at every order at once)."""
+
+    name = "zcdp"
+    what = "the sum of rhos"
+
+    def __init__(self, rho: float) -> None:
+        self.read = decimal
+        self.capacity = decimal(rho)
+
+    def price(self, rest: Charge) -> float:
+        """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1."""
+        ((cost, _),) = rest
+        covering = plain(cost)
+        zcdp = None if covering is None else implied(covering).exact_zcdp
+        if zcdp is None or covering is None:
+            raise IncompatibleCosts(f"{cost} implies no zCDP")
+        if isinstance(cost, ZCDP) and not cost.xi:
+            return cost.rho
+        price = sum_up(list(zcdp(covering)))
+        return price if decimal(price) >= Fraction(price) else math.nextafter(price, math.inf)
+
+    def terms(self) -> dict[str, Any]:
         """Name and capacity."""
-        return {"name": self.name, "epsilon": float(self.capacity)}
+        return {"name": self.name, "rho": float(self.capacity)}
 
 
 class Renyi(Meter):
@@ -220,7 +252,9 @@ class Gaussian(Meter):
 def meter_of(terms: dict[str, Any]) -> Meter:
     """The meter that ``Meter.terms`` described, computed nothing anew."""
     if terms["name"] == Pure.name:
-        return Pure(terms["epsilon"])
+        return Pure(terms["epsilon"], decimals=terms.get("decimals", False))
+    if terms["name"] == Zcdp.name:
+        return Zcdp(terms["rho"])
     if terms["name"] == Ranges.name:
         # Once only ranges could be declared, and were stored as numbers.
         costs = {cost_of(key) if isinstance(key, str) else BoundedRange(key): price for key, price in terms["prices"]}

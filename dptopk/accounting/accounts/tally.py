@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -21,7 +22,7 @@ class Priced:
     Attributes:
         sums: the sum of its prices on each meter.
         unpriced: how many of its costs have no price there.
-        failures: the failure masses of its costs; the charge's own delta comes besides.
+        failures: its own delta and the failure masses of its costs.
     """
 
     sums: dict[str, Fraction]
@@ -29,23 +30,23 @@ class Priced:
     failures: Fraction
 
     @classmethod
-    def of(cls, charge: Charge, record: Record, meters: Iterable[str]) -> Priced:
-        """By the prices of a record, one for each meter and the failure mass after them.
+    def of(cls, charge: Charge, record: Record, meters: Mapping[str, Callable[[float], Fraction]]) -> Priced:
+        """By the prices of a record, one for each meter (with how it reads a number) and the failure mass after them.
 
         Raises:
             InvalidParameter: when the record holds no prices for these costs.
         """
-        sums, failures = dict.fromkeys(meters, Fraction(0)), Fraction(0)
+        sums, failures = dict.fromkeys(meters, Fraction(0)), Fraction(charge.delta)
         unpriced = dict.fromkeys(sums, 0)
         try:
             for cost, times in charge:
                 *prices, failure = record["prices"][str(cost)]
-                failures += times * _amount(failure)
+                failures += times * Fraction(_amount(failure))
                 for name, price in zip(sums, prices, strict=True):
                     if price is None:
                         unpriced[name] += times
                     else:
-                        sums[name] += times * _amount(price)
+                        sums[name] += times * meters[name](_amount(price))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidParameter("the record of a charge is not one of prices") from None
         return cls(sums, unpriced, failures)
@@ -80,7 +81,7 @@ class Tally:
     def add(self, charge: Charge, taken: Priced) -> None:
         """Add a charge."""
         self._move(charge, taken, 1)
-        self.failures += taken.failures + Fraction(charge.delta)
+        self.failures += taken.failures
         self.delta += Fraction(charge.delta)
         self.adaptive |= charge.adaptive
 
@@ -132,12 +133,12 @@ class Tally:
         )
 
 
-def _amount(price: float) -> Fraction:
-    """A recorded price, exactly.
+def _amount(price: float) -> float:
+    """A recorded price, checked.
 
     Raises:
         ValueError: when it is no finite number of at least 0.
     """
-    if type(price) not in {int, float} or not price >= 0:
+    if type(price) not in {int, float} or not 0 <= price < math.inf:
         raise ValueError("a price is a number of at least 0")
-    return Fraction(price)
+    return price

@@ -28,7 +28,7 @@ from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.reader import Reader
 from dptopk.accounting.ledger.spends import Receipt
 from dptopk.accounting.ledger.store import Store
-from dptopk.accounting.ledger.terms import Free, account_of, by_segment, segments_of, shared_terms_of, terms_of
+from dptopk.accounting.ledger.terms import Free, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
 from dptopk.accounting.ledger.transaction import Transaction
 from dptopk.accounting.ledger.verify import is_part
 from dptopk.costs import Charge
@@ -144,6 +144,7 @@ class Ledger(Reader):
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             shown, terms = state.shown(analyst), by_segment(terms, state.segments)
+            terms = fixed(terms) if shown else terms
             try:
                 record = account_of(terms).quote(shown)
             except BudgetExceeded:

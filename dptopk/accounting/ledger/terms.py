@@ -54,7 +54,7 @@ def terms_of(
     if budget is not None:
         if not isinstance(budget, Budget) or delta is not None:
             raise InvalidParameter("budget must be a Budget, which has its own delta")
-        return {"budget": [budget.epsilon, budget.delta], "filter": Filter(budget, **given).terms()}
+        return {"budget": budget.terms(), "filter": Filter(budget, **given).terms()}
     if given:
         raise InvalidParameter(f"{', '.join(given)}: for a budget; a registration names its costs")
     if not isinstance(registered, Charge) or delta is None:
@@ -131,10 +131,18 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] 
     return {"by": by, "names": list(names)}
 
 
+def fixed(terms: dict[str, Any]) -> dict[str, Any]:
+    """The same terms with δ divided as at creation, whatever the first charge is: it may come after answers."""
+    if "filter" not in terms:
+        return terms
+    return terms | {"filter": {name: value for name, value in terms["filter"].items() if name != "open"}}
+
+
 def by_segment(terms: dict[str, Any], segments: dict[str, Any] | None) -> dict[str, Any]:
     """The same terms for each segment by itself; those of shares, for each share."""
     if segments is None:
         return terms
+    terms = fixed(terms)  # users may move between segments: no division of δ is left to a first charge
     if "shares" in terms:
         return terms | {"shares": {name: by_segment(part, segments) for name, part in terms["shares"].items()}}
     return terms | {"segments": segments}
@@ -155,5 +163,5 @@ def account_of(terms: dict[str, Any]) -> Account:
     if "filter" in terms:
         return Filter.of_terms(terms["filter"])
     if "budget" in terms:
-        return Accountant.filter(Budget(*terms["budget"]))
+        return Filter(Budget.of_terms(terms["budget"]), failure_delta=terms["budget"][1] / 2)
     return Accountant(Charge.parse(terms["registered"]), terms["delta"], guarantee=_bound(terms.get("guarantee")))

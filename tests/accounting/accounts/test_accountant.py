@@ -292,7 +292,7 @@ class TestFilter:
         with pytest.raises(InvalidParameter, match="delta"):
             budget.refund(Charge({BoundedRange(0.1): 1}, delta=1e-8))
 
-    @pytest.mark.parametrize("options", [{"order": 0.0}, {"failure_delta": 1e-6}, {"order": 1e-9}])
+    @pytest.mark.parametrize("options", [{"order": 0.0}, {"failure_delta": 2e-6}, {"order": 1e-9}])
     def test_bad_options(self, options: dict[str, float]) -> None:
         with pytest.raises(InvalidParameter):
             Filter(Budget(1.0, 1e-6), **options)

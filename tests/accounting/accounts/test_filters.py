@@ -198,7 +198,8 @@ def test_what_a_price_filter_takes_and_refuses() -> None:
     assert budget.price(BoundedRange(0.05))[0] == budget.price(BoundedRange(0.1))[0] == budget.price(PureDP(0.05))[0]
     assert budget.price(BoundedRange(0.11))[0] == budget.price(BoundedRange(0.2))[0]
     with pytest.raises(IncompatibleCosts):
-        budget.can_spend(Charge({DiscreteGaussianDP(20.0, 1): 1}))
+        budget.price(DiscreteGaussianDP(20.0, 1))
+    assert "whole" in budget.quote(Charge({DiscreteGaussianDP(20.0, 1): 1}))
     budget.spend(Charge({BoundedRange(0.15): 3, BoundedRange(0.1): 2}, delta=1e-8))
     left = budget.share_left
     budget.spend(Charge({BoundedRange(0.15): 4}))

@@ -1,0 +1,50 @@
+"""Plans within a budget in ρ: the plan of a total (ε, δ) whose charge the budget takes, for the largest ε found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from dptopk.accounting.accounts.filter import Filter
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.budget import Budget
+from dptopk.costs import ZCDP, Charge
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.planning.plan import Plan
+
+__all__ = ["plan_in_rho"]
+
+REPORTED_AT = 1e-6  # the δ of the plan's (ε, δ) where the budget has none for failures
+STEPS, CLOSE = 6, 0.995
+
+
+def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
+    """The plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter of a budget in ρ.
+
+    Args:
+        budget: in ρ. With its δ at 0 nothing may fail, and the plan's own total is stated at δ = 1e-6.
+        plan: makes a plan for a total (ε, δ).
+
+    Raises:
+        InvalidParameter: when no plan fits.
+    """
+    filter_ = Filter(budget)
+    delta = budget.delta / 2 or REPORTED_AT
+    rho, epsilon = budget.rho or 0.0, compose(Charge({ZCDP(budget.rho or 0.0): 1}), delta=delta).epsilon
+    best: Plan | None = None
+    for _ in range(STEPS):
+        made = plan(Budget(epsilon, delta))
+        try:
+            used = math.fsum(times * (filter_.price(cost)[0] or 0.0) for cost, times in made.charge)
+        except IncompatibleCosts as reason:
+            raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
+        if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
+            best = made
+            if used >= CLOSE * rho:
+                break
+        epsilon *= math.sqrt(rho / used) * (1 - 1e-3)
+    if best is None:
+        raise InvalidParameter(
+            f"no plan fits {budget}: its charge has a delta; give the budget one, or a public domain"
+        )
+    return best
