@@ -69,7 +69,7 @@ class InMemory:
         unused = charge.minus(release.charge)
         if unused:
             with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
-                self._account.refund(unused, record)
+                self._account.give_back(unused, self._account.quote_refund(unused, record))
         return release
 
     def account(self) -> Account:

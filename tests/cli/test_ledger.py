@@ -163,7 +163,7 @@ def test_export_is_one_json_object_an_entry(ledger, ask):
         (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--registered", "BR(1)"), "exactly one"),
         (("--dataset", "d", "--delta", 1e-5, "--registered", "FOO(1)"), "FOO"),
         (("--dataset", "words", "--delta", 1e-5, "--epsilon", 1), "exists"),
-        (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--failure-delta", 1e-5), "below the budget"),
+        (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--failure-delta", 2e-5), "at most the budget"),
         (("--dataset", "d", "--delta", 1e-5, "--registered", "BR(1)", "--failure-delta", 1e-6), "is for --epsilon"),
         (("--dataset", "d", "--delta", 1e-5, "--epsilon", 1, "--key-file", "/no/key"), "key-file"),
     ],
@@ -172,6 +172,41 @@ def test_bad_arguments_exit_with_2(ledger, arguments, named):
     result = run("ledger", "init", ledger, *arguments)
     assert result.exit_code == 2
     assert named in result.output
+
+
+def test_the_ledger_says_what_a_flag_does_not(ledger, tmp_path, monkeypatch):
+    """Caps and δ: absent, they are the ledger's; others than the ledger's are refused with both values."""
+    words = tmp_path / "few.csv"
+    words.write_text("label,count\nthe,900\nof,700\n")
+    run("ledger", "init", ledger, "--dataset", "few", "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1)
+    who = ("--ledger", ledger, "--dataset", "few", "--analyst", "ann")
+    for flag, value, known in (("--labels-per-user", 5, 1), ("--per-label-cap", 2, 1), ("--delta", 1e-5, "1e-06")):
+        refused = run("topk", words, "--k", 2, "--epsilon", 0.5, flag, value, *who)
+        assert refused.exit_code == 2
+        assert all(str(part) in refused.output for part in (flag, value, known))
+    seen = []
+    from dptopk import planning
+
+    plan = planning.plan_topk
+    monkeypatch.setattr(
+        planning, "plan_topk", lambda *a, **given: seen.append((given, plan(*a, **given))) or seen[-1][1]
+    )
+    assert run("topk", words, "--k", 2, "--epsilon", 1, *who).exit_code == 0
+    ((given, made),) = seen
+    assert given["sensitivity"].l0 == 1
+    assert made.budget.delta == 1e-6
+    again = run("topk", words, "--k", 2, "--epsilon", 0.5, *who)
+    assert "what fits" in again.output or "failure delta" in again.output
+
+
+def test_a_ledger_in_rho(tmp_path):
+    ledger = tmp_path / "rho.db"
+    made = run("ledger", "init", ledger, "--dataset", "d", "--rho", 0.5, "--delta", 1e-6, "--labels-per-user", 1)
+    assert "0.5-zCDP but for failures of at most 5e-07; (" in made.output.replace("\n", " ")
+    assert run("ledger", "limit", ledger, "--dataset", "d", "--analyst", "a", "--rho", 0.1, "--delta", 0).exit_code == 0
+    both = run("ledger", "init", ledger, "--dataset", "e", "--rho", 0.5, "--epsilon", 1, "--delta", 1e-6)
+    assert both.exit_code == 2
+    assert "exactly one" in both.output
 
 
 def test_a_seed_needs_a_test_ledger(ask):

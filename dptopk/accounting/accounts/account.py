@@ -156,7 +156,7 @@ class Account(ABC):
         """Take the charge off what is left; call it before the mechanism runs.
 
         Returns:
-            The record of what was taken, which ``refund`` takes.
+            The record of what was taken, which ``quote_refund`` takes.
 
         Raises:
             BudgetExceeded: when it is not covered; then nothing is spent.
@@ -167,18 +167,18 @@ class Account(ABC):
             self.take(charge, record)
             return record
 
-    def refund(self, charge: Charge, record: Record | None = None) -> None:
+    def refund(self, charge: Charge) -> None:
         """Give back costs that were spent but never ran, such as the selections after an early stop.
 
         How many selections ran may depend on what came out: a selection that never ran was never played. The δ of a
-        query is spent in full and never comes back; the charge must have delta 0. ``record``: of the spend.
+        query is spent in full and never comes back; the charge must have delta 0.
 
         Raises:
             InvalidParameter: when this was not spent, when delta is not 0, or where it is not sound; then nothing is
                 given back.
         """
         with self._here():
-            self.give_back(charge, self.quote_refund(charge, record))
+            self.give_back(charge, self.quote_refund(charge))
 
     def fits(self, charge: Charge) -> int:
         """How many more times a charge fits, at most 2^30."""

@@ -162,8 +162,8 @@ def test_a_whole_charge_is_never_refunded_out_of_another_one():
     record = budget.spend(part)
     assert "whole" in record
     for known in (None, record):
-        with pytest.raises(InvalidParameter):
-            budget.refund(part, known)
+        with pytest.raises(InvalidParameter, match="as a whole"):
+            budget.quote_refund(part, known)
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,7 @@ def test_bad_datasets_are_named(ledger, arguments, named):
 def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_path):
     ledger, question = Ledger(tmp_path / "l.db"), Charge({PureDP(0.1): 1}, delta=8e-7)
     ledger.create_dataset("even", budget=Budget(1, 1e-6))
+    ledger.charge("even", "ann", Charge({PureDP(0.1): 1}, delta=1e-9))  # a first charge of more would divide δ itself
     with pytest.raises(BudgetExceeded, match="failure delta"):
         ledger.charge("even", "ann", question)
     ledger.create_dataset("most", budget=Budget(1, 1e-6), failure_delta=9e-7)
@@ -276,7 +277,7 @@ def test_how_much_of_delta_is_for_failures_is_said_when_the_budget_is_made(tmp_p
     ledger.set_limit("even", "ann", budget=Budget(0.5, 9e-7), failure_delta=8e-7)
     ledger.charge("even", "ann", question)
     assert Ledger(tmp_path / "l.db").verify()
-    for wrong in ({"failure_delta": 1e-6}, {"failure_delta": -1.0}, {"order": 3.0}):
+    for wrong in ({"failure_delta": 2e-6}, {"failure_delta": -1.0}, {"order": 3.0}):
         with pytest.raises(InvalidParameter):
             ledger.create_dataset("other", budget=Budget(1, 1e-6), **wrong)
     with pytest.raises(InvalidParameter, match="failure_delta"):
