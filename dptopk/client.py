@@ -100,7 +100,8 @@ class Client:
         part = balance.get("mine", balance["total"])
         fits = {str(one["text"]): int(one["fits"]) for one in balance["fits"]}
         spent, total = _number(part["epsilon_spent"]), _number(part["epsilon"])
-        return Remaining(part["remaining"], spent, total, part["delta"], part["share"], fits)
+        left = _number(part["epsilon_left"])
+        return Remaining(part["remaining"], spent, total, left, part["delta"], part["share"], fits)
 
     def plan(
         self, k: int | Mechanism, *, budget: Budget | None = None, accuracy: float | None = None, **options: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ class Remaining:
         """A JSON-safe dictionary."""
         return {
             "epsilon_spent": self.epsilon_spent,
-            "epsilon_total": self.epsilon_total,
+            "epsilon_total": self.epsilon_total if math.isfinite(self.epsilon_total) else None,
             "epsilon_left": self.epsilon_left,
             "delta": self.delta,
             "share_used": self.share_used,

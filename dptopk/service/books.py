@@ -204,10 +204,11 @@ class Books:
 
     def _page(self, account: Account, terms: Mapping[str, Any], charges: tuple[Charge, ...]) -> dict[str, Any]:
         """One budget in numbers."""
-        shares = _used(account)
+        shares, spent = _used(account), self._spent(account, terms)
         return {
             "epsilon": account.epsilon(),
-            "epsilon_spent": self._spent(account, terms),
+            "epsilon_spent": spent,
+            "epsilon_left": account.epsilon_left(spent),
             "delta": _delta_of(terms),
             "share": max(shares.values(), default=0.0),
             "shares": shares,
@@ -274,6 +275,7 @@ def _no_share(analyst: str) -> dict[str, Any]:
         "owner": analyst,
         "epsilon": 0.0,
         "epsilon_spent": 0.0,
+        "epsilon_left": 0.0,
         "delta": 0.0,
         "share": 1.0,
         "shares": {},

@@ -47,12 +47,11 @@ class Summary:
     share: float
     shares: Mapping[str, float]
     _account: Account
-    _left: float | None = None
 
     @property
     def epsilon_left(self) -> float:
-        """A filter: a pure cost of this ε is accepted now. Else the difference of the total and the reading."""
-        return max(self.epsilon_total - self.epsilon_spent, 0.0) if self._left is None else self._left
+        """A filter: the ε of a pure cost that is accepted now. Else the total without the reading."""
+        return self._account.epsilon_left(self.epsilon_spent)
 
     def fits(self, charge: Charge) -> int:
         """How many more times a charge fits into the account, as it is when asked; at most 2^30."""
@@ -143,6 +142,10 @@ class Account(ABC):
     def account(self, analyst: str) -> Account:  # noqa: ARG002 - one signature
         """The account that an analyst draws on: this one, for everybody."""
         return self
+
+    def epsilon_left(self, spent: float) -> float:
+        """What is left of the ε after a reading of what was spent."""
+        return max(self.epsilon() - spent, 0.0)
 
     def can_spend(self, charge: Charge) -> bool:
         """Whether ``spend`` would accept the charge."""

@@ -383,8 +383,7 @@ class Filter(Account):
         if self.failure_delta:
             used["failure delta"] = float(self._tally.failures / Fraction(self.failure_delta))
         total = self.epsilon()
-        left = self.epsilon_left
-        return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self, left)
+        return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self)
 
     @property
     def share_left(self) -> float:
@@ -402,7 +401,7 @@ class Filter(Account):
     def remaining(self) -> str:
         """What is left, in words."""
         left = round_down(Fraction(self.failure_delta) - self._tally.failures)
-        epsilon, delta = at_least(self.epsilon_left, 4), at_least(left, 4)
+        epsilon, delta = at_least(self.epsilon_left(), 4), at_least(left, 4)
         rho = "" if self.budget.rho is None else f"rho up to {at_least(self._room(self._meters[0]), 4)}, such as "
         return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
 
@@ -414,8 +413,7 @@ class Filter(Account):
         left = float(exact)
         return left if meter.read(left) <= exact else math.nextafter(left, 0.0)
 
-    @property
-    def epsilon_left(self) -> float:
+    def epsilon_left(self, spent: float = 0.0) -> float:  # noqa: ARG002 - one signature
         """The largest ε, rounded down, of a pure cost that is accepted now."""
         return max(self._largest_pure(meter) for meter in self._meters)
 

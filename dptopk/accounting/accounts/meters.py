@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -50,7 +50,10 @@ class Meter(ABC):
     name: str
     what: str
     capacity: Fraction
-    read: Callable[[float], Fraction] = staticmethod(Fraction)  # the exact number that a price stands for
+
+    def read(self, price: float) -> Fraction:
+        """The exact number that a price stands for."""
+        return Fraction(price)
 
     @abstractmethod
     def price(self, rest: Charge) -> float:
@@ -72,8 +75,12 @@ class Pure(Meter):
     what = "the sum of epsilons"
 
     def __init__(self, epsilon: float, *, decimals: bool = True) -> None:
-        self.read = decimal if decimals else Fraction
+        self.decimals = decimals
         self.capacity = self.read(epsilon)
+
+    def read(self, price: float) -> Fraction:
+        """The decimal; in older ledgers the float."""
+        return decimal(price) if self.decimals else Fraction(price)
 
     def price(self, rest: Charge) -> float:
         """The cost's ε."""
@@ -84,7 +91,7 @@ class Pure(Meter):
 
     def terms(self) -> dict[str, Any]:
         """Name and capacity, and whether numbers are decimals: in older ledgers they are not."""
-        decimals = {"decimals": True} if self.read is decimal else {}
+        decimals = {"decimals": True} if self.decimals else {}
         return {"name": self.name, "epsilon": float(self.capacity), **decimals}
 
 
@@ -95,8 +102,11 @@ class Zcdp(Meter):
     what = "the sum of rhos"
 
     def __init__(self, rho: float) -> None:
-        self.read = decimal
         self.capacity = decimal(rho)
+
+    def read(self, price: float) -> Fraction:
+        """The decimal."""
+        return decimal(price)
 
     def price(self, rest: Charge) -> float:
         """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1."""

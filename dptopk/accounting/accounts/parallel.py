@@ -149,6 +149,10 @@ class Parallel(Account):
         """Upper bound on ε for every user: each pays from one account."""
         return next(iter(self.parts.values())).epsilon()
 
+    def epsilon_left(self, spent: float) -> float:
+        """What is left of the ε in the segment that has least."""
+        return min(part.epsilon_left(spent) for part in self.parts.values())
+
     def summary(self) -> Summary:
         """The accounts in numbers: of each number that of the segment which has spent most."""
         distinct = {part.spent(): part for part in self.parts.values()}

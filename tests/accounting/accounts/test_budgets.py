@@ -112,7 +112,7 @@ def test_a_question_of_exactly_the_budget_fits_a_fresh_ledger(l0, tmp_path):
         assert ledger.verify()
         left = session.remaining()
     with Ledger(tmp_path / "ledger.db") as again:
-        assert again.state("d").account.epsilon_left == left.epsilon_left
+        assert again.state("d").account.epsilon_left(0.0) == left.epsilon_left
 
 
 WHOLE = Charge({BoundedRange(0.05): 30}, delta=9e-7)  # more failure mass than half of δ
