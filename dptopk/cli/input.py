@@ -18,7 +18,6 @@ import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import Domain
-from dptopk.counts import whole_counts
 from dptopk.datasets import (
     DuckDB,
     EventsStore,
@@ -150,11 +149,7 @@ class Source:
                 raise
             hint = "if a row is an event, name --user-col and --item-col"
             raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
-        try:
-            counts = whole_counts(frame["count"])
-        except InvalidParameter as error:
-            raise InvalidParameter(str(error), parameter="count") from None
-        return Histogram(frame["label"], counts, sensitivity=plan.sensitivity, domain=self.kind)
+        return Histogram(frame["label"], frame["count"], sensitivity=plan.sensitivity, domain=self.kind)
 
     def _domain(self, whole: Histogram, plan: Plan) -> Histogram:
         """The same counts over the public labels, where there are such."""

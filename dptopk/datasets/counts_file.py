@@ -169,7 +169,11 @@ def read_counts(
             raise InvalidParameter(f"{role}: {name!r} has no column {column!r}{hint}", parameter=role)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
-    return _added_up(frame[label], whole_counts(frame[count]))
+    try:
+        counts = whole_counts(frame[count])
+    except InvalidParameter as error:
+        raise InvalidParameter(str(error), parameter="count") from None
+    return _added_up(frame[label], counts)
 
 
 def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame:
