@@ -61,6 +61,10 @@ class Database(ABC):
         """Whether these tables are there."""
 
     @abstractmethod
+    def damage(self, run: Run) -> list[str]:
+        """What the database's own check finds, and which of its settings lose commits."""
+
+    @abstractmethod
     def backup(self, path: Path) -> None:
         """Copy all of it, as of one moment, into a file that is not there yet.
 

@@ -19,7 +19,7 @@ from dptopk.errors import InvalidParameter, LedgerError
 
 __all__ = ["FORMAT", "GENESIS", "Entry", "digest", "normal", "text_of"]
 
-FORMAT = 2  # of new entries; a log may begin with entries of an older one, which keep the rules of their time
+FORMAT = 3  # of new entries; a log may begin with entries of an older one, which keep the rules of their time
 GENESIS = "0" * 64
 
 

@@ -1,7 +1,8 @@
 """Exported heads: the number and hash of the last entry, kept in another place.
 
 A database that was restored from a backup, copied without its journal, or cut off at its end looks whole. A head that
-was written elsewhere after a later commit tells: the log must still hold that entry with that hash.
+was written elsewhere after a later commit tells: the log must still hold that entry with that hash. A head file is
+replaced by a later head of the same log alone, by one process at a time.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dptopk.errors import InvalidParameter, LedgerError
 
-__all__ = ["Head", "read_head", "write_head"]
+try:
+    import fcntl
+except ImportError:  # Windows: heads are replaced without a lock
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Head", "held", "read_head", "write_head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,14 @@ class Head:
             raise InvalidParameter("head must hold seq and hash, as an exported head does")
         return cls(seq, hash_, ledger)
 
-    def problem(self, ledger: str | None, last: int, hash_there: str | None) -> str:
-        """What is wrong with a log that ends at ``last`` and has this hash at the head's entry; '' for nothing."""
+    def problem(self, ledger: str | None, hash_there: str | None) -> str:
+        """What is wrong with a log that has this hash at the head's entry (None: no such entry); '' for nothing."""
         if self.ledger is not None and ledger is not None and self.ledger != ledger:
             return "the head is of another ledger"
         if hash_there is None:
-            return f"the tail is missing: the log ends at entry {last}, the head is entry {self.seq}"
+            return f"the tail is missing: the log has no entry {self.seq}, which was written before"
         if hash_there != self.hash:
-            return f"entry {self.seq} is not the one whose hash was exported: the log was rewritten"
+            return f"entry {self.seq} is not the one that was written before: the log was rewritten"
         return ""
 
 
@@ -68,20 +74,38 @@ def read_head(path: Path) -> Head | None:
         raise InvalidParameter(f"head: {path.name!r} is not an exported head ({type(error).__name__})") from None
 
 
-def write_head(path: Path, head: Mapping[str, Any]) -> None:
-    """Put a head into a file, whole and durably, unless a later one is there.
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the lock of a head file, which lets one process at a time compare and replace it.
+
+    Raises:
+        LedgerError: when it cannot be locked.
+    """
+    if fcntl is None:
+        yield
+        return
+    try:
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise LedgerError(f"the head file {path.name!r} could not be locked: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def write_head(path: Path, head: Head) -> None:
+    """Put a head into a file, whole and durably; whoever calls has compared it with the one that is there.
 
     Raises:
         LedgerError: when it cannot be written; the entry itself is in the ledger.
     """
-    there = read_head(path)
-    if there is not None and there.seq >= head["seq"]:
-        return
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
-            os.write(file, (json.dumps(head) + "\n").encode())
+            os.write(file, (json.dumps(asdict(head)) + "\n").encode())
             os.fsync(file)
         finally:
             os.close(file)

@@ -4,46 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dptopk.accounting.ledger.entries import FORMAT, Entry, digest, text_of
-from dptopk.accounting.ledger.heads import Head, read_head, write_head
+from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
+from dptopk.accounting.ledger.heads import Head, held, read_head, write_head
+from dptopk.accounting.ledger.index import Index, bucket_of, chain_of, name_of
 from dptopk.accounting.ledger.state import LAYOUT, LedgerState
 from dptopk.accounting.ledger.store import Store
 from dptopk.accounting.ledger.transaction import PAGE, Transaction
-from dptopk.accounting.ledger.verify import inspect
+from dptopk.accounting.ledger.verify import fold, misplaced
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 
-__all__ = ["Journal", "answer_pointer", "once_pointer", "release_pointer", "seen_pointer"]
+__all__ = ["Journal"]
 
 CHECKPOINT_EVERY = 250  # entries; so many at most are folded when a ledger is opened
 
 
-def release_pointer(charge: int) -> str:
-    """The name that leads from a charge to its release."""
-    return f"release {charge}"
-
-
-def answer_pointer(dataset: str, query: str) -> str:
-    """The name that leads from a question to its newest stored answer."""
-    return "answer " + digest(None, json.dumps([dataset, query]))
-
-
-def seen_pointer(dataset: str, analyst: str, answer: int) -> str:
-    """The name that leads to the entry by which an analyst was shown another's answer."""
-    return "seen " + digest(None, json.dumps([dataset, analyst, answer]))
-
-
-def once_pointer(dataset: str, analyst: str, key: str) -> str:
-    """The name that leads to the charge that an analyst made under a key."""
-    return "once " + digest(None, json.dumps([dataset, analyst, key]))
-
-
 class Journal:
     """A store and the state after its entries, as far as they were read.
+
+    A log that lacks an entry which this process has seen committed, or which the head file names, was put back to an
+    older state: nothing is read from it, and nothing granted on it.
 
     Args:
         store: of the log.
@@ -54,6 +39,7 @@ class Journal:
         self.store = store
         self.state = LedgerState(store.key)
         self._head_file = head_file
+        self._known: Head | None = None  # the last entry that this process has seen committed
         self._pid = 0  # of the process that the state was read in; another one reads it anew
         self._appended = False
 
@@ -67,8 +53,7 @@ class Journal:
             if not log.has_tables(("entries",)):
                 raise LedgerError("this is no ledger: it was never initialised")
         if self._head_file is not None:
-            kept = read_head(self._head_file)
-            heads = heads if kept is None else [*heads, kept]
+            read_head(self._head_file)  # what is no head is the caller's mistake
         self.refresh()
         if not self.state.last[0]:
             if first is None or heads:
@@ -76,42 +61,91 @@ class Journal:
             with self.write() as log:
                 if not self.state.last[0]:
                     self.append(log, "ledger", "", "", dict(first))
-        for head in heads:
-            with self.store.transaction() as log:
-                entry = log.entry(head.seq)
-            there = None if entry is None else entry.hash
-            problem = head.problem(self.state.about.get("id"), self.state.last[0], there)
-            if problem:
-                raise LedgerError(f"{problem}; was an old copy put in its place?")
+        elif self.state.format < FORMAT and not self.store.read_only:
+            with self.write():
+                pass  # keys and answers of older formats are found by newer rules
+        with self.store.transaction() as log:
+            self._confirm(log, heads, replaced=False)
 
-    def head(self) -> dict[str, Any]:
+    def head(self) -> Head:
         """Number and hash of the last entry that was read."""
-        return {"ledger": self.state.about.get("id"), "seq": self.state.last[0], "hash": self.state.last[1]}
+        return Head(*self.state.last, self.state.about.get("id"))
+
+    def known(self) -> list[Head]:
+        """The last entry that this process has seen committed, if there is one."""
+        return [] if self._known is None else [self._known]
 
     def refresh(self) -> None:
-        """Fold in what others have appended, a page of rows at a time."""
+        """Fold in what others have appended, a page of rows at a time.
+
+        Raises:
+            LedgerError: when the log lacks an entry that was known.
+        """
         with self.store.lock:
-            if self._pid != os.getpid():
-                self._load()
             try:
-                while True:
+                kept = [] if self._pid == os.getpid() else self._load()
+                more = True
+                while more:
                     with self.store.transaction() as log:
-                        if not self._catch_up(log):
-                            return
+                        more = self._catch_up(log)
+                        if not more:
+                            self._confirm(log, [*self.known(), *kept])
             except BaseException:
                 self._pid = 0  # an interrupt may have left an entry half folded: read the state anew
                 raise
+            self._known = self.head() if self.state.last[0] else None
+
+    def _confirm(self, log: Transaction, heads: Iterable[Head], *, replaced: bool = True) -> None:
+        """Refuse a log that lacks an entry that was known; ``replaced``: unless an operator gave it up."""
+        for head in heads:
+            if (head.seq, head.hash) == self.state.last or (replaced and self._replaced(head)):
+                continue
+            self._look_up(log, head)
+
+    def _look_up(self, log: Transaction, head: Head) -> None:
+        problem = head.problem(self.state.about.get("id"), log.hash_of(head.seq))
+        if problem:
+            raise LedgerError(f"{problem}; was an old copy put in its place? (see dptopk ledger accept-restore)")
+
+    def _replaced(self, head: Head) -> bool:
+        return [head.seq, head.hash] in self.state.replaced
+
+    def _kept(self) -> list[Head]:
+        """The head in the head file, if there is one."""
+        try:
+            head = None if self._head_file is None else read_head(self._head_file)
+        except InvalidParameter as error:  # while the ledger is in use: not a mistake of whoever asks
+            raise LedgerError(str(error)) from None
+        return [] if head is None else [head]
+
+    def _keep(self, confirmed: list[Head]) -> None:
+        """Write the head to the head file, unless a later one is there; the heads ``confirmed`` are in the log."""
+        if self._head_file is None:
+            return
+        with held(self._head_file):
+            there = self._kept()
+            if there != confirmed:
+                with self.store.transaction() as log:
+                    self._confirm(log, there)
+            if all(head.seq < self.state.last[0] or self._replaced(head) for head in there):
+                write_head(self._head_file, self.head())
 
     def _catch_up(self, log: Transaction) -> bool:
         """Fold in a page; whether there may be more."""
+        if self.state.last[0]:
+            self._look_up(log, self.head())
         page = log.entries(self.state.last[0], PAGE)
         for entry in page:
             self.state.apply(entry)
         return len(page) == PAGE
 
-    def _load(self) -> None:
-        """Begin with the newest snapshot, if it is the one whose hash is in the log; else with nothing."""
-        state = LedgerState(self.store.key)
+    def _load(self) -> list[Head]:
+        """Begin with the newest snapshot, if it is the one whose hash is in the log; else with nothing.
+
+        Returns:
+            The head in the head file, which was read first: what is read from now on must hold its entry.
+        """
+        state, head = LedgerState(self.store.key), self._kept()
         with self.store.transaction() as log:
             kept = log.snapshot() if log.has_tables() else None
             entry = None if kept is None else log.entry(kept[0])
@@ -122,6 +156,29 @@ class Journal:
                 state.restore(json.loads(kept[1]))
                 state.last, state.checkpoint = (entry.seq, entry.hash), entry.seq
         self.state, self._pid = state, os.getpid()
+        return head
+
+    def find(self, log: Transaction, kind: str, *found_by: str | int) -> Entry | None:
+        """The newest entry that is found by these (``name_of``), as the chain holds it; None when there is none.
+
+        Raises:
+            LedgerError: when what leads there is not what the log says; or in a ledger of an older format, which is
+                open for reading only and has no such rows.
+        """
+        if self.state.format < FORMAT:
+            raise LedgerError("keys and answers of an older format are found once the ledger was opened for writing")
+        name = name_of(kind, *found_by)
+        bucket = bucket_of(name)
+        places = log.places(bucket, self.state.last[0])
+        if chain_of(places) != self.state.index.chains.get(bucket, GENESIS):
+            raise LedgerError("what leads to keys and answers is not what the log says: the ledger was damaged")
+        seqs = [seq for seq, found in places if found == name]
+        if not seqs:
+            return None
+        entry = log.entry(seqs[-1])
+        if entry is None or not self.genuine(entry):
+            raise LedgerError(f"entry {seqs[-1]} is missing or has a wrong hash: it was changed, or the key is another")
+        return entry
 
     def genuine(self, entry: Entry) -> bool:
         """Whether the entry's hash is its own, in some format."""
@@ -132,11 +189,12 @@ class Journal:
         """A transaction on the newest state that holds the write lock; what is appended inside is committed durably."""
         with self.store.lock:
             self.refresh()
-            self._appended = False
+            self._appended, kept = False, self._kept()
             try:
                 with self.store.transaction("write") as log:
                     while self._catch_up(log):
                         pass
+                    self._confirm(log, [*self.known(), *kept])
                     if self.state.last[0] and self.state.format < FORMAT:
                         self._upgrade(log)
                     yield log
@@ -146,14 +204,15 @@ class Journal:
                 if self._appended or not isinstance(error, InvalidParameter | IncompatibleCosts | BudgetExceeded):
                     self._pid = 0  # what was appended is not there, or an entry is half folded: read the state anew
                 raise
-            if self._appended and self._head_file is not None:
-                write_head(self._head_file, self.head())
+            if self._appended:
+                self._known = self.head()
+                self._keep(kept)
 
     def append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
         """Append an entry and fold it in, as it was read back."""
         self._appended = True
         entry = log.append(self.state.last, kind, dataset, analyst, body)
-        self.state.apply(entry)
+        log.place(self.state.apply(entry))
         return entry
 
     def rekey(self, key: bytes) -> None:
@@ -167,12 +226,45 @@ class Journal:
             with self.write() as log:
                 _refuse_broken(log, old)
                 before = self.head()
-                self.state.last = (before["seq"], log.chain_again(key))
+                self.state.last = (before.seq, log.chain_again(key))
                 self.store.key = self.state.key = key
-                self.append(log, "rekey", "", "", {"before": before})
+                self.append(log, "rekey", "", "", {"before": asdict(before)})
         except BaseException:
             self.store.key, self._pid = old, 0
             raise
+
+    def accept_restore(self, head_file: Path | None, reason: str) -> Head | None:
+        """Go on with a log that lacks what a head file names, or what leads to its keys and answers; the lost head.
+
+        Raises:
+            InvalidParameter: when nothing is wrong with it.
+            LedgerError: when the log is not whole, or the head is of another ledger.
+        """
+        lost = None if head_file is None else read_head(head_file)
+        if lost is not None and lost.ledger not in {None, self.state.about.get("id")}:
+            raise LedgerError("the head is of another ledger")
+        with self.write() as log:
+            _refuse_broken(log, self.store.key)
+            if lost is not None and (self._replaced(lost) or log.hash_of(lost.seq) == lost.hash):
+                lost = None
+            if lost is None and not misplaced(log, self.state):
+                raise InvalidParameter("head-file: the ledger lacks nothing that it names; there is nothing to accept")
+            self._place_again(log)
+            body = {"lost": None if lost is None else asdict(lost), "reason": reason}
+            self.append(log, "restore", "", "", body)
+        self._head_file = head_file
+        self._keep([] if lost is None else [lost])
+        return lost
+
+    def _place_again(self, log: Transaction) -> None:
+        """Write anew what leads to keys and answers, from the entries of the log."""
+        log.forget_places()
+        index, format_ = Index(), FORMAT
+        for entry in log.every_entry():
+            format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else format_
+            log.place(index.add(entry, format_))
+        if index.chains != self.state.index.chains:
+            raise LedgerError("the log does not hold the keys and answers that were written to it: it was changed")
 
     def _checkpoint(self, log: Transaction) -> None:
         text = text_of(self.state.state())
@@ -181,22 +273,14 @@ class Journal:
 
     def _upgrade(self, log: Transaction) -> None:
         """From here on the newest format; the state so far is written down, and the old entries can be found."""
+        log.create_tables()
         self.append(log, "format", "", "", {"format": FORMAT, "state": self.state.state()})
-        at, queries = 0, dict[int, str]()
-        while page := log.entries(at, PAGE):
-            for entry in page:
-                if entry.kind == "charge":
-                    queries[entry.seq] = entry.body.get("query", "")
-                elif entry.kind == "release":
-                    charge = entry.body["charge"]
-                    log.point(release_pointer(charge), entry.seq)
-                    if queries.get(charge) and entry.body.get("answer") is not None:
-                        log.point(answer_pointer(entry.dataset, queries[charge]), entry.seq)
-            at = page[-1].seq
+        self._place_again(log)
+        self._checkpoint(log)
 
 
 def _refuse_broken(log: Transaction, key: bytes | None) -> None:
     """Refuse a log that is not whole: new hashes would hide what is wrong with it."""
-    problems = inspect(log.every_entry(), key, None)[0].problems
+    problems = fold(log.every_entry(), key)[0].problems
     if problems:
         raise LedgerError(problems[0])

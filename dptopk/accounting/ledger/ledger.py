@@ -22,7 +22,7 @@ from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.dataset import DatasetState
 from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
 from dptopk.accounting.ledger.heads import Head
-from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_pointer, release_pointer, seen_pointer
+from dptopk.accounting.ledger.journal import Journal
 from dptopk.accounting.ledger.keys import secret_of
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
 from dptopk.accounting.ledger.reader import Reader
@@ -213,6 +213,39 @@ class Ledger(Reader):
             raise InvalidParameter("key: it is the one that the ledger has")
         self._journal.rekey(secret)
 
+    @classmethod
+    def accept_restore(
+        cls,
+        url: str | Path,
+        *,
+        reason: str,
+        head_file: str | Path | None = None,
+        key: str | bytes | None = None,
+        network: bool = False,
+    ) -> dict[str, Any] | None:
+        """Go on with a ledger that was put back to an older state: an explicit, recorded act of an operator.
+
+        An entry says so, with the head that is given up. What the lost entries charged is unknown, and counts nowhere:
+        unless no answer was given after the copy was made, renew the budgets with terms that allow for it. Rows that
+        lead to keys and answers are written anew. Processes that have the ledger open go on refusing.
+
+        Args:
+            url: as for ``Ledger``; also key, network.
+            reason: recorded.
+            head_file: names an entry that the log lacks; from here on it holds the log's own head.
+
+        Returns:
+            The head that was given up; None when the log lacked none.
+
+        Raises:
+            InvalidParameter: when nothing is wrong with the ledger, or reason is empty.
+            LedgerError: when the log itself is damaged, or the head is of another ledger.
+        """
+        plain_text(reason=reason)
+        with cls(url, key=key, create=False, network=network) as ledger:
+            lost = ledger._journal.accept_restore(None if head_file is None else Path(head_file), reason)
+        return None if lost is None else asdict(lost)
+
     def charge(  # noqa: PLR0913 - what an entry says
         self,
         dataset: str,
@@ -272,8 +305,6 @@ class Ledger(Reader):
             body |= {} if segments is None else {"segments": list(segments)}
             body |= {"once": once} if once else {}
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
-            if once:
-                log.point(once_pointer(dataset, analyst, once), entry.seq)
         return Receipt(entry.seq, dataset, analyst, charge)
 
     def _paid_before(self, log: Transaction, state: DatasetState, analyst: str, once: str) -> Receipt | None:
@@ -303,20 +334,17 @@ class Ledger(Reader):
             state = self._now.dataset(receipt.dataset)
             charged = log.entry(receipt.seq)
             mine = charged is not None and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
-            if charged is None or not mine or log.pointed(release_pointer(receipt.seq)) is not None:
+            if charged is None or not mine or self._journal.find(log, "release", receipt.seq) is not None:
                 raise InvalidParameter("receipt: this charge was settled before, or is not in this ledger")
             charge = Charge.parse(charged.body["charge"])
             if not is_part(used, charge):
                 raise InvalidParameter(f"used: {used} is not a part of the charge {charge}")
             unused = charge.minus(used)
             body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
-            body |= _segments_of(charged)
+            body |= {"query": charged.body["query"], **_segments_of(charged)}
             if unused and receipt.seq > max(state.renewed, state.versioned if state.segments else 0):
                 body["returned"] = state.returns(charged, unused)
-            entry = self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
-            log.point(release_pointer(receipt.seq), entry.seq)
-            if stored is not None and charged.body["query"]:
-                log.point(answer_pointer(receipt.dataset, charged.body["query"]), entry.seq)
+            self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
 
     def reuse(
         self,
@@ -345,13 +373,13 @@ class Ledger(Reader):
             if found is None:
                 return None
             charged, release = found
-            seen = seen_pointer(dataset, analyst, release.seq)
-            if canonical(charged.analyst) != analyst and log.pointed(seen) is None:
+            seen = self._journal.find(log, "seen", dataset, analyst, release.seq)
+            if canonical(charged.analyst) != analyst and seen is None:
                 cost = Charge.parse(release.body["used"])
                 about = _segments_of(charged)
                 records = state.records(state.limits_of(analyst, about.get("segments")), cost)
                 body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records, **about})
-                log.point(seen, self._journal.append(log, "reuse", dataset, analyst, body).seq)
+                self._journal.append(log, "reuse", dataset, analyst, body)
         return dict(release.body["answer"])
 
 

@@ -1,7 +1,7 @@
 """A ledger in a PostgreSQL database.
 
-The server must run with ``fsync`` and ``full_page_writes``, and commits synchronously. A writer takes an exclusive lock
-of the table of entries.
+The server must run with ``fsync`` and ``full_page_writes``, at every write, and commits synchronously. A writer takes an
+exclusive lock of the table of entries.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgreSQL"]
 
+_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 CREATING = 7032817  # an advisory lock of our own: there is no table to lock yet
 
 
@@ -58,9 +59,9 @@ class PostgreSQL(Database):
         if purpose == "create":
             run(f"SELECT pg_advisory_xact_lock({CREATING})")
         elif purpose == "write":
-            if run("SHOW synchronous_commit")[0][0] == "off":
-                run("SET LOCAL synchronous_commit = on")
             run("LOCK TABLE entries IN EXCLUSIVE MODE")
+            if not _refuse_losses(run):
+                run("SET LOCAL synchronous_commit = on")
 
     def commit(self, connection: Any, run: Run) -> None:  # noqa: ARG002 - one signature
         """Commit durably."""
@@ -69,6 +70,14 @@ class PostgreSQL(Database):
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
         """Whether these tables are there."""
         return all(run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
+
+    def damage(self, run: Run) -> list[str]:
+        """Nothing: amcheck, where it is installed in the database, raises what it finds, and so do unsafe settings."""
+        _refuse_losses(run)
+        if run("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'"):
+            for table in ("entries", "places", "snapshots"):
+                run("SELECT bt_index_check(to_regclass(?)::oid::regclass, true)", f"{table}_pkey")
+        return []
 
     def backup(self, path: Path) -> None:  # noqa: ARG002 - one signature
         """Refuse: the server has better tools."""
@@ -94,15 +103,29 @@ def _engine(url: str) -> Engine:
     return engine
 
 
+def _refuse_losses(run: Run) -> bool:
+    """Refuse a server that loses commits when it crashes, as it is set now; whether it commits synchronously.
+
+    Raises:
+        LedgerError: naming the setting.
+    """
+    *values, synchronous = run("SELECT " + ", ".join(f"current_setting('{name}')" for name in _DURABLE))[0]
+    for name, value in zip(_DURABLE, values, strict=False):
+        if value != "on":
+            raise LedgerError(f"PostgreSQL refuses durability: {name} is off")
+    return bool(synchronous != "off")
+
+
 def _check(connection: Any, _record: Any) -> None:
     """Refuse a server that loses commits when it crashes, or a database that cannot hold every name."""
     with connection.cursor() as cursor:
-        for setting in ("fsync", "full_page_writes"):
-            cursor.execute(f"SHOW {setting}")
-            if cursor.fetchone()[0] != "on":
-                raise LedgerError(f"PostgreSQL refuses durability: {setting} is off")
-        cursor.execute("SHOW server_encoding")
-        encoding = cursor.fetchone()[0]
+
+        def run(statement: str) -> list[tuple[Any, ...]]:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+        _refuse_losses(run)
+        encoding = run("SHOW server_encoding")[0][0]
         if encoding != "UTF8":
             raise LedgerError(f"a ledger's database must have the encoding UTF8, this one has {encoding}")
     connection.rollback()

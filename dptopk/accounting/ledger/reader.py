@@ -1,12 +1,12 @@
 """What a ledger says: budgets, charges, stored answers, and whether the log is whole. Nothing here is written.
 
-An entry that a pointer leads to is believed only when it is what the pointer says and its hash is its own: pointers are
-derived from the log, and whoever can write the database could let them lead elsewhere.
+What leads to an entry (``index``) is believed only when it is what the log says, and the entry when its hash is its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from dptopk.accounting.accounts.account import Summary
 from dptopk.accounting.ledger.dataset import DatasetState
 from dptopk.accounting.ledger.entries import Entry
 from dptopk.accounting.ledger.heads import Head
-from dptopk.accounting.ledger.journal import Journal, answer_pointer, once_pointer, release_pointer
+from dptopk.accounting.ledger.journal import Journal
 from dptopk.accounting.ledger.keys import secret_of
 from dptopk.accounting.ledger.names import analyst_name
 from dptopk.accounting.ledger.spends import Spend
@@ -99,15 +99,12 @@ class Reader:
 
     def _answer(self, log: Transaction, state: DatasetState, query: str) -> tuple[Entry, Entry] | None:
         """The charge and the release of a stored answer, both as the chain holds them."""
-        seq = log.pointed(answer_pointer(state.name, query)) if query and log.has_tables() else None
-        release = None if seq is None else log.entry(seq)
-        if release is None or release.kind != "release" or release.body.get("answer") is None:
+        release = self._journal.find(log, "answer", state.name, query) if query else None
+        if release is None or release.body["charge"] < state.versioned:
             return None
-        charged = log.entry(int(release.body["charge"]))
-        if charged is None or charged.dataset != state.name or charged.body.get("query") != query:
-            return None
-        if charged.seq < state.versioned or not (self._journal.genuine(charged) and self._journal.genuine(release)):
-            return None
+        charged = log.entry(release.body["charge"])
+        if charged is None or not self._journal.genuine(charged) or charged.body["query"] != query:
+            raise LedgerError(f"entry {release.body['charge']} is not the charge of a stored answer: it was changed")
         return charged, release
 
     def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
@@ -120,28 +117,25 @@ class Reader:
                 charged = self._charged_once(log, dataset, analyst, once)
                 if charged is None:
                     return None
-                seq = log.pointed(release_pointer(charged.seq))
-                release = None if seq is None else log.entry(seq)
+                release = self._journal.find(log, "release", charged.seq)
         spend = Spend.charged(charged, renewed=renewed)
         return spend if release is None else spend.released_by(release)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
         """The answer that was stored with a charge, if one was; nobody is charged."""
-        with self._store.lock, self._store.transaction() as log:
-            release = None if spend.answer is None else log.entry(spend.answer)
-        if release is None or release.kind != "release" or release.body["charge"] != spend.seq:
+        if spend.answer is None:
             return None
-        if not self._journal.genuine(release):
-            raise LedgerError(f"entry {release.seq} has a wrong hash: it was changed, or the key is another")
+        with self._store.lock:
+            self._journal.refresh()
+            with self._store.transaction() as log:
+                release = self._journal.find(log, "release", spend.seq)
+        if release is None or release.seq != spend.answer:
+            raise LedgerError(f"entry {spend.answer} is not the answer to the charge {spend.seq}")
         return dict(release.body["answer"])
 
     def _charged_once(self, log: Transaction, dataset: str, analyst: str, once: str) -> Entry | None:
         """The charge under a key, as the chain holds it."""
-        seq = log.pointed(once_pointer(dataset, analyst, once)) if once and log.has_tables() else None
-        entry = None if seq is None else log.entry(seq)
-        if entry is None or entry.kind != "charge" or (entry.dataset, entry.analyst) != (dataset, analyst):
-            return None
-        return entry if entry.body.get("once") == once and self._journal.genuine(entry) else None
+        return self._journal.find(log, "once", dataset, analyst, once) if once else None
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """All entries after a number, in order; no lock is held between them."""
@@ -163,11 +157,15 @@ class Reader:
     def head(self) -> dict[str, Any]:
         """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is found out."""
         self._journal.refresh()
-        return self._journal.head()
+        return asdict(self._journal.head())
 
     def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
-        """Fold the whole log from its first entry and ask for every decision again: problems and warnings."""
-        return inspect(self._store.entries(), self._store.key, None if head is None else Head.of(head))[0]
+        """Check the database, fold the whole log from its first entry and ask for every decision again.
+
+        The log must hold the entry of ``head`` and the last one that this process has seen committed.
+        """
+        heads = [] if head is None else [Head.of(head)]
+        return inspect(self._store, [*heads, *self._journal.known()])
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
         """Everything that is wrong with the log: broken chain, gaps, an impossible history, a missing tail."""
@@ -182,10 +180,10 @@ class Reader:
         url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
     ) -> Inspection:
         """What ``inspect`` finds in a ledger that may be too damaged to be opened."""
-        known = None if head is None else Head.of(head)
+        heads = [] if head is None else [Head.of(head)]
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:
-            return inspect(store.entries(), store.key, known)[0]
+            return inspect(store, heads)
         finally:
             store.close()
 

@@ -95,6 +95,10 @@ class SQLite(Database):
         """Whether these tables are there."""
         return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master WHERE type = 'table'"))
 
+    def damage(self, run: Run) -> list[str]:
+        """What SQLite's check of all pages and indexes finds."""
+        return [f"SQLite: {row[0]}" for row in run("PRAGMA integrity_check") if row[0] != "ok"]
+
     def backup(self, path: Path) -> None:
         """Copy the file as of one moment into a new one."""
         if path.exists() or path.is_symlink():

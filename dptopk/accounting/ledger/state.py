@@ -17,6 +17,7 @@ from typing import Any
 from dptopk.accounting.accounts.account import Account
 from dptopk.accounting.ledger.dataset import DatasetState, Total, owner_of
 from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.accounting.ledger.index import Index, Place
 from dptopk.accounting.ledger.terms import account_of
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
@@ -24,7 +25,7 @@ from dptopk.histogram import Sensitivity
 
 __all__ = ["FORMAT", "LAYOUT", "LedgerState"]
 
-LAYOUT = 2  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
+LAYOUT = 3  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
 
 
 class LedgerState:
@@ -41,13 +42,15 @@ class LedgerState:
         self.about: dict[str, Any] = {}
         self.format = FORMAT
         self.datasets: dict[str, DatasetState] = {}
+        self.index = Index()
+        self.replaced: list[list[Any]] = []  # heads (number, hash) that an operator gave up: rekeyed, or restored over
         self.checkpoint = 0
         self.warnings: list[str] = []
         self.open_charges: dict[int, tuple[str, Charge]] = {}  # of format 1: seq -> analyst, charge
         self._audit = audit
 
-    def apply(self, entry: Entry) -> None:
-        """Check that an entry follows the last one and is genuine, and fold it in.
+    def apply(self, entry: Entry) -> list[Place]:
+        """Check that an entry follows the last one and is genuine, and fold it in; what leads to it.
 
         Raises:
             LedgerError: when the chain is broken or the entry could never have been written.
@@ -62,11 +65,13 @@ class LedgerState:
             if self._audit is not None:
                 self._audit(self, entry)
             fold(self, entry)
+            places = self.index.add(entry, self.format)
         except LedgerError:
             raise
         except (DptopkError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LedgerError(f"entry {entry.seq} could never have been written: {error}") from None
         self.last = (entry.seq, entry.hash)
+        return places
 
     def dataset(self, name: str) -> DatasetState:
         """The state of one dataset.
@@ -87,12 +92,15 @@ class LedgerState:
             "about": self.about,
             "format": self.format,
             "datasets": {name: state.state() for name, state in self.datasets.items()},
+            "index": dict(self.index.chains),
+            "replaced": list(self.replaced),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` gave, apart from where in the log it held."""
         self.about, self.format = state["about"], state["format"]
         self.datasets = {name: DatasetState.restored(name, held) for name, held in state["datasets"].items()}
+        self.index.chains, self.replaced = dict(state["index"]), list(state["replaced"])
 
 
 def _check_hash(ledger: LedgerState, entry: Entry) -> None:
@@ -119,13 +127,27 @@ def _ledger_made(ledger: LedgerState, entry: Entry) -> None:
 
 def _format(ledger: LedgerState, entry: Entry) -> None:
     """From here on newer rules hold; the state is the one that was written down when they began to."""
-    ledger.restore(entry.body["state"])
+    now = {"index": ledger.index.chains, "replaced": ledger.replaced}  # the same in every format
+    ledger.restore(entry.body["state"] | now)
     ledger.format = entry.body["format"]
     ledger.open_charges.clear()
+    if ledger.format > 2:
+        ledger.index.queries.clear()
 
 
 def _rekey(ledger: LedgerState, entry: Entry) -> None:
     """All entries before this one were chained anew; it keeps the head that they had."""
+    _replace(ledger, entry.body["before"])
+
+
+def _restore(ledger: LedgerState, entry: Entry) -> None:
+    """An operator goes on with a log that lacks what was written after it was copied; the lost head is no head now."""
+    if entry.body["lost"] is not None:
+        _replace(ledger, entry.body["lost"])
+
+
+def _replace(ledger: LedgerState, head: dict[str, Any]) -> None:
+    ledger.replaced.append([head["seq"], head["hash"]])
 
 
 def _checkpoint(ledger: LedgerState, entry: Entry) -> None:
@@ -258,6 +280,7 @@ _FOLDS: dict[str, Callable[[LedgerState, Entry], None]] = {
     "format": _format,
     "checkpoint": _checkpoint,
     "rekey": _rekey,
+    "restore": _restore,
     "dataset": _dataset_made,
     "limit": _limit,
     "version": _version,

@@ -1,18 +1,19 @@
 """One transaction on a log: reading entries, appending, and the two tables beside the log.
 
-The tables ``pointers`` (where to find an entry) and ``snapshots`` (the state after some entry) are derived from the
-log, which could be without them; what they say is checked against it.
+The tables ``places`` (where to find an entry) and ``snapshots`` (the state after some entry) are derived from the log;
+what they say is checked against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from dptopk.accounting.ledger.database import Database
 from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry, text_of
+from dptopk.accounting.ledger.index import Place, bucket_of
 from dptopk.errors import LedgerError
 
 __all__ = ["PAGE", "Transaction"]
@@ -23,7 +24,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, "
     + ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
     + ")",
-    "CREATE TABLE IF NOT EXISTS pointers (name TEXT NOT NULL PRIMARY KEY, seq INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS places (bucket TEXT NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, "
+    "PRIMARY KEY (bucket, seq, name))",
     "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
 )
 
@@ -58,9 +60,13 @@ class Transaction:
         for cursor in self._cursors:
             cursor.close()
 
-    def has_tables(self, names: tuple[str, ...] = ("entries", "pointers", "snapshots")) -> bool:
+    def has_tables(self, names: tuple[str, ...] = ("entries", "places", "snapshots")) -> bool:
         """Whether these tables are there."""
         return self._database.has_tables(names, self.run)
+
+    def damage(self) -> list[str]:
+        """What the database's own check of its pages and indexes finds."""
+        return self._database.damage(self.run)
 
     def create_tables(self) -> None:
         """Create the tables, and what refuses changes to written rows."""
@@ -76,6 +82,11 @@ class Transaction:
         """The entry with a sequence number."""
         found = self.entries(seq - 1, 1)
         return found[0] if found and found[0].seq == seq else None
+
+    def hash_of(self, seq: int) -> str | None:
+        """The hash of the entry with a sequence number, as stored."""
+        found = self.run("SELECT hash FROM entries WHERE seq = ?", seq)
+        return found[0][0] if found else None
 
     def every_entry(self) -> Iterator[Entry]:
         """All entries, in order, a page at a time."""
@@ -119,17 +130,27 @@ class Transaction:
             raise LedgerError("the ledger's database did not keep what was written")
         return read
 
-    def point(self, name: str, seq: int) -> None:
-        """Let a name lead to an entry."""
-        self.run("INSERT INTO pointers VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq", name, seq)
+    def place(self, places: Iterable[Place]) -> None:
+        """Let names lead to entries."""
+        for seq, name in places:
+            self.run("INSERT INTO places VALUES (?, ?, ?)", bucket_of(name), seq, name)
 
-    def pointed(self, name: str) -> int | None:
-        """The entry that a name leads to."""
-        found = self.run("SELECT seq FROM pointers WHERE name = ?", name)
-        return found[0][0] if found else None
+    def places(self, bucket: str, until: int) -> list[Place]:
+        """What names of a bucket lead to, up to an entry, in order."""
+        found = self.run("SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?", bucket, until)
+        return sorted((int(seq), str(name)) for seq, name in found)
+
+    def buckets(self) -> set[str]:
+        """The buckets that names fell into."""
+        return {row[0] for row in self.run("SELECT DISTINCT bucket FROM places")}
+
+    def forget_places(self) -> None:
+        """Remove all places, and those of older formats, before they are written anew."""
+        self.run("DROP TABLE IF EXISTS pointers")
+        self.run("DELETE FROM places")
 
     def keep_snapshot(self, seq: int, state: str) -> None:
-        """Keep the text of the state after an entry, in place of older ones."""
+        """Keep the text of the state after an entry, instead of older ones."""
         self.run("DELETE FROM snapshots")
         self.run("INSERT INTO snapshots VALUES (?, ?)", seq, state)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dptopk.accounting.ledger.entries import Entry, digest, text_of
+from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
 from dptopk.accounting.ledger.heads import Head
+from dptopk.accounting.ledger.index import chain_of
 from dptopk.accounting.ledger.state import LAYOUT, LedgerState
+from dptopk.accounting.ledger.store import Store
 from dptopk.accounting.ledger.terms import account_of
+from dptopk.accounting.ledger.transaction import Transaction
 from dptopk.costs import Charge
 from dptopk.errors import LedgerError
 
-__all__ = ["Inspection", "inspect", "is_part"]
+__all__ = ["Inspection", "fold", "inspect", "is_part", "misplaced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,13 @@ class _Audit:
     def _checkpoint(self, ledger: LedgerState, entry: Entry) -> None:
         if entry.body["layout"] == LAYOUT and digest(None, text_of(ledger.state())) != entry.body["state"]:
             raise LedgerError(f"entry {entry.seq} is a checkpoint of another state: the log was changed")
+
+    def _restore(self, ledger: LedgerState, entry: Entry) -> None:  # noqa: ARG002 - one signature
+        if entry.body["lost"] is not None:
+            self.warnings.append(
+                f"entry {entry.seq} accepts a restored file: entries up to {entry.body['lost']['seq']} were written "
+                "before it and are lost, with what they charged"
+            )
 
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:
         if ledger.format > 1:
@@ -115,22 +125,47 @@ class _Audit:
             self.warnings.append(f"entry {entry.seq}: {difference}")
 
 
-def inspect(entries: Iterator[Entry], key: bytes | None, head: Head | None) -> tuple[Inspection, LedgerState]:
+def fold(
+    entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
+) -> tuple[Inspection, LedgerState]:
     """Fold a whole log; what was found, and the state after the last good entry."""
     audit = _Audit()
     state = LedgerState(key, audit)
-    kept: str | None = None
+    there: dict[int, str | None] = {head.seq: None for head in heads}
     problems: list[str] = []
     try:
         for entry in entries:
             state.apply(entry)
-            if head is not None and entry.seq == head.seq:
-                kept = entry.hash
+            if entry.seq in there:
+                there[entry.seq] = entry.hash
     except LedgerError as error:
         problems.append(str(error))
     if not problems and not state.last[0]:
         problems.append("the ledger is empty: it was never initialised")
-    if not problems and head is not None:
-        problem = head.problem(state.about.get("id"), state.last[0], kept)
-        problems += [problem] if problem else []
+    if not problems:
+        found = (head.problem(state.about.get("id"), there[head.seq]) for head in heads)
+        problems += dict.fromkeys(filter(None, found))
     return Inspection(tuple(problems), (*state.warnings, *audit.warnings), state.last[0]), state
+
+
+def misplaced(log: Transaction, state: LedgerState) -> list[str]:
+    """What is wrong with the rows that lead to the keys and answers of a log, up to the last entry of a state."""
+    chains = state.index.chains
+    for bucket in sorted(log.buckets() | chains.keys()):
+        if chain_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):
+            return ["keys or answers of the log are not found: rows that lead to them are missing or were changed"]
+    return []
+
+
+def inspect(store: Store, heads: Sequence[Head] = ()) -> Inspection:
+    """All that is wrong with a ledger: its database by the database's own check, its log, what leads to its entries."""
+    found, state = fold(store.entries(), store.key, heads)
+    problems = list(found.problems)
+    try:
+        with store.transaction() as log:
+            problems += log.damage()
+            if not problems and state.format >= FORMAT:
+                problems += misplaced(log, state)
+    except LedgerError as error:
+        problems.append(str(error))
+    return replace(found, problems=tuple(dict.fromkeys(problems)))
