@@ -1,4 +1,4 @@
-"""``dptopk ledger``: init, show, renew, limit, set-version, rekey, verify, export, backup."""
+"""``dptopk ledger``: init, show, renew, limit, set-version, rekey, accept-restore, verify, export, backup."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ HeadFile = Annotated[
 ]
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
 CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle, inserted or reordered; a
-history that the accountant would have refused. With an exported head (--head) also a tail that was cut off.
+history that the accountant would have refused; keys and stored answers that are no longer found; pages and indexes that
+the database itself finds damaged. With an exported head (--head) also a tail that was cut off.
 """
 CAN_NOT_DETECT = {
     False: """What it cannot find: without a key, anyone who can write the file can rewrite it from some entry on and
@@ -221,6 +222,27 @@ def rekey(
     typer.echo(
         f"{head['seq']} entries are chained by the new secret. Copies of the ledger keep the old one; heads exported "
         "before fit no longer: export a new one (dptopk ledger export --head)."
+    )
+
+
+@app.command("accept-restore")
+def accept_restore(
+    url: Url,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
+    head_file: HeadFile = None,
+    key_file: KeyFile = None,
+) -> None:
+    """Go on with a ledger put back to an older state, on purpose: recorded, with the head that is given up."""
+    from dptopk.accounting.ledger.ledger import Ledger
+
+    lost = Ledger.accept_restore(url, reason=reason, head_file=head_file, key=_key(key_file))
+    if lost is None:
+        typer.echo("Accepted. What leads to keys and stored answers was written anew from the log.")
+        return
+    typer.echo(
+        f"Accepted. Entries up to {lost['seq']} were written before this state was put back and are lost; what they "
+        "charged counts nowhere: renew the budgets with terms that allow for it (dptopk ledger renew), and start "
+        "every process anew that has the ledger open."
     )
 
 

@@ -96,6 +96,11 @@ class LedgerFile:
             )
         return found.st_dev, found.st_ino
 
+    def written(self) -> tuple[int, int]:
+        """When the file was last changed, and its size."""
+        found = self.path.stat()
+        return found.st_ctime_ns, found.st_size
+
     def address(self, *, read_only: bool) -> str:
         """The URI that opens the file; every character of the path stands for itself."""
         uri = self.path.as_uri()

@@ -98,7 +98,7 @@ class Journal:
     def _confirm(self, log: Transaction, heads: Iterable[Head], *, replaced: bool = True) -> None:
         """Refuse a log that lacks an entry that was known; ``replaced``: unless an operator gave it up."""
         for head in heads:
-            if (head.seq, head.hash) == self.state.last or (replaced and self._replaced(head)):
+            if head == self.head() or (replaced and self._replaced(head)):
                 continue
             self._look_up(log, head)
 

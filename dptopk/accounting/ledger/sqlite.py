@@ -43,6 +43,7 @@ class SQLite(Database):
         self._read_only = read_only
         self._identity = identity or file.identity()
         self._idle: sqlite3.Connection | None = None
+        self._written: tuple[int, int] | None = None  # when and how long the file was as the write lock was taken
 
     def anew(self) -> SQLite:
         """The same file, with a connection of its own."""
@@ -84,11 +85,19 @@ class SQLite(Database):
             raise LedgerError(f"the ledger {self._file.path.name!r} was moved or replaced while it was open")
 
     def begin(self, run: Run, purpose: Purpose) -> None:
-        """Begin; to write, with the lock of the file."""
+        """Begin; to write, with the lock of the file.
+
+        SQLite believes the pages that it has in memory when a counter in the file is as it was, which the same number
+        of commits to an older copy makes true: so they are read anew.
+        """
+        run("PRAGMA shrink_memory")
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
+        self._written = None if purpose == "read" else self._file.written()
 
     def commit(self, connection: sqlite3.Connection, run: Run) -> None:  # noqa: ARG002 - one signature
-        """Commit durably."""
+        """Commit durably, unless another file was written over this one since the lock was taken."""
+        if self._written not in {None, self._file.written()}:
+            raise LedgerError(f"the ledger {self._file.path.name!r} was overwritten while it was in use")
         run("COMMIT")
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
@@ -124,7 +133,7 @@ class SQLite(Database):
 
 def _make_durable(connection: sqlite3.Connection) -> None:
     """Set what durability needs, and read it back."""
-    for pragma in ("journal_mode=PERSIST", "synchronous=FULL", "fullfsync=ON"):
+    for pragma in ("journal_mode=PERSIST", "synchronous=FULL", "fullfsync=ON", "cache_spill=OFF"):
         connection.execute(f"PRAGMA {pragma}").close()
     journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
     synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
