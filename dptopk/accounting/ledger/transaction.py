@@ -25,7 +25,7 @@ _TABLES = (
     + ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
     + ")",
     "CREATE TABLE IF NOT EXISTS places (bucket TEXT NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, "
-    "PRIMARY KEY (bucket, seq, name))",
+    + "PRIMARY KEY (bucket, seq, name))",
     "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
 )
 

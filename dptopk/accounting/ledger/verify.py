@@ -125,9 +125,7 @@ class _Audit:
             self.warnings.append(f"entry {entry.seq}: {difference}")
 
 
-def fold(
-    entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
-) -> tuple[Inspection, LedgerState]:
+def fold(entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()) -> tuple[Inspection, LedgerState]:
     """Fold a whole log; what was found, and the state after the last good entry."""
     audit = _Audit()
     state = LedgerState(key, audit)

@@ -84,7 +84,7 @@ def test_a_release_beyond_its_receipt_is_refused(ledger):
 
 @pytest.mark.parametrize("number", range(1, FORMAT + 1))
 def test_a_stored_ledger_of_each_format_opens_verifies_and_goes_on(tmp_path, number):
-    """Written by the code of its time (format 3: the entries of format 2, written anew); its numbers were noted then."""
+    """Written by the code of its time (format 3: the entries of format 2, written anew); its numbers are from then."""
     path, key = tmp_path / "old.db", f"format {(None, 'one', 'two', 'three')[number]}"
     shutil.copy(DATA / f"ledger_format_{number}.db", path)
     spent = Charge({PureDP(0.1): 1, BoundedRange(0.05): 3, BoundedRange(0.1): 12}, delta=5.0000000000000004e-08)

@@ -10,12 +10,14 @@ import shutil
 import sqlite3
 
 import pytest
+from typer.testing import CliRunner
 
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger import heads
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.accounting.ledger.sqlite import SQLite
 from dptopk.accounting.ledger.transaction import Transaction
+from dptopk.cli.app import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 
@@ -255,7 +257,9 @@ def asked(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("statement", ["DELETE FROM places", "UPDATE places SET seq = 2", "DELETE FROM places WHERE seq = 4"])
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM places", "UPDATE places SET seq = 2", "DELETE FROM places WHERE seq = 4"]
+)
 @pytest.mark.parametrize("running", [True, False])
 def test_a_lost_row_is_found_by_the_retry_and_by_verification(asked, statement, running):
     """Before, each retry of one key under one charge drew another answer."""
@@ -357,3 +361,19 @@ def test_an_older_copy_of_a_file_with_another_name_is_only_that(path):
     shutil.copy(path.parent / "old.db", path.parent / "copy.db")
     with Ledger(path.parent / "copy.db", read_only=True) as copy:
         assert copy.spent("d") == ONE
+
+
+def test_accepting_on_the_command_line(path):
+    head_file = path.parent / "head.json"
+    lost = spend(path, 2, head_file=head_file)
+    put_back(path)
+    arguments = ["ledger", "accept-restore", str(path), "--head-file", str(head_file), "--reason"]
+    assert CliRunner().invoke(app, [*arguments, ""]).exit_code == 2
+    told = CliRunner().invoke(app, [*arguments, "a failed disk"])
+    assert told.exit_code == 0, told.output
+    assert f"Entries up to {lost['seq']}" in told.output
+    assert "renew" in told.output
+    shown = CliRunner().invoke(app, ["ledger", "verify", str(path), "--head", str(head_file)])
+    assert shown.exit_code == 0
+    assert "Warning: entry 4 accepts a restored file" in shown.output
+    assert CliRunner().invoke(app, [*arguments, "again"]).exit_code == 2
