@@ -245,6 +245,7 @@ class Journal:
             raise LedgerError("the head is of another ledger")
         with self.write() as log:
             _refuse_broken(log, self.store.key)
+            log.create_tables()
             if lost is not None and (self._replaced(lost) or log.hash_of(lost.seq) == lost.hash):
                 lost = None
             if lost is None and not misplaced(log, self.state):

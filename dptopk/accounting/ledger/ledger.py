@@ -230,9 +230,11 @@ class Ledger(Reader):
         lead to keys and answers are written anew. Processes that have the ledger open go on refusing.
 
         Args:
-            url: as for ``Ledger``; also key, network.
+            url: as for ``Ledger``.
             reason: recorded.
             head_file: names an entry that the log lacks; from here on it holds the log's own head.
+            key: as for ``Ledger``.
+            network: as for ``Ledger``.
 
         Returns:
             The head that was given up; None when the log lacked none.

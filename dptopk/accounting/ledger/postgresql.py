@@ -1,7 +1,7 @@
 """A ledger in a PostgreSQL database.
 
-The server must run with ``fsync`` and ``full_page_writes``, at every write, and commits synchronously. A writer takes an
-exclusive lock of the table of entries.
+The server must run with ``fsync`` and ``full_page_writes``, which every write asks for, and commits synchronously. A
+writer takes an exclusive lock of the table of entries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a ledger says: budgets, charges, stored answers, and whether the log is whole. Nothing here is written.
 
-What leads to an entry (``index``) is believed only when it is what the log says, and the entry when its hash is its own.
+What leads to an entry (``index``) is believed only when it is what the log says, and the entry only when its hash is
+its own.
 """
 
 from __future__ import annotations

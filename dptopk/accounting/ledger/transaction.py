@@ -24,8 +24,7 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, "
     + ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
     + ")",
-    "CREATE TABLE IF NOT EXISTS places (bucket TEXT NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, "
-    + "PRIMARY KEY (bucket, seq, name))",
+    "CREATE TABLE IF NOT EXISTS places (bucket TEXT, seq INTEGER, name TEXT, PRIMARY KEY (bucket, seq, name))",
     "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
 )
 
