@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 
 import pytest
 from typer.testing import CliRunner
@@ -33,6 +34,18 @@ def test_a_restored_backup_brings_no_budget_back(tmp_path):
     shutil.copy(tmp_path / "backup.db", tmp_path / "ledger.db")
     with pytest.raises(LedgerError, match="old copy"):
         create_app(Catalog.load(tmp_path / "catalog.toml"))
+
+
+def test_a_lost_row_draws_no_second_answer_to_one_key(tmp_path):
+    """With the rows that lead to keys and answers gone, a retry is refused; before, each one drew another answer."""
+    server, key = Server(tmp_path), {"Idempotency-Key": "one-question"}
+    with server.running(), server.client("ann") as ann:
+        assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
+        with sqlite3.connect(tmp_path / "ledger.db") as file:
+            assert file.execute("DELETE FROM places").rowcount
+        for _ in range(2):
+            assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 503
+        assert not server.service.books.ledger.verify()
 
 
 def test_a_catalog_must_fit_its_ledger(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -18,10 +19,8 @@ from typing import Any
 
 from dptopk.errors import InvalidParameter, LedgerError
 
-try:
+if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
-except ImportError:  # Windows: heads are replaced without a lock
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Head", "held", "read_head", "write_head"]
 
@@ -81,7 +80,7 @@ def held(path: Path) -> Iterator[None]:
     Raises:
         LedgerError: when it cannot be locked.
     """
-    if fcntl is None:
+    if sys.platform == "win32":
         yield
         return
     try:
@@ -89,7 +88,7 @@ def held(path: Path) -> Iterator[None]:
     except OSError as error:
         raise LedgerError(f"the head file {path.name!r} could not be locked: {error.strerror}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # closing it gives the lock back
         yield
     finally:
         os.close(lock)
