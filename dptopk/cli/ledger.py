@@ -40,10 +40,10 @@ KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="File with the secret that keys it (HMAC).", rich_help_panel=CHAIN)
 ]
 HeadFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--head-file",
-        help="File, best on another disk, that keeps its head: an old copy is then found out.",
+        help="File (best on another disk) or database URL that keeps its head: an old copy is then found out.",
         rich_help_panel=CHAIN,
     ),
 ]
@@ -61,7 +61,7 @@ the key.""",
 
 
 def open_ledger(
-    url: str, key_file: Path | None, head_file: Path | None = None, *, create: bool = False, **options: Any
+    url: str, key_file: Path | None, head_file: str | None = None, *, create: bool = False, **options: Any
 ) -> Ledger:
     """Open a ledger with the key in a file, if there is one; only ``ledger init`` makes one that is not there."""
     from dptopk.accounting.ledger.ledger import Ledger

@@ -257,7 +257,7 @@ class Catalog:
         ledger: path of a SQLite file, or the URL of a PostgreSQL database.
         access: the same, for tokens, jobs and the audit log; default: beside the ledger.
         key_file: file with the secret of the ledger's hash chain.
-        head_file: file, best on another disk, that the ledger's head is kept in and checked against at the start.
+        head_file: file, best on another disk, or database URL that keeps the ledger's head, for checks at every write.
         answers_every: seconds; answers to spending requests leave at whole multiples of it, so that the time they took
             does not show. 0 = at once.
         free_per_second, spending_per_second: requests that one token may make, in each worker.
@@ -267,7 +267,7 @@ class Catalog:
     ledger: str
     access: str
     key_file: Path | None = None
-    head_file: Path | None = None
+    head_file: str | None = None
     answers_every: float = 0.0
     free_per_second: float = 50.0
     spending_per_second: float = 5.0
@@ -307,7 +307,7 @@ class Catalog:
             ledger=ledger,
             access=_located(str(table["access"]), base) if "access" in table else _beside(ledger),
             key_file=_path(table.get("key_file"), base),
-            head_file=_path(table.get("head_file"), base),
+            head_file=_located(str(table["head_file"]), base) if "head_file" in table else None,
             answers_every=validate.nonnegative(answers_every=table.get("answers_every", 0.0)),
             free_per_second=validate.positive(free=rates.get("free", 50.0)),
             spending_per_second=validate.positive(spending=rates.get("spending", 5.0)),

@@ -2,7 +2,7 @@
 
 A database that was restored from a backup, copied without its journal, or cut off at its end looks whole. A head that
 was written elsewhere after a later commit tells: the log must still hold that entry with that hash. A head file is
-replaced by a later head of the same log alone, by one process at a time.
+replaced by a later head of the same log alone, by one process at a time. A database may hold the head instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dptopk.errors import InvalidParameter, LedgerError
 if sys.platform != "win32":  # there heads are replaced without a lock
     import fcntl
 
-__all__ = ["Head", "held", "read_head", "write_head"]
+__all__ = ["Head", "HeadFile", "HeadTable", "read_head", "witness_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,52 @@ def read_head(path: Path) -> Head | None:
         raise InvalidParameter(f"head: {path.name!r} is not an exported head ({type(error).__name__})") from None
 
 
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold the lock of a head file, which lets one process at a time compare and replace it.
+class HeadFile:
+    """A head in a file.
 
-    Raises:
-        LedgerError: when it cannot be locked.
+    Args:
+        path: where it is.
     """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Head | None:
+        """The head, if there is one."""
+        return read_head(self._path)
+
+    def swap(self, old: Head | None, new: Head) -> bool:
+        """Replace a head, whole and durably, if it is still the one there; whether it was.
+
+        Raises:
+            LedgerError: when it cannot be written; the entry itself is in the ledger.
+        """
+        beside = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+        try:
+            with _held(self._path.with_name(f".{self._path.name}.lock")):
+                if self.read() != old:
+                    return False
+                file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
+                try:
+                    os.write(file, (json.dumps(asdict(new)) + "\n").encode())
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+                beside.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise LedgerError(f"the head could not be written to {self._path.name!r}: {error.strerror}") from None
+        return True
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that one process at a time compares and replaces a head."""
     if sys.platform == "win32":
         yield
         return
-    try:
-        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise LedgerError(f"the head file {path.name!r} could not be locked: {error.strerror}") from None
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # closing it gives the lock back
         yield
@@ -94,22 +126,51 @@ def held(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def write_head(path: Path, head: Head) -> None:
-    """Put a head into a file, whole and durably; whoever calls has compared it with the one that is there.
+class HeadTable:
+    """A head in a database, best of another server: its one row of a table of its own.
+
+    Args:
+        url: as SQLAlchemy takes it; SQLite or PostgreSQL.
 
     Raises:
-        LedgerError: when it cannot be written; the entry itself is in the ledger.
+        LedgerError: when it cannot be opened.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._pid = 0
+        self._run("CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq BIGINT, hash TEXT)")
+
+    def read(self) -> Head | None:
+        """The head, if there is one."""
+        found, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
+        return Head.of(dict(zip(("ledger", "seq", "hash"), found[0], strict=True))) if found else None
+
+    def swap(self, old: Head | None, new: Head) -> bool:
+        """Replace a head durably, if it is still the one there; whether it was."""
+        change = (
+            "INSERT INTO dptopk_head VALUES (1, :ledger, :seq, :hash) ON CONFLICT (id) "
+            "DO UPDATE SET ledger = :ledger, seq = :seq, hash = :hash "
+            "WHERE dptopk_head.seq = :old_seq AND dptopk_head.hash = :old_hash"
+        )
+        there = {"old_seq": -1, "old_hash": ""} if old is None else {"old_seq": old.seq, "old_hash": old.hash}
+        return self._run(change, **asdict(new), **there)[1] == 1
+
+    def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
+        """Run a statement by itself; its rows, and how many it changed."""
+        import sqlalchemy as sa
+
         try:
-            os.write(file, (json.dumps(asdict(head)) + "\n").encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise LedgerError(f"the head could not be written to {path.name!r}: {error.strerror}") from None
+            if self._pid != os.getpid():  # a child process makes connections of its own
+                self._engine, self._pid = sa.create_engine(self._url, pool_pre_ping=True), os.getpid()
+            with self._engine.begin() as connection:
+                result = connection.execute(sa.text(statement), values)
+                return list(result.fetchall()) if result.returns_rows else [], result.rowcount
+        except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+            raise LedgerError(f"the database of the head refused: {reason[0]}") from None
+
+
+def witness_at(place: str | Path) -> HeadFile | HeadTable:
+    """What keeps a head at a path or at the URL of a database."""
+    return HeadTable(str(place)) if "://" in str(place) else HeadFile(Path(place))

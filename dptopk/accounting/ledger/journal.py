@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from dptopk.accounting.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
-from dptopk.accounting.ledger.heads import Head, held, read_head, write_head
+from dptopk.accounting.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.accounting.ledger.index import Index, bucket_of, chain_of, name_of
 from dptopk.accounting.ledger.state import LAYOUT, LedgerState
 from dptopk.accounting.ledger.store import Store
@@ -32,13 +31,13 @@ class Journal:
 
     Args:
         store: of the log.
-        head_file: where the head is written after each commit.
+        witness: where the head is written after each commit.
     """
 
-    def __init__(self, store: Store, head_file: Path | None = None) -> None:
+    def __init__(self, store: Store, witness: HeadFile | HeadTable | None = None) -> None:
         self.store = store
         self.state = LedgerState(store.key)
-        self._head_file = head_file
+        self._witness = witness
         self._known: Head | None = None  # the last entry that this process has seen committed
         self._pid = 0  # of the process that the state was read in; another one reads it anew
         self._appended = False
@@ -52,8 +51,8 @@ class Journal:
         with self.store.transaction() as log:
             if not log.has_tables(("entries",)):
                 raise LedgerError("this is no ledger: it was never initialised")
-        if self._head_file is not None:
-            read_head(self._head_file)  # what is no head is the caller's mistake
+        if self._witness is not None:
+            self._witness.read()  # what is no head is the caller's mistake
         self.refresh()
         if not self.state.last[0]:
             if first is None or heads:
@@ -113,22 +112,22 @@ class Journal:
     def _kept(self) -> list[Head]:
         """The head in the head file, if there is one."""
         try:
-            head = None if self._head_file is None else read_head(self._head_file)
+            head = None if self._witness is None else self._witness.read()
         except InvalidParameter as error:  # while the ledger is in use: not a mistake of whoever asks
             raise LedgerError(str(error)) from None
         return [] if head is None else [head]
 
     def _keep(self, confirmed: list[Head]) -> None:
         """Write the head to the head file, unless a later one is there; the heads ``confirmed`` are in the log."""
-        if self._head_file is None:
+        if self._witness is None:
             return
-        with held(self._head_file):
+        there = confirmed
+        while all(head.seq < self.state.last[0] or self._replaced(head) for head in there):
+            if self._witness.swap(there[0] if there else None, self.head()):
+                return
             there = self._kept()
-            if there != confirmed:
-                with self.store.transaction() as log:
-                    self._confirm(log, there)
-            if all(head.seq < self.state.last[0] or self._replaced(head) for head in there):
-                write_head(self._head_file, self.head())
+            with self.store.transaction() as log:
+                self._confirm(log, there)
 
     def _catch_up(self, log: Transaction) -> bool:
         """Fold in a page; whether there may be more."""
@@ -233,14 +232,14 @@ class Journal:
             self.store.key, self._pid = old, 0
             raise
 
-    def accept_restore(self, head_file: Path | None, reason: str) -> Head | None:
+    def accept_restore(self, witness: HeadFile | HeadTable | None, reason: str) -> Head | None:
         """Go on with a log that lacks what a head file names, or what leads to its keys and answers; the lost head.
 
         Raises:
             InvalidParameter: when nothing is wrong with it.
             LedgerError: when the log is not whole, or the head is of another ledger.
         """
-        lost = None if head_file is None else read_head(head_file)
+        lost = kept = None if witness is None else witness.read()
         if lost is not None and lost.ledger not in {None, self.state.about.get("id")}:
             raise LedgerError("the head is of another ledger")
         with self.write() as log:
@@ -253,8 +252,8 @@ class Journal:
             self._place_again(log)
             body = {"lost": None if lost is None else asdict(lost), "reason": reason}
             self.append(log, "restore", "", "", body)
-        self._head_file = head_file
-        self._keep([] if lost is None else [lost])
+        self._witness = witness
+        self._keep([] if kept is None else [kept])
         return lost
 
     def _place_again(self, log: Transaction) -> None:

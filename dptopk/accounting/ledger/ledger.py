@@ -21,7 +21,7 @@ from dptopk import _validate as validate
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.ledger.dataset import DatasetState
 from dptopk.accounting.ledger.entries import FORMAT, Entry, normal
-from dptopk.accounting.ledger.heads import Head
+from dptopk.accounting.ledger.heads import Head, witness_at
 from dptopk.accounting.ledger.journal import Journal
 from dptopk.accounting.ledger.keys import secret_of
 from dptopk.accounting.ledger.names import analyst_name, canonical, plain_text
@@ -48,8 +48,8 @@ class Ledger(Reader):
         read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, not even beside the file.
         create: make a ledger where there is none; False: refuse, so that a mistyped path is no new budget.
         head: an exported head that the log must still hold.
-        head_file: a file, best on another disk, that the head is written to after each commit, and that the log is
-            checked against when it is opened.
+        head_file: a file, best on another disk, or the URL of a database, best on another server, that the head is
+            written to after each commit, and that the log is checked against when it is opened and at every write.
         network: open a SQLite file also on a network file system, whose locks may not hold.
 
     Raises:
@@ -71,7 +71,7 @@ class Ledger(Reader):
     ) -> None:
         heads = [] if head is None else [Head.of(head)]
         store = Store(url, key=secret_of(key), read_only=read_only, create=create, network=network)
-        super().__init__(store, Journal(store, None if head_file is None else Path(head_file)))
+        super().__init__(store, Journal(store, None if head_file is None else witness_at(head_file)))
         first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": store.key is not None, "test": test}
         try:
             self._journal.open(first if create and not read_only else None, heads)
@@ -245,7 +245,7 @@ class Ledger(Reader):
         """
         plain_text(reason=reason)
         with cls(url, key=key, create=False, network=network) as ledger:
-            lost = ledger._journal.accept_restore(None if head_file is None else Path(head_file), reason)
+            lost = ledger._journal.accept_restore(None if head_file is None else witness_at(head_file), reason)
         return None if lost is None else asdict(lost)
 
     def charge(  # noqa: PLR0913 - what an entry says

@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 import threading
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from dptopk.accounting.ledger.heads import HeadTable
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import BudgetExceeded, LedgerError
@@ -155,6 +157,20 @@ def test_commits_are_synchronous_and_a_server_that_loses_them_is_refused(url):
         finally:
             statements(url, f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()", "SELECT pg_sleep(0.2)")
     Ledger(url, key="secret").close()
+
+
+def test_a_server_keeps_the_head_of_a_file(url, tmp_path):
+    path, one = tmp_path / "ledger.db", Charge({BoundedRange(0.1): 1})
+    with Ledger(path, head_file=url) as ledger:
+        ledger.create_dataset("d", registered=one.times(9), delta=1e-6)
+        shutil.copy(path, tmp_path / "old.db")
+        ledger.charge("d", "ann", one)
+        assert asdict(HeadTable(url).read()) == ledger.head()
+        path.write_bytes((tmp_path / "old.db").read_bytes())
+        with pytest.raises(LedgerError, match="tail is missing"):
+            ledger.charge("d", "ann", one)
+    with pytest.raises(LedgerError, match="tail is missing"):
+        Ledger(path, head_file=url)
 
 
 def test_durability_that_is_switched_off_later_is_noticed(url):

@@ -8,12 +8,13 @@ import multiprocessing
 import os
 import shutil
 import sqlite3
+from dataclasses import asdict, replace
 
 import pytest
 from typer.testing import CliRunner
 
 from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger import heads
+from dptopk.accounting.ledger.heads import HeadFile, HeadTable
 from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.accounting.ledger.sqlite import SQLite
 from dptopk.accounting.ledger.transaction import Transaction
@@ -105,7 +106,7 @@ TWICE = [  # when what a process knows is read, and when the charge is written
     (SQLite, "give_back"),
 ]
 POINTS = [(*point, call) for point in TWICE for call in (1, 2)]
-POINTS += [(Transaction, "append", 1), (Transaction, "place", 1), (heads, "write_head", 1)]
+POINTS += [(Transaction, "append", 1), (Transaction, "place", 1), (HeadFile, "swap", 1)]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -117,7 +118,6 @@ def test_a_file_put_back_at_any_point_of_a_spend(path, monkeypatch, where, at, b
     for _ in range(3):
         ledger.charge("d", "ann", ONE)
         granted += 1
-    place = "dptopk.accounting.ledger.journal.write_head" if where is heads else None
     real = getattr(where, at)
 
     def putting_back(*arguments):
@@ -131,7 +131,7 @@ def test_a_file_put_back_at_any_point_of_a_spend(path, monkeypatch, where, at, b
         return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(*((place,) if place else (where, at)), putting_back)
+        patched.setattr(where, at, putting_back)
         with contextlib.suppress(LedgerError):
             ledger.charge("d", "ann", ONE)
             granted += 1
@@ -169,20 +169,18 @@ def test_a_head_file_is_never_overwritten_by_a_lower_or_different_head(path):
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_head_that_another_process_wrote_meanwhile(path, monkeypatch, wrong):
     """Between the commit and the writing of the head: a later head of the log stays, one of another log is refused."""
-    head_file, real = path.parent / "head.json", heads.held
+    head_file, real = path.parent / "head.json", HeadFile.swap
     forged = json.dumps({"seq": 50, "hash": "f" * 64, "ledger": None})
 
-    @contextlib.contextmanager
-    def later(file):
-        monkeypatch.setattr("dptopk.accounting.ledger.journal.held", real)
+    def later(*arguments):
+        monkeypatch.setattr(HeadFile, "swap", real)
         spend(path, 2, head_file=head_file)
         if wrong:
             head_file.write_text(forged, encoding="utf-8")
-        with real(file):
-            yield
+        return real(*arguments)
 
     with Ledger(path, head_file=head_file) as ledger:
-        monkeypatch.setattr("dptopk.accounting.ledger.journal.held", later)
+        monkeypatch.setattr(HeadFile, "swap", later)
         with pytest.raises(LedgerError) if wrong else contextlib.nullcontext():
             ledger.charge("d", "ann", ONE)
         if wrong:
@@ -190,6 +188,31 @@ def test_a_head_that_another_process_wrote_meanwhile(path, monkeypatch, wrong):
         else:
             assert json.loads(head_file.read_text(encoding="utf-8")) == ledger.head()
         assert ledger.spent("d").count == 4  # charged in any case
+
+
+def test_a_database_is_a_witness_too(path):
+    """A restored file, a forged head, two processes and an operator, with the head in another database."""
+    witness = f"sqlite:///{path.parent / 'witness.db'}"
+    with Ledger(path, head_file=witness) as ledger, Ledger(path, head_file=witness) as other:
+        for _ in range(2):
+            ledger.charge("d", "ann", ONE)
+            other.charge("d", "bob", ONE)
+        lost, table = other.head(), HeadTable(witness)
+        assert asdict(table.read()) == lost
+        assert not table.swap(None, replace(table.read(), seq=99))
+        put_back(path)
+        with pytest.raises(LedgerError, match="tail is missing"):
+            ledger.charge("d", "ann", ONE)
+    with pytest.raises(LedgerError, match="tail is missing"):
+        Ledger(path, head_file=witness)
+    assert asdict(table.read()) == lost
+    assert Ledger.accept_restore(path, head_file=witness, reason="a failed disk") == lost
+    with Ledger(path, head_file=witness) as again:
+        again.charge("d", "ann", ONE)
+        assert asdict(table.read()) == again.head()
+    for url in ("nosuchdatabase://x", "sqlite:////no/such/folder/w.db"):
+        with pytest.raises(LedgerError, match="head"):
+            Ledger(path, head_file=url)
 
 
 def _writer(path, results):
@@ -348,7 +371,7 @@ def test_a_process_killed_between_a_new_key_and_its_head(tmp_path, monkeypatch):
     path, head_file = tmp_path / "ledger.db", tmp_path / "head.json"
     with Ledger(path, key="old", head_file=head_file) as ledger:
         ledger.create_dataset("d", registered=ONE, delta=1e-6)
-        monkeypatch.setattr("dptopk.accounting.ledger.journal.write_head", lambda *_: pytest.fail("killed"))
+        monkeypatch.setattr(HeadFile, "swap", lambda *_: pytest.fail("killed"))
         with contextlib.suppress(pytest.fail.Exception):
             ledger.rekey("new")
     monkeypatch.undo()
