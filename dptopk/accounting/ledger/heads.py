@@ -138,7 +138,6 @@ class HeadTable:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pid = 0
         self._run("CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq BIGINT, hash TEXT)")
 
     def read(self) -> Head | None:
@@ -153,7 +152,9 @@ class HeadTable:
             "DO UPDATE SET ledger = :ledger, seq = :seq, hash = :hash "
             "WHERE dptopk_head.seq = :old_seq AND dptopk_head.hash = :old_hash"
         )
-        there = {"old_seq": -1, "old_hash": ""} if old is None else {"old_seq": old.seq, "old_hash": old.hash}
+        there: dict[str, str | int] = (
+            {"old_seq": -1, "old_hash": ""} if old is None else {"old_seq": old.seq, "old_hash": old.hash}
+        )
         return self._run(change, **asdict(new), **there)[1] == 1
 
     def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
@@ -161,9 +162,8 @@ class HeadTable:
         import sqlalchemy as sa
 
         try:
-            if self._pid != os.getpid():  # a child process makes connections of its own
-                self._engine, self._pid = sa.create_engine(self._url, pool_pre_ping=True), os.getpid()
-            with self._engine.begin() as connection:
+            # A connection for each statement: none is shared with a child process, or left open.
+            with sa.create_engine(self._url, poolclass=sa.NullPool).begin() as connection:
                 result = connection.execute(sa.text(statement), values)
                 return list(result.fetchall()) if result.returns_rows else [], result.rowcount
         except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
