@@ -25,7 +25,7 @@ from dptopk.histogram import Sensitivity
 
 __all__ = ["FORMAT", "LAYOUT", "LedgerState"]
 
-LAYOUT = 3  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
+LAYOUT = 4  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
 
 
 class LedgerState:
