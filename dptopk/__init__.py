@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from dptopk.histogram import Histogram as Histogram, Sensitivity as Sensitivity
     from dptopk.mechanisms import (
+        Box as Box,
         CanonicalTopK as CanonicalTopK,
         Centred as Centred,
         ContinualTopK as ContinualTopK,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dptopk import _validate as validate
 from dptopk._choices import INTERVALS, Intervals
+from dptopk.box_tails import box_side_tail, box_std, box_tail
 from dptopk.errors import InvalidParameter
 from dptopk.kept import level, passed_intervals
 from dptopk.tails import gaussian_tail, laplace_tail, rounded_up, smallest_offset, union
@@ -36,20 +37,26 @@ class CountNoise:
 
     Attributes:
         kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)); "subgaussian": a real
-            noise with E exp(t noise) <= exp(t² scale²/2), rounded to the nearest integer, of which no more is known.
+            noise with E exp(t noise) <= exp(t² scale²/2), rounded to the nearest integer, of which no more is known;
+            "box": U - U_0 of docs/box.md, where the noises of different counts share U_0 and the side n.
         scale: in counts.
         bound: where the law is cut: P[|n| > bound] = 0; None = nowhere.
+        power, step: of box noise; n = step·m, P(m) ∝ m^power e^{-m·step/scale}.
     """
 
-    kind: Literal["laplace", "gaussian", "subgaussian"]
+    kind: Literal["laplace", "gaussian", "subgaussian", "box"]
     scale: float
     bound: int | None = None
+    power: int = 0
+    step: int = 1
 
     @property
     def std_upper(self) -> float:
         """Upper bound on the standard deviation: that of the continuous law is never below; + 1/2 for rounding."""
         if self.kind == "subgaussian":
             return self.scale + 0.5
+        if self.kind == "box":
+            return box_std(self.power, self.step / self.scale, self.step) * (1 + 1e-9)
         return self.scale * math.sqrt(2) if self.kind == "laplace" else self.scale
 
     def tail(self, c: int) -> float:
@@ -62,7 +69,21 @@ class CountNoise:
             return 0.0
         if self.kind == "subgaussian":  # Chernoff; N > c only where the real noise is at least c + 1/2
             return rounded_up(math.exp(-((c + 0.5) ** 2) / (2 * self.scale**2)))
+        if self.kind == "box":
+            return box_tail(self.power, self.step / self.scale, self.step, 1, c)
         return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)
+
+    def missed(self, n: int, w: int) -> float:
+        """Upper bound on P[some |N_i| > w, i = 1..n]."""
+        if self.kind == "box":
+            return min(2 * box_tail(self.power, self.step / self.scale, self.step, n, w), 1.0)
+        return union(min(2 * self.tail(w), 1.0), n)
+
+    def apart(self, n: int, w: int) -> float:
+        """Upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]; box noises differ by less than the side."""
+        if self.kind == "box":
+            return box_side_tail(self.power, self.step / self.scale, self.step, 2 * w + 1)
+        return self.missed(n, w)
 
 
 @dataclass(frozen=True)
@@ -130,6 +151,8 @@ class Measurement:
                 "kind='row' holds for labels that were not chosen by these counts, and these rows were kept because "
                 "their counts were large; use kind='simultaneous' or kind='fcr'"
             )
+        if kind == "fcr" and self.noise.kind == "box" and self.threshold is not None:
+            kind = "simultaneous"  # dependent noise and a number of rows that depends on it
         bound = self.noise.bound
         if self.counted is None or (kind == "row" and self.selected):
             if bound is None:
@@ -143,7 +166,7 @@ class Measurement:
         """The smallest proven w with which |N| <= w for all counts and the floor at once; Y moves no rank."""
         if self.counted is None:
             return int(self.noise.bound or 0)
-        return smallest_width(self.noise, self._together, alpha)
+        return smallest_width(self.noise, self._together, alpha, apart=True)
 
     @property
     def _together(self) -> int:
@@ -157,25 +180,30 @@ class Measurement:
 
 
 @lru_cache(maxsize=256)
-def smallest_width(noise: CountNoise, n: int, alpha: float, common: CountNoise | None = None) -> int:
+def smallest_width(
+    noise: CountNoise, n: int, alpha: float, common: CountNoise | None = None, *, apart: bool = False
+) -> int:
     """The smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most alpha.
+
+    ``apart``: instead that some |N_i - N_j| > 2w, which is all that ranks ask.
 
     >>> smallest_width(CountNoise("gaussian", 10.0), 1, 0.05), smallest_width(CountNoise("gaussian", 10.0), 101, 0.05)
     (20, 35)
     """
     if n == 0:
         return 0
-    return smallest_offset(lambda w: _missed(noise, n, w, common), alpha, "confidence")
+    missed = noise.apart if apart else partial(_missed, noise, common=common)
+    return smallest_offset(lambda w: missed(n, w), alpha, "confidence")
 
 
-def _missed(noise: CountNoise, n: int, w: int, common: CountNoise | None) -> float:
+def _missed(noise: CountNoise, n: int, w: int, *, common: CountNoise | None) -> float:
     """Upper bound on P[some |N_i + Y| > w, i = 1..n].
 
     Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric and falls on both
     sides). So on each cell of |Y| it is at most its value at the far end.
     """
     if common is None:
-        return union(min(2 * noise.tail(w), 1.0), n)
+        return noise.missed(n, w)
     ends = sorted({w * cell // CELLS for cell in range(CELLS + 1)})
     missed, before = 0.0, 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]

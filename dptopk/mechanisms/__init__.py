@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dptopk._lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.mechanisms.box import Box as Box
     from dptopk.mechanisms.canonical import CanonicalTopK as CanonicalTopK
     from dptopk.mechanisms.centred import Centred as Centred
     from dptopk.mechanisms.continual import ContinualTopK as ContinualTopK
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.sparse_gaussian import SparseGaussian as SparseGaussian
     from dptopk.mechanisms.stability import StabilityTopK as StabilityTopK
     from dptopk.mechanisms.truncated_laplace import TruncatedLaplace as TruncatedLaplace
+    from dptopk.mechanisms.unknown_box import UnknownBox as UnknownBox
+    from dptopk.mechanisms.unknown_centred import UnknownCentred as UnknownCentred
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from dptopk.mechanisms.random import Bits
 
-__all__ = ["Cells", "bernoulli", "bernoulli_exp", "decide_exp", "exp_units"]
+__all__ = ["Cells", "bernoulli", "bernoulli_exp", "decide", "decide_exp", "exp_units"]
 
 _GUIDE_BITS = 16
 
@@ -55,15 +56,27 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
         return [round((-Decimal(n) / divisor).exp() * scale) if n < nothing else 0 for n in numerators]
 
 
-def below_exp(word: int, known: int, x: Fraction, bits: Bits) -> bool:
-    """Decide U < e^{-x} exactly for a uniform U in [0, 1) whose first ``known`` bits are ``word``."""
+def _exp_unit(x: Fraction, bits: int) -> int:
+    return exp_units([x.numerator], x.denominator, bits)[0]
+
+
+def below(word: int, known: int, units: Callable[[int], int], bits: Bits) -> bool:
+    """Decide U < p exactly for a uniform U in [0, 1) whose first ``known`` bits are ``word``.
+
+    units(b) is an integer within 1 of 2**b * p.
+    """
     while True:
-        (target,) = exp_units([x.numerator], x.denominator, known)
+        target = units(known)
         if word + 1 <= target - 1:
             return True
         if word >= target + 1:
             return False
         word, known = bits.more(word), known + 64
+
+
+def decide(units: Callable[[int], int], bits: Bits) -> bool:
+    """Return one coin, true with probability p; see `below`."""
+    return below(int(bits.uint32(1)[0]), 32, units, bits)
 
 
 def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bool_]:
@@ -112,7 +125,7 @@ def decide_exp(
     # U is at most 2**-32 above its first bits; e^{-x} is within 2**-40 of its float: x e^{-x} <= 1/e, and exp costs a
     # few ulps.
     for i in np.flatnonzero(np.abs(gap, out=gap) <= 2.0**-31):
-        accepted[i] = below_exp(int(first[i]), 32, exact(int(i)), bits)
+        accepted[i] = below(int(first[i]), 32, partial(_exp_unit, exact(int(i))), bits)
     return accepted
 
 

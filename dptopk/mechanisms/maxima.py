@@ -27,7 +27,7 @@ from dptopk.tails import (
     theta,
 )
 
-__all__ = ["gaussian_maximum_tail", "gaussian_offset", "laplace_maximum_tail", "laplace_offset"]
+__all__ = ["gaussian_maximum_tail", "gaussian_offset", "laplace_maximum_tail", "laplace_offset", "log_concave_sum"]
 
 Array = np.ndarray[Any, Any]
 BLOCKS = 16384
@@ -100,7 +100,7 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
 
     far = _any_of(m, np.array(laplace_tail(rate, last + c)))[0]
     rest = laplace_tail(other, -first) + laplace_tail(other, last) * float(far)
-    return _certified(_log_concave_sum(terms, first, last) + rest, union)
+    return _certified(log_concave_sum(terms, first, last) + rest, union)
 
 
 def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = None) -> float:
@@ -149,7 +149,7 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
         pmf = density(n, other) / theta(other)
         return pmf * passes, -n / other**2 - elasticity * hazard
 
-    return _log_concave_sum(terms, first, last)
+    return log_concave_sum(terms, first, last)
 
 
 def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
@@ -163,7 +163,7 @@ def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
     return passes, elasticity
 
 
-def _log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, last: int) -> float:
+def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, last: int) -> float:
     """Upper bound on the sum of a log-concave f over first..last; ``terms`` gives f and a supergradient of log f.
 
     Exact for at most BLOCKS terms. Otherwise a block of w terms around its middle a has f(a + k) <= f(a) e^{k·slope},

@@ -140,6 +140,11 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
 class ThresholdedMechanism:
     """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
 
+    @property
+    def divisor(self) -> int:
+        """The noise is drawn in steps of 1/divisor of a count."""
+        return 1
+
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most that a release can cost; see the mechanism."""
         raise NotImplementedError
@@ -175,6 +180,11 @@ class ThresholdedMechanism:
     def at_threshold(self, sensitivity: Sensitivity) -> float:  # noqa: ARG002
         """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
         return 0.0
+
+    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:  # noqa: ARG002
+        """What is released of the counts that passed, shape (n,)."""
+        released: np.ndarray[Any, Any] = counts + noise
+        return released
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """What intervals need to know of a release."""
@@ -213,11 +223,12 @@ class ThresholdedMechanism:
         charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)
         noise = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
         noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
-        kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
+        above = -((floor_noise - noise) // self.divisor)  # rounded up: whole numbers of counts decide as well
+        kept = passing(seen.counts, above, seen.floor, 0, offset)
         if chance := self.at_threshold(sensitivity):
-            just = passing(seen.counts, noise, seen.floor, floor_noise, offset - 1) & ~kept
+            just = passing(seen.counts, above, seen.floor, 0, offset - 1) & ~kept
             kept |= just & bernoulli(np.full(just.size, chance), bits)
-        values, labels = (seen.counts + noise)[kept], seen.labels[kept]
+        values, labels = self.values(sensitivity, seen.counts[kept], noise[kept], bits), seen.labels[kept]
         measurement = self.measurement(sensitivity)
         return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)
 

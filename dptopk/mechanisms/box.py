@@ -1,0 +1,144 @@
+"""All counts at once under pure differential privacy, however many of them one user moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.box_tails import box_std, log_power_sum, slack
+from dptopk.costs import Charge, Cost, MultiDP, PureDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram import Sensitivity
+from dptopk.intervals import CountNoise, Measurement
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.maxima import log_concave_sum
+
+__all__ = ["Box", "box_cost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box(CountingMechanism):
+    """Counts + box noise: P(z) ∝ e^{-epsilon·|z|} for linf = 1, |z| the length of the hull of the noise z and 0.
+
+    Charge, for k labels together, whatever l0: one MultiDP(((epsilon, 0), (0, t))), exact for l0 >= (k+1)/2, a valid
+    bound that falls with l0 below; PureDP(epsilon) where k is not known. t is below the tanh(epsilon/2) of an ε-DP
+    mechanism; with fewer labels it is larger. Neighbours: add or remove one user. The noise of different counts is
+    dependent.
+
+    Args:
+        epsilon: ε of all counts together.
+
+    Source: the K-norm mechanism of Hardt-Talwar 2010; for counts on the reals Joseph-Yu 2024; discrete mechanisms for
+    counts: Joseph-Kulesza-Wang-Yu 2026. The law used for linf > 1, the pair, tails and floor: docs/box.md.
+
+    >>> print(Box(epsilon=1.0).charge(Sensitivity()))
+    DP(1.0)
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """One cost for all counts; without ``labels`` it holds for every number of them."""
+        add_remove(sensitivity)
+        if labels is None:
+            return Charge({PureDP(self.epsilon): 1})
+        labels = validate.count(labels=labels, at_least=0)
+        if labels == 0:
+            return Charge()
+        self._checked(sensitivity, labels)
+        return Charge({box_cost(self.epsilon, labels + 1, sensitivity.touched(labels) or 0): 1})
+
+    def _checked(self, sensitivity: Sensitivity, labels: int) -> int:
+        """The power of the law of the side, where noise stays within 64-bit integers."""
+        if self.epsilon * LARGEST_SCALE < (labels + 1) * sensitivity.linf:
+            raise InvalidParameter(f"epsilon={self.epsilon} is too small: labels·linf/epsilon must be at most 2^48")
+        return labels + 1
+
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw box noise for ``size`` counts, int64, shape (size,)."""
+        return self.draw_some(sensitivity, size, size, bits)
+
+    def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Any) -> np.ndarray[Any, Any]:
+        """The first ``size`` coordinates of the noise of ``labels`` counts."""
+        from dptopk.mechanisms.box_noise import box_noise, side_law
+
+        if not size:
+            return np.zeros(0, dtype=np.int64)
+        law = side_law(self._checked(sensitivity, labels), Fraction(self.epsilon))
+        return box_noise(law, sensitivity.linf, size, bits)
+
+    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
+        """The law of the noise of so many counts."""
+        power = self._checked(sensitivity, labels)
+        return CountNoise("box", sensitivity.linf / self.epsilon, power=power, step=sensitivity.linf)
+
+    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
+        """Noise for so many counts together."""
+        return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
+
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """Standard deviation of the noise on one count; ``labels``: how many are counted together."""
+        power = self._checked(add_remove(sensitivity), _given(labels))
+        return box_std(power, self.epsilon, sensitivity.linf)
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> int:
+        """The smallest proven w with P[|noise| <= w] >= confidence, for one count of ``labels``."""
+        confidence = validate.probability(allow_zero=False, confidence=confidence)
+        measured = self.measurement(add_remove(sensitivity), _given(labels), whole=False)
+        return measured.half_width(1 - confidence, "row", 1)
+
+
+def _given(labels: int | None) -> int:
+    if labels is None:
+        raise InvalidParameter("labels must be given: the noise depends on how many labels are counted")
+    return validate.count(labels=labels)
+
+
+@lru_cache(maxsize=256)
+def box_cost(epsilon: float, values: int, moved: int) -> Cost:
+    """The cost of box noise on ``values`` - 1 counts of which one user moves at most ``moved``.
+
+    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; p is largest at s =
+    min(moved, values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the second rounded up.
+    """
+    pure, total = PureDP(epsilon), math.tanh(epsilon / 2)
+    second = loss_chance(epsilon, values, min(moved, values // 2)) * -math.expm1(-epsilon) * (1 + 1e-15)
+    return MultiDP(((epsilon, 0.0), (0.0, second))) if values > 2 and second < total else pure
+
+
+def loss_chance(epsilon: float, values: int, moved: int) -> float:
+    """Upper bound on p(s) = Σ_{L>=0} q^L [(L+1)^s - L^s][(L+1)^b - L^b] / Z, b = values - s, q = e^{-ε}.
+
+    Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s - (x-1)^s is the
+    integral of a log-concave function over an interval.
+    """
+    parts = (moved, values - moved)
+    log_z = 2 * math.log(-math.expm1(-epsilon)) + epsilon + log_power_sum(values, epsilon) - slack(values)
+
+    def terms(L: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        logs, slope = -epsilon * L - log_z, np.full_like(L, -epsilon)
+        with np.errstate(divide="ignore"):
+            before, after = np.log(L), np.log1p(L)
+        for s in parts:
+            factor = s * after + np.log(-np.expm1(s * (before - after)))
+            logs = logs + factor
+            if s > 1:
+                growth = (s - 1) * after + np.log(-np.expm1((s - 1) * (before - after)))
+                slope = slope + s * np.exp(growth - factor)
+        return np.exp(logs), slope
+
+    first = max(math.floor((values - 12 * math.sqrt(values) - 40) / epsilon), 0)  # the terms grow up to there
+    last = math.ceil((values + 16 * math.sqrt(values) + 130) / epsilon)
+    ends, slopes = terms(np.array([float(first), float(last)]))
+    rest = first * float(ends[0]) + float(ends[1]) / -math.expm1(float(slopes[1]))
+    total = (log_concave_sum(terms, first, last) + rest) * math.exp(slack(values)) * (1 + 1e-12)
+    return total if total < 1 else 1.0  # also where it is not a number

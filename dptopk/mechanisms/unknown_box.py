@@ -1,0 +1,97 @@
+"""Counts of private labels with box noise over a noisy floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.box_tails import box_tail
+from dptopk.costs import Charge
+from dptopk.histogram import Sensitivity
+from dptopk.intervals import CountNoise, Measurement
+from dptopk.mechanisms.box import Box, box_cost
+from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
+from dptopk.tails import smallest_offset
+
+__all__ = ["UnknownBox"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownBox(NoisyFloorMechanism):
+    """The d_bar largest counts and h_(d_bar+1) + box noise; released if above the noisy floor by more than linf + c.
+
+    Charge: that of Box for d_bar + 1 counts, whatever l0, + δ. Neighbours: add or remove one user.
+
+    Args:
+        d_bar: how many labels take part; a fixed number, not one that depends on the data.
+        epsilon: ε of all counts together.
+        delta: bounds the probability that a label is released that only one of two neighbours can release.
+
+    Source: docs/box.md, with the slot lemma (docs/mechanisms.md). The δ charged is the one asked for.
+
+    >>> print(UnknownBox(d_bar=50, epsilon=1.0, delta=1e-6).threshold_offset(Sensitivity()))
+    86
+    """
+
+    d_bar: int
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            d_bar=validate.count(d_bar=self.d_bar),
+            epsilon=validate.positive(epsilon=self.epsilon),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+        )
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """One cost for the slots and the floor + δ, whatever ``labels``.
+
+        For linf > 1 a displaced label's slot and the floor may carry in different ways, so that l0 + 1 values move.
+        """
+        self.threshold_offset(sensitivity)
+        moved = moving_slots(sensitivity, self.d_bar)
+        moved = min(moved + (sensitivity.linf > 1), self.d_bar + 1)
+        return Charge({box_cost(self.epsilon, self.d_bar + 2, moved): 1}, delta=self.delta)
+
+    @property
+    def counting(self) -> Box:
+        """The mechanism for known domains that has this noise."""
+        return Box(epsilon=self.epsilon)
+
+    def law(self, sensitivity: Sensitivity) -> CountNoise:
+        """The law of the noise of the slots and the floor."""
+        return self.counting.law(sensitivity, self.d_bar + 1)
+
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        return _offset(self.law(sensitivity), special, self.delta)
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count, before any selection by it."""
+        return self.counting.noise_std(sensitivity, labels=self.d_bar + 1)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
+        offset = self.threshold_offset(sensitivity)
+        return Measurement(self.law(sensitivity), self.d_bar, whole=True, threshold=offset, noisy_floor=True)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
+        return self.law(sensitivity).tail(c)
+
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""
+        return self.counting.draw_some(sensitivity, size, self.d_bar + 1, bits)
+
+
+@lru_cache(maxsize=256)
+def _offset(law: CountNoise, special: int, delta: float) -> int:
+    return smallest_offset(
+        lambda c: box_tail(law.power, law.step / law.scale, law.step, special, c), delta, "delta"
+    )

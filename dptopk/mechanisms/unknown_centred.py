@@ -1,0 +1,115 @@
+"""Counts of private labels with centred noise over a noisy floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dptopk import _validate as validate
+from dptopk.costs import Charge
+from dptopk.histogram import Sensitivity
+from dptopk.intervals import Measurement
+from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.centred import Centred
+from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.maxima import gaussian_offset, laplace_offset
+from dptopk.mechanisms.thresholds import NoisyFloorMechanism
+from dptopk.tails import gaussian_difference_tail, laplace_difference_tail
+
+__all__ = ["UnknownCentred"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownCentred(NoisyFloorMechanism):
+    """The d_bar largest counts + (Z_i + Y)/b, released if above h_(d_bar+1) + Z_0/b + Y/b + linf + c, strictly.
+
+    Y is one for all, so that it cancels in the comparison. Charge: that of Centred for d_bar + 1 counts, + δ; at the
+    centre 1/2 that is d_bar + 1 pairs of Z and one of Y at linf, whatever l0. Neighbours: add or remove one user.
+
+    Args:
+        d_bar: how many labels take part; a fixed number, not one that depends on the data.
+        noise: KnownGaussian or KnownLaplace: the law of Z, as in Centred.
+        delta: bounds the probability that a label is released that only one of two neighbours can release.
+        common: the law of Y; None = the best ratio, as in Centred.
+        centre: a/b, as in Centred; below 1/2 where a user touches few of d_bar + 1 labels.
+
+    Source: docs/centred.md, "Thresholds", with the slot lemma; on continuous noise Lebeda-Retschmeier 2025. The δ
+    charged is the one asked for.
+
+    >>> mechanism = UnknownCentred(d_bar=50, noise=KnownGaussian(sigma=30.0), delta=1e-6)
+    >>> mechanism.threshold_offset(Sensitivity())
+    118
+    """
+
+    d_bar: int
+    noise: KnownGaussian | KnownLaplace
+    delta: float
+    common: KnownGaussian | KnownLaplace | None = None
+    centre: Fraction = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        validate.assign(
+            self,
+            d_bar=validate.count(d_bar=self.d_bar),
+            delta=validate.probability(allow_zero=False, delta=self.delta),
+            centre=self.counting.centre,
+        )
+
+    @property
+    def counting(self) -> Centred:
+        """The mechanism for known domains that has this noise."""
+        return Centred(noise=self.noise, common=self.common, centre=self.centre)
+
+    @property
+    def divisor(self) -> int:
+        """b of the centre a/b."""
+        return self.counting.centre.denominator
+
+    def _moving(self, sensitivity: Sensitivity) -> Sensitivity:
+        """How the slots and the floor move: for linf > 1 a displaced label's slot and the floor may share a move."""
+        l0 = add_remove(sensitivity).l0
+        return sensitivity if l0 is None else replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """The pairs of Z for the slots and the floor, and of Y, + δ, whatever ``labels``."""
+        self.threshold_offset(sensitivity)
+        noised = self.counting.charge(self._moving(sensitivity), labels=self.d_bar + 1)
+        return Charge.join(noised, Charge(delta=self.delta))
+
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` Z - another Z > b·c] <= delta."""
+        if isinstance(self.noise, KnownGaussian):
+            steps = gaussian_offset(self.noise.scale(sensitivity), special, self.delta)
+        else:
+            steps = laplace_offset(rate(self.noise.epsilon, sensitivity), special, self.delta)
+        return -(-steps // self.divisor)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[a count that is c + 1 above the threshold is not released]."""
+        steps = self.divisor * (c + 1) - 1
+        if isinstance(self.noise, KnownGaussian):
+            return gaussian_difference_tail(self.noise.scale(sensitivity), steps)
+        return laplace_difference_tail(rate(self.noise.epsilon, sensitivity), steps)
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count, before any selection by it."""
+        return self.counting.noise_std(self._moving(sensitivity), labels=self.d_bar + 1)
+
+    def measurement(self, sensitivity: Sensitivity) -> Measurement:
+        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
+        noised = self.counting.measurement(self._moving(sensitivity), self.d_bar + 1, whole=True)
+        offset = self.threshold_offset(sensitivity)
+        return replace(noised, counted=self.d_bar, threshold=offset, noisy_floor=True)
+
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw Z for ``size`` counts, int64, shape (size,)."""
+        return self.noise.draw_noise(sensitivity, size, bits)
+
+    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:
+        """The multiples of 1/b, all with one Y."""
+        law = self.counting.shared(self._moving(sensitivity), self.d_bar + 1)
+        return self.counting.released(counts, noise + law.draw_noise(sensitivity, 1, bits))
