@@ -181,6 +181,11 @@ class ThresholdedMechanism:
         """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
         return 0.0
 
+    def above_floor(self, noise: Any, floor_noise: Any) -> np.ndarray[Any, Any]:
+        """Noise less the floor's in counts, rounded up: compared with whole numbers, that decides as the exact value."""
+        above: np.ndarray[Any, Any] = -((floor_noise - noise) // self.divisor)
+        return above
+
     def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:  # noqa: ARG002
         """What is released of the counts that passed, shape (n,)."""
         released: np.ndarray[Any, Any] = counts + noise
@@ -223,7 +228,7 @@ class ThresholdedMechanism:
         charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)
         noise = self.draw_noise(sensitivity, len(seen.counts) + 1, bits)
         noise, floor_noise = noise[:-1], noise[-1:] if seen.noisy_floor else 0
-        above = -((floor_noise - noise) // self.divisor)  # rounded up: whole numbers of counts decide as well
+        above = self.above_floor(noise, floor_noise)
         kept = passing(seen.counts, above, seen.floor, 0, offset)
         if chance := self.at_threshold(sensitivity):
             just = passing(seen.counts, above, seen.floor, 0, offset - 1) & ~kept
