@@ -27,7 +27,7 @@ FLOORS = (
     ("_validate", "plots"),
     ("costs",),
     ("labels", "counts", "tails", "kept"),
-    ("histogram",),
+    ("histogram", "box_tails"),
     ("intervals",),
     ("release",),
     ("accounting",),

@@ -92,6 +92,4 @@ class UnknownBox(NoisyFloorMechanism):
 
 @lru_cache(maxsize=256)
 def _offset(law: CountNoise, special: int, delta: float) -> int:
-    return smallest_offset(
-        lambda c: box_tail(law.power, law.step / law.scale, law.step, special, c), delta, "delta"
-    )
+    return smallest_offset(lambda c: box_tail(law.power, law.step / law.scale, law.step, special, c), delta, "delta")

@@ -52,6 +52,7 @@ MECHANISMS = {
     "PartitionSelection": ("epsilon", "delta"),
     "CountMLE": ("noise", "shrink"),
     "Centred": ("noise", "common", "centre"),
+    "Box": ("epsilon",),
 }
 BOUNDS = {
     "basic", "advanced", "optimal_dp", "optimal_dp_exact", "optimal_dp_approx", "two_epsilon", "multi_dp",

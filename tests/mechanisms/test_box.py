@@ -32,7 +32,10 @@ def test_weights_and_coins_are_within_one_unit_of_their_law(power, rate):
     with mpmath.workdps(60):
 
         def log_density(m):
-            return power * mpmath.log(mpmath.mpf(m.numerator) / m.denominator) - mpmath.mpf(rate) * m.numerator / m.denominator
+            return (
+                power * mpmath.log(mpmath.mpf(m.numerator) / m.denominator)
+                - mpmath.mpf(rate) * m.numerator / m.denominator
+            )
 
         for block in rng.integers(0, len(weights), 25).tolist():
             top = law.top(block)
@@ -107,7 +110,14 @@ def exact_tail(power, rate, step, special, c):
 
 @pytest.mark.parametrize(
     ("power", "rate", "step", "special", "c"),
-    [(2, 1.0, 1, 1, 0), (2, 1.0, 1, 1, 25), (4, 0.5, 2, 3, 20), (12, 0.3, 1, 10, 60), (52, 1.0, 1, 50, 97), (6, 0.2, 3, 5, 0)],
+    [
+        (2, 1.0, 1, 1, 0),
+        (2, 1.0, 1, 1, 25),
+        (4, 0.5, 2, 3, 20),
+        (12, 0.3, 1, 10, 60),
+        (52, 1.0, 1, 50, 97),
+        (6, 0.2, 3, 5, 0),
+    ],
 )
 def test_tails_are_just_above_enumeration(power, rate, step, special, c):
     exact = exact_tail(power, rate, step, special, c)

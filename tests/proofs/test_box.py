@@ -142,7 +142,9 @@ def test_the_chance_in_rationals_and_where_it_is_largest():
         assert all(p <= bound <= p * (1 + 1e-9) for p, bound in zip(map(float, exact), bounds, strict=True))
 
 
-@pytest.mark.parametrize(("values", "epsilon"), [(4, 1e-6), (26, 1e-4), (1001, 1e-6), (1001, 1.0), (1001, 50.0), (3, 50.0)])
+@pytest.mark.parametrize(
+    ("values", "epsilon"), [(4, 1e-6), (26, 1e-4), (1001, 1e-6), (1001, 1.0), (1001, 50.0), (3, 50.0)]
+)
 def test_the_chance_at_extremes(values, epsilon):
     """Between its limit for small ε, that of orders of continuous values, and 1; a bound by a sum of another kind."""
     s = values // 2
@@ -174,7 +176,9 @@ def floor_law(mechanism, histogram, law):
     mass = law.ravel()
     some = mass > 0
     noise, mass = noise[some], mass[some]
-    kept = passing(seen.counts, noise[:, :-1], seen.floor, noise[:, -1:], mechanism.threshold_offset(histogram.sensitivity))
+    kept = passing(
+        seen.counts, noise[:, :-1], seen.floor, noise[:, -1:], mechanism.threshold_offset(histogram.sensitivity)
+    )
     codes = encode(seen.counts + noise[:, :-1], kept, seen.labels, descending)
     outcomes, place = np.unique(codes, return_inverse=True)
     return outcomes, np.bincount(place, weights=mass)
