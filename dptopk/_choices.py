@@ -29,7 +29,7 @@ Domain = Literal["private", "public"]
 # valid in all before it.
 Interaction = Literal["batch", "ordered", "setwise", "filter"]
 # The noise on released counts; "auto": whichever is best; "none": labels only.
-Counts = Literal["auto", "gaussian", "laplace", "none"]
+Counts = Literal["auto", "gaussian", "laplace", "box", "none"]
 # What a Gumbel top-k pays for: its selections, or the clocks that a user can change.
 ChargeAs = Literal["bounded_range", "clocks"]
 # How the top k are found: select, then count; noise on all counts; or all labels drawn at once.

@@ -1,7 +1,7 @@
-"""Tails of box noise, z_i = U_i - U_0 with U_0, ..., U_k uniform on n = step·m integers, P(m) ∝ m^power e^{-rate·m}.
+"""Tails of box noise: z_i = U_i - U_0, all U uniform on n = step·m integers, P(m) ∝ m^power e^{-rate·m}.
 
-Given n, P[max(U_1, ..., U_s) - U_0 > c] is a sum of powers; it grows with n (docs/box.md), so that over blocks of m it is
-at most its value at their ends. All bounds are above the truth, by a few per cent at most.
+Given n, P[max(U_1, ..., U_s) - U_0 > c] is a sum of powers; it grows with n (docs/box.md), so that over blocks of m it
+is at most its value at their ends. All bounds are above the truth, by a few per cent at most.
 """
 
 from __future__ import annotations
@@ -110,4 +110,5 @@ def _given(n: Array, special: int, c: int) -> Array:
     powers = np.exp(special * x), np.exp(special * log_y)
     area = (powers[1] * np.exp(log_y) - powers[0] * np.exp(x)) / (special + 1)
     any_of = (n - c - 1) / n - area - (powers[0] + powers[1]) / (2 * n) + 1e-14
-    return np.minimum(np.minimum(special * one, any_of), 1.0)
+    least: Array = np.minimum(np.minimum(special * one, any_of), 1.0)
+    return least

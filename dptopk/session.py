@@ -276,7 +276,7 @@ class Session:
             k: how many labels.
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
             counts: None for labels alone, so that all of the budget finds labels; "auto" for whichever noisy counts are
-                best, "gaussian" or "laplace", as for plan_topk.
+                best, "gaussian", "laplace" or "box", as for plan_topk.
             reuse: as for ``run``.
             options: further arguments of plan_topk: d_bar, method, like, selection_share, charge_as.
 

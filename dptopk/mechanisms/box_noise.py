@@ -1,6 +1,6 @@
 """Box noise: integers whose law falls with the length of their hull with 0, drawn exactly (docs/box.md).
 
-z_i = U_i - M for U_1, ..., U_k and M independent and uniform on {0, ..., n-1}, n = step·m with P(m) ∝ m^{k+1} e^{-rate·m}.
+z_i = U_i - M for U_1, ..., U_k and M independent and uniform on {0, ..., n-1}, n = step·m, P(m) ∝ m^{k+1} e^{-rate·m}.
 For step = 1 that is P(z) ∝ e^{-rate·|z|}, |z| = max(0, max z) - min(0, min z).
 """
 
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,7 @@ class SideLaw:
             block = int(self._cells.draw(1, bits)[0])
             m = 1 + (block << self.width_bits) + int(bits.low_bits(1, self.width_bits)[0])
             top = self.top(block)
-            if m == top or decide(lambda known, m=m, top=top: self.units(m, top, known), bits):
+            if m == top or decide(partial(self.units, m, top), bits):
                 return m
 
 

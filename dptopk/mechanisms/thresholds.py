@@ -182,7 +182,7 @@ class ThresholdedMechanism:
         return 0.0
 
     def above_floor(self, noise: Any, floor_noise: Any) -> np.ndarray[Any, Any]:
-        """Noise less the floor's in counts, rounded up: compared with whole numbers, that decides as the exact value."""
+        """Noise less the floor's, in counts, rounded up: beside whole numbers that decides as the exact value does."""
         above: np.ndarray[Any, Any] = -((floor_noise - noise) // self.divisor)
         return above
 

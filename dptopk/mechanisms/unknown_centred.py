@@ -66,7 +66,7 @@ class UnknownCentred(NoisyFloorMechanism):
 
     @property
     def divisor(self) -> int:
-        """b of the centre a/b."""
+        """The b of the centre a/b."""
         return self.counting.centre.denominator
 
     def _moving(self, sensitivity: Sensitivity) -> Sensitivity:

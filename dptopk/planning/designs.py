@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from dptopk._choices import DOMAINS, METHODS, Domain
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.costs import MultiDP
 from dptopk.mechanisms import (
+    Box,
     Centred,
     CountMLE,
     KnownGaussian,
@@ -28,6 +30,7 @@ from dptopk.mechanisms import (
     UnknownGumbel,
     UnknownLaplace,
 )
+from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.planning.request import Request, Split, at_least, at_most
 from dptopk.planning.selections import charge_of_selections
@@ -56,8 +59,8 @@ class Design:
         name: in words.
         method: "peel" (select, then count what was selected), "threshold" (noise on all counts at once) or "whole" (the
             labels are drawn at once, then perhaps counted; of a private domain all that coins show).
-        noise: of the counts, "gaussian" or "laplace"; "any": whichever is best; "none" where the design releases labels
-            only.
+        noise: of the counts, "gaussian", "laplace" or "box"; "any": whichever is best; "none" where the design releases
+            labels only.
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
         whole: needs the whole histogram.
@@ -70,7 +73,7 @@ class Design:
 
     name: str
     method: Literal["peel", "threshold", "whole"]
-    noise: Literal["gaussian", "laplace", "any", "none"]
+    noise: Literal["gaussian", "laplace", "box", "any", "none"]
     domain: Domain
     build: Callable[[Request, Split, float], Mechanisms]
     whole: bool = False
@@ -102,7 +105,7 @@ class Design:
             (labels_only and request.counted, "releases labels only"),
             (not threshold and not labels_only and not request.counted, "pays for counts"),
             (
-                request.counts in ("gaussian", "laplace") and self.noise not in (request.counts, "any"),
+                request.counts in ("gaussian", "laplace", "box") and self.noise not in (request.counts, "any"),
                 f"counts={self.noise!r}",
             ),
             (
@@ -185,6 +188,20 @@ def _centred_laplace_counts(request: Request, rho: float) -> Centred:
     return Centred(noise=KnownLaplace(epsilon=epsilon), common=common, centre=centre)
 
 
+def _box_counts(request: Request, rho: float) -> Box:
+    """The ε of a mean loss ε t of ρ, t the second δ of the pair; without a δ, what centred counts sum to."""
+    if not request.delta:
+        _, A1, B1 = _weights(request, 1)
+        centred = _centred_laplace_counts(request, rho)
+        return Box(epsilon=at_most(A1 * centred.noise.epsilon + B1 * centred.common.epsilon))
+    epsilon = math.sqrt(2 * rho)
+    for _ in range(4):
+        cost = box_cost(epsilon, request.k + 1, request.touched)
+        t = cost.constraints[1][1] if isinstance(cost, MultiDP) else math.tanh(epsilon / 2)
+        epsilon *= math.sqrt(rho / (epsilon * t))
+    return Box(epsilon=at_most(epsilon))
+
+
 def _weights(request: Request, power: int) -> tuple[Any, int, int]:
     """The best centre a/b, and the sums of shift^power over the Z and for Y, in units of linf."""
     k, t = request.k, request.touched
@@ -210,6 +227,18 @@ def _peel(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, 
         return _selection(request, split, split.selection * rho), counting
 
     return build
+
+
+def _peel_box(request: Request, split: Split, rho: float) -> Mechanisms:
+    """With a δ selections get their share of what Gaussians would have, and box noise the rest: it costs less there."""
+    total = _gaussian_rho(request, request.delta) if request.delta and request.epsilon else rho
+    chosen = split.selection * total
+    return _selection(request, split, chosen), _box_counts(request, max(rho - chosen, LEFT * rho))
+
+
+def _gaussian_rho(request: Request, delta: float) -> float:
+    """ρ of the Gaussian with the budget's ε and this δ."""
+    return gaussian_mu(request.epsilon or 0.0, delta) ** 2 / 2
 
 
 def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
@@ -269,7 +298,7 @@ def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanis
     How many labels are counted is not known before.
     """
     delta = COIN_DELTA * request.delta
-    total = rho if request.epsilon is None else gaussian_mu(request.epsilon, request.delta) ** 2 / 2
+    total = rho if request.epsilon is None else _gaussian_rho(request, request.delta)
     epsilon = at_most(_coin_epsilon(delta, split.selection * total), digits=3)
     left = max(rho - gaussian_mu(epsilon, delta) ** 2 / 2, LEFT * rho)
     return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(left, request.sensitivity.l0 or 1)
@@ -288,6 +317,7 @@ _COUNTS = (
     ("gaussian", _centred_gaussian_counts),
     ("laplace", _laplace_counts),
     ("laplace", _centred_laplace_counts),
+    ("box", _box_counts),
 )
 
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
@@ -331,6 +361,7 @@ DESIGNS = (
             Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _peel(_centred_gaussian_counts)),
         )
     ),
+    Design("Gumbel, then box counts", "peel", "box", "public", _peel_box),
     *(
         Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=name == "one-shot draw")
         for name, draw, own_delta in DRAWS

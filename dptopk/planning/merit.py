@@ -10,6 +10,7 @@ import numpy as np
 
 from dptopk.histogram import Sensitivity
 from dptopk.mechanisms import (
+    Box,
     Centred,
     CountMLE,
     KnownGaussian,
@@ -24,7 +25,7 @@ from dptopk.mechanisms import (
 from dptopk.mechanisms.base import Appearing, Noisy, Thresholded
 from dptopk.mechanisms.whole import WholeAnswer
 from dptopk.planning.request import Request
-from dptopk.planning.shape import Outcome
+from dptopk.planning.shape import Outcome, noise_std
 from dptopk.planning.simulation import BLOCK
 from dptopk.tails import gaussian_difference_tail, laplace_difference_tail
 
@@ -62,7 +63,7 @@ class Merit:
 def merit_of(request: Request, mechanisms: tuple[Any, ...], draws: int = BLOCK) -> Merit:
     """The merit of mechanisms for a request: stated in plan_topk; on a shape from at least so many draws."""
     sensitivity, first, last = request.sensitivity, mechanisms[0], mechanisms[-1]
-    noise = float(last.noise_std(sensitivity)) if request.counted else None
+    noise = noise_std(last, sensitivity, request.k) if request.counted else None
     threshold = appears = None
     if isinstance(first, Thresholded):
         threshold = first.threshold_offset(sensitivity)
@@ -106,9 +107,11 @@ def selection_noise(mechanism: Any, sensitivity: Sensitivity) -> float:
     return math.pi / math.sqrt(6) * sensitivity.linf / float(mechanism.epsilon)  # that of Gumbel noise
 
 
-def half_width(mechanism: Any, sensitivity: Sensitivity) -> float:
+def half_width(mechanism: Any, sensitivity: Sensitivity, k: int | None = None) -> float:
     """95% of the noise on a count is within ± this, by the law of the noise alone."""
     noise = mechanism.noise if isinstance(mechanism, CountMLE) else mechanism
+    if isinstance(noise, Box):
+        return float(noise.half_width(sensitivity, labels=k))
     if not isinstance(noise, Centred | KnownLaplace | KnownGaussian):  # a threshold over noise of the same law
         sigma = getattr(noise, "sigma", None)
         noise = KnownLaplace(epsilon=noise.epsilon) if sigma is None else KnownGaussian(sigma=sigma)

@@ -19,7 +19,7 @@ from dptopk.mechanisms import CountMLE, PartitionSelection
 from dptopk.mechanisms.base import Appearing, Mechanism, Noisy, Thresholded
 from dptopk.planning.merit import half_width
 from dptopk.planning.request import Request
-from dptopk.planning.shape import Outcome, passes_paid
+from dptopk.planning.shape import Outcome, noise_std, passes_paid
 from dptopk.planning.warnings import doubts
 from dptopk.release import Release
 
@@ -91,7 +91,7 @@ class Plan:
     @property
     def noise_std(self) -> float | None:
         """Standard deviation of the noise on a released count; None where no counts are shown."""
-        return float(self.mechanisms[-1].noise_std(self.sensitivity)) if self.counted else None
+        return noise_std(self.mechanisms[-1], self.sensitivity, self.k) if self.counted else None
 
     @property
     def threshold(self) -> int | None:
@@ -198,7 +198,7 @@ class Plan:
         lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
-            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity)]
+            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity, self.k)]
         if not self.counted and isinstance(self.mechanisms[-1], Noisy):
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         if self.why:
@@ -275,13 +275,13 @@ def appearing(mechanism: Appearing, sensitivity: Sensitivity) -> str:
     )
 
 
-def _promises(mechanism: Mechanism, sensitivity: Sensitivity) -> list[str]:
+def _promises(mechanism: Mechanism, sensitivity: Sensitivity, k: int) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
     lines = []
     if isinstance(mechanism, Noisy):
         lines.append(
-            f"noise on a count has standard deviation {mechanism.noise_std(sensitivity):.4g}; "
-            f"95% of it is within ±{half_width(mechanism, sensitivity):g}"
+            f"noise on a count has standard deviation {noise_std(mechanism, sensitivity, k):.4g}; "
+            f"95% of it is within ±{half_width(mechanism, sensitivity, k):g}"
         )
     if isinstance(mechanism, Appearing):
         floor = "" if mechanism.d_bar is None else f" above the count of rank {mechanism.d_bar + 1}"

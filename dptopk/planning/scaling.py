@@ -25,7 +25,7 @@ ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
 UNSPENT, SPARE = 0.001, 3e-4
 # The same after a rough look, which is a little too large itself, and where a last step could lower a threshold.
 LAST = 1e-4
-MOST_STEPS = 12
+MOST_STEPS, PURE_STEPS = 12, 6
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,15 @@ def _affordable(request: Request, design: Design, split: Split) -> float:
     rest = design.left(request, split)
     rho = _gaussian(request.epsilon, rest) if rest else 0.0
     if design.pure:
-        at_one = joined(phases_of(request, design.build(request, split, 1.0), design.method))
-        rho = max(rho, (request.epsilon / _basic(at_one)) ** 2)
+        pure, ratio = 1.0, math.inf
+        for _ in range(PURE_STEPS):  # one is enough where all parameters grow as the root of ρ
+            ratio = request.epsilon / _basic(
+                joined(phases_of(request, design.build(request, split, pure), design.method))
+            )
+            if ratio == 0 or abs(ratio - 1) < FINE:
+                break
+            pure *= ratio**2
+        rho = max(rho, pure * (ratio > 0))
     return rho
 
 
@@ -103,7 +110,9 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a thousandth."""
 
     def reached(rho: float) -> bool:
-        return half_width(design.build(request, split, rho)[-1], request.sensitivity) <= (request.accuracy or 0)
+        return half_width(design.build(request, split, rho)[-1], request.sensitivity, request.k) <= (
+            request.accuracy or 0
+        )
 
     high = 1.0
     while not reached(high):

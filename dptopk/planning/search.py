@@ -76,7 +76,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         d_bar: private domain only: how many of the largest counts may take part, where the histogram is cut to its
             top; must not depend on the data. None: the whole histogram will be at hand; designs that cut it
             themselves do so at 10 k, at least 100.
-        counts: "auto" for whichever noise is best, "gaussian", "laplace", or None (or "none") for labels only.
+        counts: "auto" for whichever noise is best, "gaussian", "laplace", "box" (of public labels), or None (or "none")
+            for labels only.
         method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), "whole" (the
             labels of a public domain drawn at once; of a private one all that coins show, cut to k in label order), or
             the name of a design as ``alternatives`` has it.

@@ -13,11 +13,11 @@ from dptopk.costs import Charge
 from dptopk.counts import LARGEST_COUNT
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import CountMLE, KnownLaplace, PartitionSelection
+from dptopk.mechanisms import Box, CountMLE, KnownLaplace, PartitionSelection
 from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
 from dptopk.release import Release
 
-__all__ = ["Outcome", "Shape", "passes_paid"]
+__all__ = ["Outcome", "Shape", "noise_std", "passes_paid"]
 
 Array = np.ndarray[Any, Any]
 # A shape is cut to its largest counts; smaller ones hardly ever come into the top k.
@@ -120,7 +120,7 @@ class Shape:
         """The sum of squared errors of counts measured after a selection, as they are shown, in each draw."""
         rows = shown.sum(axis=1)
         if not isinstance(counting, CountMLE):
-            alike: Array = rows * float(counting.noise_std(sensitivity)) ** 2
+            alike: Array = rows * noise_std(counting, sensitivity, k) ** 2
             return alike
         own, shared = (math.sqrt(variance) for variance in counting.variances(sensitivity))
         kind = "laplace" if isinstance(counting.noise, KnownLaplace) else "normal"
@@ -159,6 +159,12 @@ def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outc
     influence = missed + (squares - error**2 * rows) / max(2 * error * rows.mean(), 1e-12)
     deviation = float(influence.std() / math.sqrt(len(squares)))
     return Outcome(error, float(missed.mean()), float(recall.mean()), float(rows.mean()), deviation)
+
+
+def noise_std(mechanism: Any, sensitivity: Sensitivity, k: int | None) -> float:
+    """Standard deviation of the noise on a count; of box noise where k are counted together."""
+    together = {"labels": k} if isinstance(mechanism, Box) else {}
+    return float(mechanism.noise_std(sensitivity, **together))
 
 
 def passes_paid(counting: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:

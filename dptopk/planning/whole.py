@@ -9,6 +9,7 @@ from typing import Any
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.mechanisms import (
+    Box,
     CanonicalTopK,
     CountMLE,
     JointTopK,
@@ -17,6 +18,7 @@ from dptopk.mechanisms import (
     StabilityTopK,
 )
 from dptopk.planning.request import Request, Split, at_most
+from dptopk.planning.shape import noise_std
 
 __all__ = ["COUNTED_DRAWS", "DRAWS", "then_counts"]
 
@@ -82,17 +84,19 @@ def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...])
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
         allowed = [make for noise, make in counts if request.counts in ("auto", noise)]
         if not request.delta:
-            allowed = [make for noise, make in counts if noise == "laplace"]
+            allowed = [
+                make for noise, make in counts if noise in ("laplace", "box") and request.counts in ("auto", noise)
+            ]
         noise = min((make(request, (1 - split.selection) * rho) for make in allowed), key=lambda n: _price(request, n))
-        return draw(request, split.selection * rho), CountMLE(noise=noise) if ordered and request.fit else noise
+        fitted = ordered and request.fit and not isinstance(noise, Box)
+        return draw(request, split.selection * rho), CountMLE(noise=noise) if fitted else noise
 
     return build
 
 
 def _price(request: Request, noise: Any) -> float:
     """The noise on a count times what it costs: by ρ all cost the same, without a δ the sum of the ε's counts."""
-    std = float(noise.noise_std(request.sensitivity, labels=request.k)) if hasattr(noise, "centre") else None
-    std = float(noise.noise_std(request.sensitivity)) if std is None else std
+    std = noise_std(noise, request.sensitivity, request.k)
     if request.delta:
         return std
     charge: Charge = noise.charge(request.sensitivity, labels=request.k)

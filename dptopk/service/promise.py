@@ -11,7 +11,8 @@ from dptopk.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import Appearing, Noisy, Thresholded
 from dptopk.planning import Plan
 from dptopk.planning.merit import half_width
-from dptopk.service.questions import Prepared
+from dptopk.planning.shape import noise_std
+from dptopk.service.questions import Prepared, Single
 
 __all__ = ["error_bar", "promise"]
 
@@ -47,10 +48,12 @@ def promise(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
     first: Any = prepared.mechanisms[0]
     last: Any = prepared.mechanisms[-1]
     counted = prepared.counted if isinstance(prepared, Plan) else isinstance(last, Noisy)
+    named = map(len, prepared.options.values() if isinstance(prepared, Single) else ())
+    together = prepared.k if isinstance(prepared, Plan) else next(named, None)
     about: dict[str, Any] = {
         "charge": str(charge),
-        "noise_std": float(last.noise_std(sensitivity)) if counted else None,
-        "half_width": half_width(last, sensitivity) if counted else None,
+        "noise_std": noise_std(last, sensitivity, together) if counted else None,
+        "half_width": half_width(last, sensitivity, together) if counted else None,
         "error_bar": error_bar(prepared) if isinstance(prepared, Plan) else None,
         "threshold": first.threshold_offset(sensitivity) if isinstance(first, Thresholded) else None,
         "appears_at": first.appears_at(sensitivity, probability=0.5) if isinstance(first, Appearing) else None,

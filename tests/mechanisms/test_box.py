@@ -1,5 +1,6 @@
 """Box noise: the exact sampler, the tails beside enumeration, intervals, and refusals."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -71,7 +72,7 @@ def test_the_side_has_its_law_and_another_rate_would_show(power, rate):
 
 
 def test_all_of_the_box_is_drawn():
-    """Given the side, corner and coordinates are uniform: the law of one count is that of enumeration, at another scale not."""
+    """Given the side, corner and coordinates are uniform: the law of one count is that of enumeration."""
     law, bits = SideLaw(3, Fraction(1)), random_bits(np.random.default_rng(2))
     drawn = np.concatenate([box_noise(law, 2, 2, bits) for _ in range(3000)])
     m = np.arange(1, 80)
@@ -128,7 +129,7 @@ def test_tails_are_just_above_enumeration(power, rate, step, special, c):
 
 def test_tails_fall_to_the_smallest_probabilities():
     tails = [box_tail(6, 0.5, 1, 3, c) for c in (0, 10, 100, 300, 1000, 10**6)]
-    assert all(a > b for a, b in zip(tails[:-1], tails[1:-1], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(tails[:-1]))
     assert 0 < tails[-1] < 1e-300
 
 

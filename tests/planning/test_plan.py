@@ -191,3 +191,32 @@ def test_averaged_counts_are_better():
     assert str(charge) == "DGauss(1.0, 1) + 12*DGauss(20.0, 1)"
     plain = CountMLE(noise=KnownGaussian(sigma=20.0))
     assert str(plain.repeated(Sensitivity(), 3, 4)) == "12*DGauss(20.0, 1)"
+
+
+@pytest.mark.parametrize(
+    ("k", "epsilon", "delta", "most"),
+    [(25, 1, 0, 34.6), (5, 1, 1e-6, 7.9), (5, 5, 1e-6, 1.41), (5, 1, 1e-9, 6.9), (200, 1, 0, 258)],
+)
+def test_box_noise_where_users_touch_any_number_of_labels(k, epsilon, delta, most):
+    """Under pure DP 1.8 times less than centred Laplace counts (64.2 at k = 25), and less where the δ is of little use."""
+    plan = plan_topk(k, Budget(epsilon, delta), domain="public")
+    assert (plan.design, type(plan.mechanisms[1]).__name__) == ("Gumbel, then box counts", "Box")
+    assert plan.noise_std <= most
+    assert plan.epsilon <= epsilon
+    centred = plan_topk(k, Budget(epsilon, delta), domain="public", method="Gumbel, then centred Laplace counts")
+    assert plan.noise_std < centred.noise_std / 1.4
+    assert plan.mechanisms[0].epsilon >= 0.95 * centred.mechanisms[0].epsilon or delta  # not at the selections' cost
+    release = plan.release(Histogram(None, [9000 // (i + 1) for i in range(300)]), np.random.default_rng(1))
+    assert len(release.intervals()) == k
+    assert release.charge == plan.charge
+
+
+def test_box_counts_by_name_and_where_they_do_not_fit():
+    assert plan_topk(25, Budget(1, 1e-6), domain="public", counts="box").design == "Gumbel, then box counts"
+    assert plan_topk(25, Budget(1, 1e-6), domain="public").noise_std < 18
+    assert plan_topk(25, Budget(1, 0), domain="public", sensitivity=Sensitivity(l0=2)).noise_std < 4
+    assert (
+        plan_topk(25, domain="public", accuracy=60, delta=0.0).mechanisms[1].half_width(Sensitivity(), labels=25) <= 60
+    )
+    with pytest.raises(InvalidParameter, match="box"):
+        plan_topk(25, Budget(1, 1e-6), counts="box")

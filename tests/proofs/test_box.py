@@ -1,4 +1,4 @@
-"""Box noise: the exact law, and the exact hockey-stick divergence of every move beside the charge; mutants are caught."""
+"""Box noise: the exact law, and the exact divergence of every move beside the charge; mutants are caught."""
 
 import itertools
 import math
@@ -163,7 +163,7 @@ def test_the_chance_at_extremes(values, epsilon):
         assert found <= s * (values - s) / (values * (values - 1)) * (1 + epsilon) + 1e-5
 
 
-# --- on the slots of an unknown domain ----------------------------------------------------------------------------------
+# --- on the slots of an unknown domain
 
 
 def floor_law(mechanism, histogram, law):
