@@ -179,21 +179,25 @@ def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
 
 
 def _centred_laplace_counts(request: Request, rho: float) -> Centred:
-    """The ratio of the rates is best for a sum of squares; without a δ for a plain sum."""
-    centre, A, B = _weights(request, 2)
+    own, common = _centred_rates(request, rho)
+    return Centred(noise=KnownLaplace(epsilon=own), common=KnownLaplace(epsilon=common), centre=_weights(request, 1)[0])
+
+
+def _centred_rates(request: Request, rho: float) -> tuple[float, float]:
+    """ε of Z and of Y; their ratio is best for a sum of squares, without a δ for a plain sum."""
+    _, A, B = _weights(request, 2)
     _, A1, B1 = _weights(request, 1)
     ratio = (A / B) ** 0.25 if request.delta else (A1 / B1) ** (1 / 3)
     epsilon = at_most(math.sqrt(2 * rho / (A + B * ratio**2)))
-    common = KnownLaplace(epsilon=at_most(epsilon * ratio))
-    return Centred(noise=KnownLaplace(epsilon=epsilon), common=common, centre=centre)
+    return epsilon, at_most(epsilon * ratio)
 
 
 def _box_counts(request: Request, rho: float) -> Box:
     """The ε of a mean loss ε t of ρ, t the second δ of the pair; without a δ, what centred counts sum to."""
     if not request.delta:
         _, A1, B1 = _weights(request, 1)
-        centred = _centred_laplace_counts(request, rho)
-        return Box(epsilon=at_most(A1 * centred.noise.epsilon + B1 * centred.common.epsilon))
+        own, common = _centred_rates(request, rho)
+        return Box(epsilon=at_most(A1 * own + B1 * common))
     epsilon = math.sqrt(2 * rho)
     for _ in range(4):
         cost = box_cost(epsilon, request.k + 1, request.touched)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.costs import BoundedRange
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.planning.designs import Design
 from dptopk.planning.merit import Merit, half_width, merit_of
@@ -25,6 +27,7 @@ ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
 UNSPENT, SPARE = 0.001, 3e-4
 # The same after a rough look, which is a little too large itself, and where a last step could lower a threshold.
 LAST = 1e-4
+LARGEST_RANGE = 700.0  # that the optimum of selections takes
 MOST_STEPS, PURE_STEPS = 12, 6
 
 
@@ -76,9 +79,8 @@ def _affordable(request: Request, design: Design, split: Split) -> float:
     if design.pure:
         pure, ratio = 1.0, math.inf
         for _ in range(PURE_STEPS):  # one is enough where all parameters grow as the root of ρ
-            ratio = request.epsilon / _basic(
-                joined(phases_of(request, design.build(request, split, pure), design.method))
-            )
+            phases = phases_of(request, design.build(request, split, pure), design.method)
+            ratio = request.epsilon / _plain(design, phases, rest)
             if ratio == 0 or abs(ratio - 1) < FINE:
                 break
             pure *= ratio**2
@@ -99,11 +101,23 @@ def _basic(charge: Any) -> float:
         return math.inf
 
 
+def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
+    """The plain sum of the costs; the one cost of box counts beside the optimum of the selections."""
+    whole = _basic(joined(phases))
+    if design.noise != "box" or not delta:
+        return whole
+    ((cost, times),) = phases[0].charge.costs.items()
+    if not isinstance(cost, BoundedRange) or cost.epsilon > LARGEST_RANGE:
+        return whole
+    selections = float(br_nonadaptive_epsilon(cost.epsilon, times, delta=delta))
+    return min(whole, selections + _basic(phases[1].charge))
+
+
 def _estimate(found: Candidate, request: Request) -> float:
     """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
     rest = found.design.left(request, found.split)
     epsilon = float(gaussian_epsilon(rest, math.sqrt(2 * found.rho))) if rest else math.inf
-    return min(epsilon, _basic(joined(found.phases))) if found.design.pure else epsilon
+    return min(epsilon, _plain(found.design, found.phases, rest)) if found.design.pure else epsilon
 
 
 def _accurate(request: Request, design: Design, split: Split) -> float:

@@ -299,6 +299,8 @@ def _nothing_fits(request: Request) -> str:
     reasons = {design.misfit(request) for design in DESIGNS if design.domain == request.domain}
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a finite l0 (labels per user)"
+    if request.counts == "box" and request.domain == "private":
+        return "counts='box' is planned for public labels only; use counts='laplace'"
     if request.counts == "gaussian" and request.delta == 0:
         return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
     return f"no design fits this method and these counts: {'; '.join(sorted(reasons))}"

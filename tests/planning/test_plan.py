@@ -198,7 +198,7 @@ def test_averaged_counts_are_better():
     [(25, 1, 0, 34.6), (5, 1, 1e-6, 7.9), (5, 5, 1e-6, 1.41), (5, 1, 1e-9, 6.9), (200, 1, 0, 258)],
 )
 def test_box_noise_where_users_touch_any_number_of_labels(k, epsilon, delta, most):
-    """Under pure DP 1.8 times less than centred Laplace counts (64.2 at k = 25), and less where the δ is of little use."""
+    """Under pure DP 1.8 times less than centred Laplace counts (64.2 at k = 25), and less for small δ."""
     plan = plan_topk(k, Budget(epsilon, delta), domain="public")
     assert (plan.design, type(plan.mechanisms[1]).__name__) == ("Gumbel, then box counts", "Box")
     assert plan.noise_std <= most
