@@ -21,8 +21,8 @@ BLOCKS = 1 << 15
 
 
 def slack(power: int) -> float:
-    """More than the error of the logarithms below, whose terms are sums of about power·ln(m)."""
-    return 1e-11 + 1e-14 * power
+    """More than the error of logarithms of terms m^power: a few roundings of power·ln(m), with m below e^40."""
+    return 1e-11 + 1e-13 * power
 
 
 @lru_cache(maxsize=256)
@@ -58,8 +58,8 @@ def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
 
 def _beyond(power: int, rate: float, m: int) -> float:
     """Upper bound on the mass from m on, above the peak: a geometric series, for the law is log-concave."""
-    ratio = math.exp(-rate) * (1 + 1 / m) ** power
-    return rounded_up(float(np.exp(_log_pmf(power, rate, float(m)))) / (1 - ratio))
+    fall = rate - power * math.log1p(1 / m)
+    return rounded_up(float(np.exp(_log_pmf(power, rate, float(m)))) / -math.expm1(-fall))
 
 
 @lru_cache(maxsize=32)

@@ -127,12 +127,12 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     def terms(L: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         logs, slope = -epsilon * L - log_z, np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):
-            before, after = np.log(L), np.log1p(L)
+            after, step = np.log1p(L), np.log1p(1 / L)  # ln(L + 1), and by how much ln(L) is below it
         for s in parts:
-            factor = s * after + np.log(-np.expm1(s * (before - after)))
+            factor = s * after + np.log(-np.expm1(-s * step))
             logs = logs + factor
             if s > 1:
-                growth = (s - 1) * after + np.log(-np.expm1((s - 1) * (before - after)))
+                growth = (s - 1) * after + np.log(-np.expm1(-(s - 1) * step))
                 slope = slope + s * np.exp(growth - factor)
         return np.exp(logs), slope
 

@@ -54,7 +54,7 @@ def test_weights_and_coins_are_within_one_unit_of_their_law(power, rate):
 
 @pytest.mark.parametrize(("power", "rate"), [(2, 1.0), (6, 0.1), (26, 2.0)])
 def test_the_side_has_its_law_and_another_rate_would_show(power, rate):
-    law, bits, runs = SideLaw(power, Fraction(rate)), random_bits(np.random.default_rng(12)), 3000
+    law, bits, runs = SideLaw(power, Fraction(rate)), random_bits(np.random.default_rng(12)), 1500
     drawn = np.array([law.sample(bits) for _ in range(runs)])
     edges = np.unique(np.quantile(drawn, np.linspace(0, 1, 13)[1:-1]).astype(int))
     found = np.bincount(np.searchsorted(edges, drawn), minlength=len(edges) + 1)
@@ -74,7 +74,7 @@ def test_the_side_has_its_law_and_another_rate_would_show(power, rate):
 def test_all_of_the_box_is_drawn():
     """Given the side, corner and coordinates are uniform: the law of one count is that of enumeration."""
     law, bits = SideLaw(3, Fraction(1)), random_bits(np.random.default_rng(2))
-    drawn = np.concatenate([box_noise(law, 2, 2, bits) for _ in range(3000)])
+    drawn = np.concatenate([box_noise(law, 2, 2, bits) for _ in range(1500)])
     m = np.arange(1, 80)
     exact = [(sides(3, 1.0, 80) * np.maximum(2 * m - abs(z), 0) / (2 * m) ** 2).sum() for z in range(-20, 21)]
     found = np.bincount(drawn[abs(drawn) <= 20] + 20, minlength=41) / len(drawn)
@@ -177,7 +177,7 @@ def test_a_session_counts_what_it_selected():
 
 @pytest.mark.parametrize("kind", ["simultaneous", "row", "fcr"])
 def test_intervals_cover(kind):
-    k, runs, confidence, rng = 8, 400, 0.8, np.random.default_rng(9)
+    k, runs, confidence, rng = 8, 120, 0.8, np.random.default_rng(9)
     counts = 50 * np.arange(k, 0, -1)
     histogram = Histogram(None, counts)
     right = ranks = 0.0
@@ -188,12 +188,12 @@ def test_intervals_cover(kind):
         right += covered.all() if kind == "simultaneous" else covered.mean()
         place = table["label"].to_numpy(dtype=int) + 1
         ranks += ((table["rank_low"] <= place) & (place <= table["rank_high"])).all()
-    assert confidence - 0.06 <= right / runs <= confidence + 0.07  # and no wider than needed
-    assert ranks / runs >= confidence - 0.06
+    assert confidence - 0.11 <= right / runs <= confidence + 0.11  # and no wider than needed
+    assert ranks / runs >= confidence - 0.11
 
 
 def test_intervals_over_a_noisy_floor_hold_together():
-    sensitivity, runs, rng = Sensitivity(linf=2), 200, np.random.default_rng(6)
+    sensitivity, runs, rng = Sensitivity(linf=2), 60, np.random.default_rng(6)
     mechanism = UnknownBox(d_bar=6, epsilon=2.0, delta=1e-3)
     counts = dict(zip("abcdefgh", [400, 300, 200, 120, 60, 40, 20, 5], strict=True))
     histogram = Histogram(list(counts), list(counts.values()), sensitivity=sensitivity)

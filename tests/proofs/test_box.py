@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -161,6 +162,16 @@ def test_the_chance_at_extremes(values, epsilon):
         assert exact <= found <= exact * (1 + 1e-5)
     else:
         assert found <= s * (values - s) / (values * (values - 1)) * (1 + epsilon) + 1e-5
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4, 0.3])
+def test_the_chance_of_two_of_three_counts_in_closed_form(epsilon):
+    """[(L+1)^2 - L^2]^2 = 4L^2 + 4L + 1, and polylogarithms at 50 digits."""
+    with mpmath.workdps(50):
+        q = mpmath.exp(-mpmath.mpf(epsilon))
+        total = 4 * mpmath.polylog(-2, q) + 4 * mpmath.polylog(-1, q) + 1 / (1 - q)
+        exact = total / ((1 - q) ** 2 / q * mpmath.polylog(-4, q))
+    assert float(exact) <= loss_chance(epsilon, 4, 2) <= float(exact) * (1 + 1e-5)
 
 
 # --- on the slots of an unknown domain
