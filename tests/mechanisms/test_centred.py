@@ -8,6 +8,7 @@ import pytest
 
 from dptopk import Budget, Centred, Histogram, KnownGaussian, KnownLaplace, Sensitivity, calibrate, compose
 from dptopk.errors import InvalidParameter
+from dptopk.mechanisms import UnknownCentred
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.mechanisms.noise import gaussian_law, laplace_law
@@ -136,3 +137,46 @@ def test_labels_must_be_known_and_neighbours_too():
         mechanism.noise_std(ANY)
     with pytest.raises(InvalidParameter, match="neighbours"):
         mechanism.charge(Sensitivity(neighbours="replace_one"), labels=3)
+
+
+def test_over_a_noisy_floor_half_the_noise_and_a_lower_threshold():
+    """Any number of labels a user, (1, 1e-6), 50 labels: 17.8 and 133 (Lebeda-Retschmeier 2025 on the reals)."""
+
+    def made(scale):
+        return UnknownCentred(d_bar=50, noise=KnownGaussian(sigma=1 / scale), delta=5e-7)
+
+    mechanism = made(calibrate(lambda scale: made(scale).charge(ANY), BUDGET))
+    assert mechanism.noise_std(ANY) == pytest.approx(17.8, rel=5e-3)
+    assert mechanism.threshold_offset(ANY) == 133
+    assert compose(mechanism.charge(ANY), delta=1e-6).epsilon <= 1
+
+
+@pytest.mark.parametrize("noise", [KnownGaussian(sigma=4.0), KnownLaplace(epsilon=0.5)], ids=str)
+@pytest.mark.parametrize("centre", [Fraction(1, 2), Fraction(1, 3)])
+def test_a_count_at_the_stated_distance_from_the_floor_appears_as_often(noise, centre):
+    mechanism, rng, runs = (
+        UnknownCentred(d_bar=2, noise=noise, centre=centre, delta=1e-4),
+        np.random.default_rng(3),
+        150,
+    )
+    sensitivity = Sensitivity(linf=2, l0=1)
+    distance = mechanism.appears_at(sensitivity, probability=0.8)
+
+    def share(count):
+        histogram = Histogram(["x"], [count], sensitivity=sensitivity)
+        return np.mean([len(mechanism.release(histogram, rng)) for _ in range(runs)])
+
+    assert share(distance) >= 0.8 - 0.13
+    assert share(distance - 5) <= 0.8 - 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [({"noise": 3}, "noise"), ({"d_bar": 0}, "d_bar"), ({"delta": 0}, "delta"), ({"centre": 2}, "centre")],
+)
+def test_refusals_over_a_noisy_floor(arguments, named):
+    with pytest.raises(InvalidParameter, match=named):
+        UnknownCentred(**({"d_bar": 3, "noise": KnownGaussian(sigma=1.0), "delta": 0.1} | arguments))
+    with pytest.raises(InvalidParameter, match="neighbours"):
+        made = UnknownCentred(d_bar=3, noise=KnownGaussian(sigma=1.0), delta=0.1)
+        made.charge(Sensitivity(neighbours="replace_one"))
