@@ -2,13 +2,13 @@
 Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs
 (docs/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
 H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined by chords are the profile of a pair.
-  BR(epsilon) x size: the file holds node values V_0, ..., V_size. Each must bound the step
+  BR(epsilon), in groups of up to size: the file holds node values V_0, ..., V_size. Each must bound the step
          sup over a <= u <= a e^epsilon of the chord of V_(k-1) between a and a e^epsilon, at u.
   others: the profile in closed form.
 On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
 
-import base64, json, math, sys, zlib
+import base64, json, math, re, sys, zlib
 from fractions import Fraction
 import numpy as np
 from flint import arb, ctx, fmpq, fmpz, fmpz_poly
@@ -43,11 +43,9 @@ class I:  # intervals of float arrays
         return I(np.maximum(a.lo, 0), np.maximum(a.hi, 0))
     def sqrt(a):  # of the part from 0 on
         return I.out(np.sqrt(a.positive().lo), np.sqrt(a.positive().hi))
-def check_step(old, new, u, e, n):
-    """The nodes ``new`` bound the step of the chords through ``old``; u has n more nodes on each side, e^epsilon = u[n]/u[0]."""
-    one, size = I(1.0), len(old)
-    left = one + (I(old[0]) - one) / u[n] * u[:n]  # the chord from (0, 1); right of the nodes a constant
-    h = I(*(np.concatenate([side, old, np.full(n, old[-1])]) for side in (left.lo, left.hi)))
+def check_step(h, new, u, e, n):
+    """The nodes ``new`` bound the step of the chords through h; u and h have n more nodes on each side, e^epsilon = u[n]/u[0]."""
+    one, size = I(1.0), len(new)
     b = (h[1:] - h[:-1]) / (u[1:] - u[:-1])
     a, mid, best = h[:-1] - b * u[:-1], u[n : n + size], np.maximum((one - u[n : n + size]).hi, 0)
     for c in range(n):  # s in cell c left of u, where h(s) = a + b s, and h(s e) = g + d s: a maximum of t - p s - q/s
@@ -60,25 +58,42 @@ def check_step(old, new, u, e, n):
         inner = np.where(may, np.minimum(inner, (t - p * w - q / w).hi), -np.inf)
         best = np.maximum(best, (I(np.maximum(np.maximum(ends, inner), 0)) / (e - one)).hi)
     need(np.all(new >= best), "a node value is below the step")
+def extended(row, u, first, last):
+    """The chords through node values (start, values) at more nodes: from (0, 1) on the left, a constant on the right."""
+    (start, v), one = row, I(1.0)
+    left = one + (I(v[0]) - one) / u[start] * u[first:start] if first < start else I(v[:0])
+    v, size = v[max(first - start, 0) : last - start], max(last - max(first, start + len(v)), 0)
+    return I(*(np.concatenate([side, v, np.full(size, row[1][-1])]) for side in (left.lo, left.hi)))
 def bounded_range(f):
-    whole(f["size"], f["power"], f["steps"])
-    values = np.frombuffer(zlib.decompress(base64.b64decode(f["values"]))).reshape(f["size"] + 1, -1)
-    n, first, step = f["steps"], f["first"], Fraction(f["epsilon"]) / f["steps"]
-    need(np.all(np.isfinite(values)) and np.all(values >= 0), "node values must be finite, from 0 on")
-    need(f["size"] * f["power"] >= f["count"], "the groups are fewer than the count")
-    nodes = [(ball(step) * j).exp() for j in range(first - n, first + values.shape[1] + n)]
+    whole(f["steps"], *(n for part in f["parts"] for n in part))
+    n, step, rows, at = f["steps"], Fraction(f["epsilon"]) / f["steps"], [], 0
+    low = min(first for first, _ in f["rows"]) - n
+    nodes = [(ball(step) * j).exp() for j in range(low, max(first + size for first, size in f["rows"]) + n)]
     u = I.out([float(x.lower()) for x in nodes], [float(x.upper()) for x in nodes])
-    e, nodes, end = ball(f["epsilon"]).exp(), nodes[n:-n], values[-1]
-    need(np.all(values[0] >= (I(1.0) - u[n:-n]).hi), "a node value of nothing is too low")
-    for old, new in zip(values[:-1], values[1:]):
-        check_step(old, new, u, I.out(float(e.lower()), float(e.upper())), n)
-    def profile(x):
-        v, at = ball(x).exp(), math.floor(x / step) - first
-        if at < 0 or at >= len(nodes) - 1:
-            return 1 + (ball(end[0]) - 1) / nodes[0] * v if at < 0 else ball(end[-1])
-        share = (v - nodes[at]) / (nodes[at + 1] - nodes[at])
-        return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
-    return profile
+    stored, e = np.frombuffer(zlib.decompress(base64.b64decode(f["values"]))), ball(f["epsilon"]).exp()
+    need(np.all(np.isfinite(stored)) and np.all(stored >= 0), "node values must be finite, from 0 on")
+    need(len(f["rows"]) > max(size for size, _ in f["parts"]), "a group without node values")
+    need(sum(size * power for size, power in f["parts"]) >= f["count"], "the groups are fewer than the count")
+    for first, size in f["rows"]:
+        whole(size - 1)
+        rows.append((first - low, stored[at : at + size]))
+        at += size
+    need(at == len(stored), "more node values than rows, or fewer")
+    start, new = rows[0]
+    need(np.all(new >= (I(1.0) - u[start : start + len(new)]).hi), "a node value of nothing is too low")
+    for old, (start, new) in zip(rows[:-1], rows[1:]):
+        first, last = start - n, start + len(new) + n
+        check_step(extended(old, u, first, last), new, u[first:last], I.out(float(e.lower()), float(e.upper())), n)
+    def profile(row):
+        (start, end), around = row, nodes[row[0] : row[0] + len(row[1])]
+        def of(x):
+            v, at = ball(x).exp(), math.floor(x / step) - low - start
+            if at < 0 or at >= len(around) - 1:
+                return 1 + (ball(end[0]) - 1) / around[0] * v if at < 0 else ball(end[-1])
+            share = (v - around[at]) / (around[at + 1] - around[at])
+            return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
+        return of
+    return [(profile(rows[size]), power) for size, power in f["parts"]]
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
 def zcdp(f):
     xi, rho = ball(f["xi"]), ball(f["rho"])
@@ -91,8 +106,8 @@ def zcdp(f):
         a = 1 + ball(best)
         return min(arb(1), (((a - 1) * (xi + rho * a - ball(x))).exp() / (a - 1) * (1 - 1 / a) ** a).upper())
     return symmetric(conversion)
-def gaussian(f):
-    mu, cdf = ball(f["mu"]), lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
+def gaussian(f):  # all of them together are one Gaussian
+    mu, cdf = ball(f["mu"]) * ball(f["count"]).sqrt(), lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
 def pure(f):
     e = ball(f["epsilon"]).exp()
@@ -109,15 +124,44 @@ def discrete_gaussian(f):
         c = math.floor((a * a - 2 * s * s * x) / (2 * a))
         return max(arb(0), ((below(c) + 2 * tail - ball(x).exp() * below(c - a)) / cdf[-1]).upper())
     return profile
-PROFILES = {"BR": bounded_range, "DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
+PROFILES = {"DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
 PARAMETERS = {"BR": ["epsilon"], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
+TERM = r"(?:(\d+)\*)?(\w+)\(([^()]*)\)"
+def same_charge(c):
+    """What the text of the charge states, the factors, failures and bad events add up to."""
+    listed, stated, text = {("delta",): Fraction(c["bad"])}, {}, c["charge"]
+    def add(sums, key, amount):
+        sums[key] = sums.get(key, 0) + amount
+    for d, n in c["failures"]:
+        add(listed, ("failure", Fraction(d)), n)
+    for f in c["factors"]:
+        values = [Fraction(f[name]) for name in PARAMETERS[f["kind"]]]
+        if f["kind"] == "ZCDP":
+            add(listed, ("xi",), values[0] * f["count"]), add(listed, ("rho",), values[1] * f["count"])
+        else:
+            add(listed, (f["kind"], *values), f["count"])
+    need(re.fullmatch(rf"0|{TERM}(?: \+ {TERM})*(?: \[[a-z_, ]+\])?", text), "the charge's text cannot be read")
+    for times, name, arguments in re.findall(TERM, text):
+        n, values = int(times or 1), [Fraction(float(value.split("=")[-1])) for value in arguments.split(",")]
+        parts = {"delta": [((name,), values[0] * n)], "ADP": [(("DP", values[0]), n), (("failure", values[-1]), n)],
+                 "ZCDP": [(("rho",), values[0] * n), (("xi",), sum(values[1:]) * n)]}  # fmt: skip
+        for key, amount in parts.get(name, [((name, *values), n)]):
+            add(stated, key, amount)
+    need(all(listed.get(key, 0) >= amount for key, amount in stated.items()), "the text states more than the factors")
 integer = lambda x: max(fmpz(0), (x * arb(ONE)).upper().ceil().unique_fmpz())
 def pair(profile, step, first, last):
     """Integer masses under P at the losses first..last (in steps), and at infinity: u times the changes of slope."""
-    u = [(ball(step) * j).exp() for j in range(first, last + 1)]
-    h = [min(arb(1), arb(profile(step * j).upper())) for j in range(first, last + 1)]
-    slopes = [(h[0] - 1) / u[0], *((h[i + 1] - h[i]) / (u[i + 1] - u[i]) for i in range(len(h) - 1)), arb(0)]
-    return fmpz_poly([integer((t - s) * v) for s, t, v in zip(slopes, slopes[1:], u)]), first, integer(h[-1])
+    points, masses = [(arb(0), arb(1), first)], [fmpz(0)] * (last - first + 1)
+    slope = lambda one, other: (other[1] - one[1]) / (other[0] - one[0])
+    for j in range(first, last + 1):  # chords between fewer points bound a convex function too: those above are left out
+        here = (ball(step) * j).exp(), min(arb(1), arb(profile(step * j).upper())), j
+        while len(points) > 1 and slope(points[-2], points[-1]) > slope(points[-1], here):
+            points.pop()
+        points.append(here)
+    slopes = [*(slope(*ends) for ends in zip(points, points[1:])), arb(0)]
+    for (u, _, j), before, after in zip(points[1:], slopes, slopes[1:]):
+        masses[j - first] = integer((after - before) * u)
+    return fmpz_poly(masses), first, integer(points[-1][1])
 def times(one, other, width):
     c = [(x >> BITS) + 1 for x in (one[0] * other[0]).coeffs()]
     drop = max(0, len(c) - width)
@@ -135,11 +179,14 @@ def main(path):
         values = [f[name] for name in PARAMETERS[f["kind"]]]
         number(*values), whole(f["count"], f.get("shift", 1))
         costs.append(f"{f['count']} {f['kind']} {' '.join(map(str, values))}")
-        # Only ranges may be multiplied fewer times than there are of them: ``size`` of them are one group.
-        square, k = pair(PROFILES[f["kind"]](f), step, f["low"], f["high"]), f["power" if f["kind"] == "BR" else "count"]
-        while k:
-            total = times(total, square, c["width"]) if k & 1 else total
-            k, square = k >> 1, times(square, square, c["width"]) if k > 1 else square
+        # Only ranges may be multiplied fewer times than there are of them: parts of ``size`` of them are groups.
+        profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), 1 if f["kind"] == "GDP" else f["count"])]
+        for profile, k in profiles:
+            square = pair(profile, step, f["low"], f["high"])
+            while k:
+                total = times(total, square, c["width"]) if k & 1 else total
+                k, square = k >> 1, times(square, square, c["width"]) if k > 1 else square
+    same_charge(c)
     gains = ((m, 1 - (x - ball(step) * (total[1] + i)).exp()) for i, m in enumerate(total[0].coeffs()))
     rest = (arb(total[2]) + sum((arb(m) * g for m, g in gains if not g <= 0), arb(0))) / arb(ONE)
     survive = math.prod([(1 - ball(d)) ** n for d, n in c["failures"]], start=arb(1))

@@ -134,9 +134,9 @@ NEAR, FAR = 4e-4, 1e-2  # ratio, less one, of neighbouring orders near the one t
 HALVINGS = 14  # of the logarithm of the mass
 
 # ---- certificates: what is proposed to the checker, which proves it -------------------------------------------------
-CERTIFIED_GROUP, CERTIFIED_STEPS = 250, 24  # bounded ranges in one group; grid steps of a range
+CERTIFIED_TOLERANCE = 2e-3  # to which ranges are cut into groups
 CERTIFIED_REACH, CERTIFIED_LEFT = 7.2, 5.0  # standard deviations kept above the mean for δ = 1e-6, and below it
 PLACES = 40_000  # of the lattice of the product, at most
-LIFT = 40  # in units of rounding, of a node value in each step: more than the checker's intervals are wide
+LIFT = 100  # in units of rounding, of a node value in each step: more than the checker's intervals are wide
 LIFT_LEAST = 1e-300  # added to a node value in each step: interval ends around 0 are not 0
 ROOM = 1e-5  # relative, of δ: left for the checker's rounding

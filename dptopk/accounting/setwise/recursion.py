@@ -29,7 +29,7 @@ from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State, common_grid
 
-__all__ = ["FLOOR", "Layer", "OutOfTime", "Rules", "ladder", "solve", "solve_in_order"]
+__all__ = ["FLOOR", "Layer", "OutOfTime", "Rules", "ladder", "mean_loss", "solve", "solve_in_order"]
 
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
@@ -69,7 +69,7 @@ class Rules:
         """First and last node worth computing, for states given as rows: shape (number of states, 2)."""
         epsilons, counts = np.array(self.epsilons), states.astype(float)
         top = counts @ epsilons
-        mean = counts @ np.array([_mean(epsilon) for epsilon in self.epsilons])
+        mean = counts @ np.array([mean_loss(epsilon) for epsilon in self.epsilons])
         sigma = np.sqrt(counts @ epsilons**2) / 2
         low = np.maximum(mean - guesses.BELOW * sigma - max(self.epsilons), -top)
         high = np.minimum(mean + math.hypot(self.reach, guesses.STRAY) * sigma, top)
@@ -93,7 +93,7 @@ class Rules:
         return upper_step(values, N, self.h) if self.upper else lower_step(values, N, self.h)
 
 
-def _mean(epsilon: float) -> float:
+def mean_loss(epsilon: float) -> float:
     """About maxkl(ε), the largest mean loss."""
     y = epsilon / math.expm1(epsilon)
     return y - 1 - math.log(y)
