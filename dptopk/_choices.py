@@ -8,6 +8,7 @@ __all__ = [
     "CHARGES",
     "COUNTS",
     "DOMAINS",
+    "EFFORTS",
     "INTERACTIONS",
     "INTERVALS",
     "METHODS",
@@ -15,6 +16,7 @@ __all__ = [
     "ChargeAs",
     "Counts",
     "Domain",
+    "Effort",
     "Interaction",
     "Intervals",
     "Method",
@@ -34,6 +36,8 @@ Counts = Literal["auto", "gaussian", "laplace", "box", "none"]
 ChargeAs = Literal["bounded_range", "clocks"]
 # How the top k are found: select, then count; noise on all counts; or all labels drawn at once.
 Method = Literal["auto", "peel", "threshold", "whole"]
+# How much work a bound may take: about a quarter of a second, a few seconds, half a minute of one processor.
+Effort = Literal["quick", "normal", "thorough"]
 # What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.
 Intervals = Literal["simultaneous", "fcr", "row"]
 
@@ -43,4 +47,5 @@ INTERACTIONS: tuple[Interaction, ...] = get_args(Interaction)
 CHARGES: tuple[ChargeAs, ...] = get_args(ChargeAs)
 COUNTS: tuple[Counts, ...] = get_args(Counts)
 METHODS: tuple[Method, ...] = get_args(Method)
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 INTERVALS: tuple[Intervals, ...] = get_args(Intervals)

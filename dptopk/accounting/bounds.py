@@ -18,7 +18,6 @@ above for the p of the product and δ_charge = 0: lower bounds use that.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -30,10 +29,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk._choices import INTERACTIONS, Interaction
+from dptopk._choices import INTERACTIONS, Effort, Interaction
 from dptopk._display import at_most, html_table
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.work import CUT, OutOfTime, Work, late, within
 from dptopk.costs import Charge, Cost, sum_up
 from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
@@ -63,10 +63,10 @@ _MODULES = (
 
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
 FAILURE_SLACK = 1e-14
-# Of more different costs than this, and of more costs, some bounds take long; about how long to read one cost takes;
-# which bounds come first then, the closer and the quicker one.
-MANY_DIFFERENT, MANY, SECONDS_TO_READ = 1000, 10_000, 1e-5
-FIRST_OF_MANY = ("optimal_dp_approx", "renyi")
+# Of more different costs than this, and of more costs, some bounds take long; the work of reading one cost; which
+# bounds come first then, the quicker and the closer one.
+MANY_DIFFERENT, MANY, WORK_TO_READ = 1000, 10_000, 1e-5
+FIRST_OF_MANY = ("renyi", "optimal_dp_approx")
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -101,7 +101,7 @@ class Bound:
         lower: a proven lower bound on the one asked for (the optimum over all mechanisms with these costs), or None.
         name, source: the bound used and where it is proven.
         valid_in: the interaction models in which the guarantee holds.
-        note: what the reader should know, e.g. that time ran out.
+        note: what the reader should know, e.g. that the work was used up.
         certificate: where it was asked for, a proof of an ε of its own that an auditor can check without this package.
     """
 
@@ -137,6 +137,7 @@ class BoundSpec:
     valid_through: Interaction | Callable[[Charge], Interaction]
     lower_from: Callable[[Charge], Interaction]
     below: Callable[[Charge], str]
+    refines: bool
     build: Callable[[Charge], Curve]
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
@@ -171,6 +172,7 @@ def bound(
     valid_through: Interaction | Callable[[Charge], Interaction] = "setwise",
     lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
     below: Callable[[Charge], str] = lambda charge: "",  # noqa: ARG005
+    refines: bool = False,
 ) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
     """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
 
@@ -183,10 +185,11 @@ def bound(
             for a bound that is attained only by an analyst who adapts.
         below: a function of the charge giving the name of another bound that is never larger but for the width of its
             answer, or "": where that other one has been answered as closely as asked, this one is not asked.
+        refines: whether its answers take work that is counted.
     """
 
     def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
-        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, below, build)
+        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, below, refines, build)
         return build
 
     return register
@@ -241,7 +244,8 @@ def compose(
     interaction: Interaction = "setwise",
     bound: str = "best",
     rtol: float = 1e-3,
-    max_seconds: float = 10.0,
+    effort: Effort = "normal",
+    max_seconds: float | None = None,
     lower: bool = True,
     certificate: bool = False,
 ) -> Bound:
@@ -255,9 +259,11 @@ def compose(
             is adaptive inside is treated as "ordered" even in a batch.
         bound: a name of the registry, or "best" for the smallest valid answer.
         rtol: relative width of the certified bracket at which refinement may stop.
-        max_seconds: time after which refinement stops; the answer stays an upper bound and the note says so.
+        effort: "quick", "normal" or "thorough": how much counted work refinement may take, about 0.25, 2.5 or 25
+            seconds of one processor. More effort never gives a worse end; no clock decides a number.
+        max_seconds: a guard: what is finished by then is the answer, sound but not reproducible; the note says so.
         lower: whether a lower bound is wanted too. Without it an answer takes down to half the time; how narrow it is
-            is then not proven, only reckoned.
+            is then not proven, only estimated.
         certificate: also make a certificate of ε at ``delta`` (docs/certificates.md); it takes a second or two more.
 
     Returns:
@@ -272,8 +278,9 @@ def compose(
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
     2.07906
     """
-    question = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds, lower=lower)
-    found = _answer(question, bound)
+    question = _Question.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower)
+    with within(max_seconds):
+        found = _answer(question, bound)
     return replace(found, certificate=_certificate(question)) if certificate else found
 
 
@@ -301,7 +308,11 @@ def _answer(question: _Question, bound: str) -> Bound:
         return question.settled
     best: Bound | None = None
     answers: dict[str, Bound] = {}
+    cut = ""
     for spec in _in_turn(question, answers):
+        if late() and best is not None and question.value(best) < (math.inf if question.delta is not None else 1):
+            cut = CUT
+            break
         found = answers[spec.name] = question.ask(spec)
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
         if best is None or question.value(found) < question.value(best):
@@ -313,26 +324,27 @@ def _answer(question: _Question, bound: str) -> Bound:
     if best is None:
         return question.nothing("no registered bound takes these costs in this interaction")
     # Why the others did not end closer: what the winner itself has to say comes first.
-    others = [f"{name}: {one.note}" for name, one in answers.items() if one.note and name != best.name]
-    return replace(best, note="; ".join([*filter(None, [best.note]), *others]))
+    silent = {"", best.note}
+    others = [f"{name}: {one.note}" for name, one in answers.items() if one.note not in silent and name != best.name]
+    notes = dict.fromkeys([best.note, cut, *others])
+    return replace(best, note="; ".join(filter(None, notes)))
 
 
 def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
     """The bounds to ask, given the answers so far.
 
-    A bound that another one makes needless comes after it, or rests; so does what it makes needless itself. Of very
-    many costs it always rests. It takes a while to read very many different costs in any way: there one product comes
-    first, or the Rényi curves where there is no time for it, and after the deadline nothing comes that need not.
+    Those that refine come last, one after the other: they share the work that is left, and where they are cut nothing
+    follows, so that more work never skips a bound. A bound that another one makes needless comes after it, or rests; so
+    does what it makes needless itself. Of very many costs it always rests. It takes a while to read very many different
+    costs in any way: there the Rényi curves come first, then one product, then the others while there is work left.
     """
     better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
     different, many = len(question.rest.costs), question.rest.count > MANY
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
-    if question.query.seconds < SECONDS_TO_READ * different:
-        first = first[::-1]
     needless: set[str] = set()
 
-    def turn(spec: BoundSpec) -> tuple[int, int]:
-        return first.index(spec.name) if spec.name in first else len(first), place(spec.name)
+    def turn(spec: BoundSpec) -> tuple[int, bool, int]:
+        return first.index(spec.name) if spec.name in first else len(first), spec.refines, place(spec.name)
 
     def place(name: str) -> int:
         return 1 + place(better[name]) if name else 0
@@ -341,8 +353,7 @@ def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSp
         return other in needless or (other in answers and (many or answers[other].note == ""))
 
     for spec in sorted(_registry().values(), key=turn):
-        known = FIRST_OF_MANY[-1] in answers or any(found.lower for found in answers.values())
-        if first and known and time.monotonic() > question.query.deadline:
+        if spec.name not in first and first and not question.query.work.take(WORK_TO_READ * different):
             break
         if rests(better[spec.name]):
             needless.add(spec.name)
@@ -361,11 +372,12 @@ def table(
     epsilon: float | None = None,
     interaction: Interaction = "setwise",
     rtol: float = 1e-3,
-    max_seconds: float = 10.0,
+    effort: Effort = "normal",
+    max_seconds: float | None = None,
 ) -> pd.DataFrame:
     """All bounds side by side for one charge: a row a bound, in registry order.
 
-    Arguments as for ``compose``; ``max_seconds`` is for each bound.
+    Arguments as for ``compose``; the effort is for each bound, and ``max_seconds`` for all of them.
 
     Returns:
         A data frame with the columns name, source, epsilon, delta, lower, batch, ordered, setwise, filter, applies,
@@ -374,21 +386,25 @@ def table(
     """
     import pandas as pd
 
-    question = _Question.of(charge, delta, epsilon, interaction, rtol, max_seconds)
-    rows = []
-    for spec in _registry().values():
-        row: dict[str, object] = {"name": spec.name, "source": spec.source, "epsilon": np.nan, "delta": np.nan}
-        row["lower"] = np.nan
-        reason = question.why_not(spec)
-        valid: tuple[Interaction, ...] = ()
-        if question.takes(spec):
-            found = question.fresh(max_seconds).ask(spec)
-            valid = found.valid_in
-            row |= {"epsilon": found.epsilon, "delta": found.delta}
-            row["lower"] = np.nan if found.lower is None else found.lower
-        row |= {model: model in valid for model in INTERACTIONS}
-        rows.append(row | {"applies": not reason, "why not": reason})
+    question = _Question.of(charge, delta, epsilon, interaction, rtol, Work.of(effort))
+    with within(max_seconds):
+        rows = [_row(spec, question.fresh(Work.of(effort))) for spec in _registry().values()]
     return pd.DataFrame(rows)
+
+
+def _row(spec: BoundSpec, question: _Question) -> dict[str, object]:
+    """One bound for ``table``."""
+    row: dict[str, object] = {"name": spec.name, "source": spec.source}
+    row |= dict.fromkeys(("epsilon", "delta", "lower"), np.nan)
+    valid: tuple[Interaction, ...] = ()
+    if question.takes(spec):
+        found = question.ask(spec)
+        valid = found.valid_in
+        row |= {"epsilon": found.epsilon, "delta": found.delta}
+        row["lower"] = np.nan if found.lower is None else found.lower
+    row |= {model: model in valid for model in INTERACTIONS}
+    reason = question.why_not(spec)
+    return row | {"applies": not reason, "why not": reason}
 
 
 @dataclass(frozen=True)
@@ -413,7 +429,7 @@ class _Question:
         epsilon: float | None,
         interaction: Interaction,
         rtol: float,
-        max_seconds: float,
+        work: Work,
         *,
         lower: bool = True,
     ) -> _Question:
@@ -424,27 +440,25 @@ class _Question:
         if interaction == "batch" and charge.adaptive:
             interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
         rtol = validate.positive(rtol=rtol)
-        seconds = validate.positive(max_seconds=max_seconds)
-        deadline, lower = time.monotonic() + seconds, validate.instance(bool, lower=lower)
+        validate.instance(bool, lower=lower)
         rest, failure = split_failure(charge, summed=interaction == "filter")
         attained = split_failure(charge)[1] * (1 - 2 * FAILURE_SLACK)
         if delta is not None:
             delta = validate.probability(delta=delta)
             left, below = _rest_delta(delta, charge.delta, failure), _delta_below(delta, charge.delta, attained)
-            query = Query(left, None, rtol, deadline, below, seconds, lower)
+            query = Query(left, None, rtol, work, below, lower)
         else:
             epsilon = validate.nonnegative(epsilon=epsilon)
-            query = Query(0.0, epsilon, rtol, deadline, None, seconds, lower)
+            query = Query(0.0, epsilon, rtol, work, None, lower)
         return cls(charge, rest, failure, attained, query, interaction, delta, epsilon)
 
-    def fresh(self, max_seconds: float) -> _Question:
-        """The same question with a new deadline; the curves that were built stay."""
-        query = replace(self.query, deadline=time.monotonic() + max_seconds, seconds=max_seconds)
-        return replace(self, query=query)
+    def fresh(self, work: Work) -> _Question:
+        """The same question with work of its own; the curves that were built stay."""
+        return replace(self, query=replace(self.query, work=work))
 
     @cached_property
     def summed_failure(self) -> float:
-        """The failure mass that a filter reckons with."""
+        """The failure mass that a filter counts on."""
         return split_failure(self.charge, summed=True)[1]
 
     @property
@@ -507,6 +521,8 @@ class _Question:
                 answer = curve.answer(self.query)
         except ArithmeticError:
             return self._bound(Answer(math.inf, note=BEYOND_FLOATS), spec.name, spec.source, valid)
+        except OutOfTime:
+            return self._bound(Answer(math.inf, note=CUT), spec.name, spec.source, valid)
         if not spec.lower_holds(self.rest, self.interaction):
             answer = replace(answer, lower=None)
         return self._bound(answer, spec.name, spec.source, valid)

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from dptopk import _validate as validate
-from dptopk._choices import Interaction
+from dptopk._choices import EFFORTS, Effort, Interaction
 from dptopk.accounting.bounds import Bound, compose, names
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.pair import gaussian_mu
+from dptopk.accounting.work import late, within
 from dptopk.costs import BoundedRange, Charge, GaussianDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
-__all__ = ["calibrate", "queries_affordable", "selection_epsilon", "smallest_sigma"]
+__all__ = ["Affordable", "calibrate", "queries_affordable", "selection_epsilon", "smallest_sigma"]
 
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
 COARSE = 0.01  # the accuracy of a first look
-ROUGH_SHARE = 0.2  # of the time, for a rough bracket
+BEYOND = 8  # larger numbers of queries that are tried before it is not known whether they are affordable
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
@@ -34,7 +36,8 @@ def calibrate(
     interaction: Interaction = "setwise",
     bound: str = "best",
     rtol: float = 1e-3,
-    max_seconds: float = 10.0,
+    effort: Effort = "normal",
+    max_seconds: float | None = None,
 ) -> float:
     """The largest x > 0 found for which make_charge(x) stays within a budget.
 
@@ -44,7 +47,8 @@ def calibrate(
         interaction: as for ``compose``.
         bound: as for ``compose``.
         rtol: the search stops when the ε used is within this share of the budget, or x is known to a tenth of it.
-        max_seconds: for each evaluation of ``compose``.
+        effort: of each evaluation of ``compose``; more effort never gives a smaller x.
+        max_seconds: a guard for the whole search: what was found by then is sound, but not reproducible.
 
     Returns:
         x, checked: compose(make_charge(x), delta=budget.delta) is at most budget.epsilon.
@@ -58,40 +62,45 @@ def calibrate(
     """
     validate.positive(rtol=rtol)
     validate.instance(Budget, budget=budget)
+    validate.member(EFFORTS, effort=effort)
+    stage: Effort = "quick"
+    notes: dict[float, str] = {}
 
     def epsilon(x: float, name: str = bound) -> float:
-        return compose(
-            make_charge(x),
-            delta=budget.delta,
-            interaction=interaction,
-            bound=name,
-            rtol=rtol,
-            max_seconds=max_seconds,
-            lower=False,
-        ).epsilon
+        options: dict[str, Any] = {"interaction": interaction, "bound": name, "rtol": rtol, "effort": stage}
+        found = compose(make_charge(x), delta=budget.delta, lower=False, **options)
+        notes[x] = found.note
+        return found.epsilon
 
-    cheap = _cheap(epsilon) if bound == "best" else None
-    if cheap:
-        found, least = _by_ratio(epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol)
-    else:
-        found, least = _largest(epsilon, budget.epsilon, 1.0, rtol)
+    found, least = 0.0, math.inf
+    with within(max_seconds):
+        cheap = _cheap(epsilon) if bound == "best" else None
+        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007 - epsilon reads it
+            if cheap:
+                largest, tried = _by_ratio(epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, found)
+            else:
+                largest, tried = _largest(epsilon, budget.epsilon, found or 1.0, rtol)
+            found, least = max(found, largest), min(least, tried)
+            if found and not notes[found]:  # as close as asked: more work changes nothing
+                break
     if not found:
         raise InvalidParameter(f"budget {budget} is too small: at scale {least:.3g} such a charge costs more")
     return found
 
 
 def _by_ratio(
-    epsilon: Callable[[float], float], cheap: Callable[[float], float], target: float, rtol: float
+    epsilon: Callable[[float], float], cheap: Callable[[float], float], target: float, rtol: float, start: float
 ) -> tuple[float, float]:
     """As ``_largest``, with the help of a bound that costs little and is nearly a constant factor larger.
 
     The x at which the cheap bound times the ratio last seen meets the target is tried next: two or three steps do.
     """
-    x, low, high, least, factor = 1.0, 0.0, math.inf, math.inf, 1.0
+    x, low, high, least = start or 1.0, 0.0, math.inf, math.inf
+    factor = cheap(start) / target if start else 1.0
     for _ in range(RATIOS):
         x, tried = _largest(cheap, target * factor, x, rtol / 20)
         least = min(least, tried)
-        if not x or not low < x < high:
+        if not x or not low < x < high or (low and late()):
             break
         value = epsilon(x)
         if value <= target:
@@ -129,7 +138,7 @@ def _largest(epsilon: Callable[[float], float], target: float, start: float, rto
                 break
         else:
             high, at_high = x, value
-        if high <= low * (1 + rtol / 10) or high < 1e-12 or low > 1e12:
+        if high <= low * (1 + rtol / 10) or high < 1e-12 or low > 1e12 or (low and late()):
             break
         x = _next(low, at_low, high, at_high, target, step)
     return low, min(x, high)
@@ -197,13 +206,15 @@ def queries_affordable(
     interaction: Interaction = "setwise",
     bound: str = "best",
     rtol: float = 1e-3,
-    max_seconds: float = 10.0,
+    effort: Effort = "normal",
+    max_seconds: float | None = None,
     most: int = 10**9,
-) -> int:
+) -> Affordable:
     """How many queries with one charge a budget affords: n with n queries within it and n + 1 not, or ``most``.
 
     Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket on one side of the
-    budget, or by bounds to about ``rtol``.
+    budget, or by bounds to about ``rtol``. Whether n is proven to be the most, and else up to which n the truth may
+    lie, is in its ``proven`` and ``at_most``.
 
     Raises:
         InvalidParameter: on an unknown bound name, or an empty query.
@@ -212,6 +223,7 @@ def queries_affordable(
     13
     """
     validate.instance(Budget, budget=budget)
+    validate.member(EFFORTS, effort=effort)
     most = validate.count(most=most)
     if not validate.instance(Charge, query=query):
         raise InvalidParameter("query must be a charge that is not empty")
@@ -221,15 +233,54 @@ def queries_affordable(
     def ask(n: int, name: str, accuracy: float, *, lower: bool = False) -> Bound:
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
-        seconds = max_seconds * (ROUGH_SHARE if lower else 1)
-        options = {"interaction": interaction, "bound": name, "rtol": accuracy, "max_seconds": seconds}
+        options = {"interaction": interaction, "bound": name, "rtol": accuracy}
+        options["effort"] = "quick" if accuracy == COARSE else effort
         return compose(query.times(n), delta=budget.delta, lower=lower, **options)  # type: ignore[arg-type]
 
-    cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
-    start = 1
-    if cheap:
-        start = max(_most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1)
-    return _most(_Looks(ask, bound, budget, rtol), budget, start, most)
+    with within(max_seconds):
+        cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
+        start = 1
+        if cheap:
+            start = max(_most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1)
+        found = _most(_Looks(ask, bound, budget, rtol), budget, start, most)
+        return Affordable(found, _excluded(lambda n: ask(n, bound, rtol, lower=True).lower, budget, found, most))
+
+
+class Affordable(int):
+    """A number of queries that is within a budget.
+
+    Attributes:
+        at_most: no more than this many are: what is proven by lower bounds; None where there is none.
+    """
+
+    at_most: int | None
+
+    def __new__(cls, n: int, at_most: int | None) -> Affordable:
+        """The number n, with what is known of larger ones."""
+        made = super().__new__(cls, n)
+        made.at_most = at_most
+        return made
+
+    @property
+    def proven(self) -> bool:
+        """Whether no larger number is within the budget."""
+        return self.at_most == self
+
+
+def _excluded(lower: Callable[[int], float | None], budget: Budget, found: int, most: int) -> int | None:
+    """The largest n that is not proven to cost more than the budget, or a somewhat larger one; None: not known."""
+    n = found + 1
+    for step in range(BEYOND):
+        if n > most or late():
+            break
+        at_n = lower(n)
+        if at_n is None:
+            return None
+        if at_n > budget.epsilon:
+            return n - 1
+        # ε grows at least about as the root of n, and faster where it is large.
+        n = max(n + 1, math.ceil(n * (budget.epsilon / at_n) ** 2 * (1 + 1e-4 * 2**step))) if at_n else 16 * n
+    return most if n > most else None
 
 
 class _Looks:

@@ -6,7 +6,6 @@ other by ``smallest_where``; curves that come from a lattice or a recursion over
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from dptopk.accounting.work import Work
 
 __all__ = [
     "EPS",
@@ -50,19 +51,16 @@ def outward(value: Any, slack: float = SLACK) -> Any:
 class Query:
     """What is asked of a bound: δ at ``epsilon`` if that is given, else ε at ``delta``.
 
-    ``rtol`` is the width of the bracket at which a refining bound may stop; ``deadline`` is a reading of
-    time.monotonic() after which it must stop, still sound; ``seconds`` is the whole time that was given: what is tried
-    is chosen by that, and not by how much of it is left on a busy machine. Without ``lower`` a lower bound is not
-    needed. A lower bound on ε is asked for at ``delta_below`` >= delta: masses of failure of the whole charge add up in
-    an upper bound, and multiply where they are attained.
+    ``rtol`` is the width of the bracket at which a refining bound may stop; ``work`` counts what refinement may take.
+    Without ``lower`` a lower bound is not needed. A lower bound on ε is asked for at ``delta_below`` >= delta: masses
+    of failure of the whole charge add up in an upper bound, and multiply where they are attained.
     """
 
     delta: float = 0.0
     epsilon: float | None = None
     rtol: float = 1e-3
-    deadline: float = field(default_factory=lambda: time.monotonic() + 10.0)
+    work: Work = field(default_factory=Work)
     attained: float | None = None
-    seconds: float = 10.0
     lower: bool = True
 
     @property

@@ -45,15 +45,13 @@ class Claim:
             return cls(((claim.epsilon, claim.delta),), None, f"({claim.epsilon:g}, {claim.delta:g})-DP")
         if not isinstance(claim, Charge):
             raise InvalidParameter(f"claim must be a Charge or a Budget, got {type(claim).__name__}")
-        points = tuple(
-            (epsilon, compose(claim, epsilon=epsilon, max_seconds=1.0).delta) for epsilon in _epsilons(claim)
-        )
+        points = tuple((epsilon, compose(claim, epsilon=epsilon).delta) for epsilon in _epsilons(claim))
         return cls(points, _range(claim), str(claim))
 
 
 def _epsilons(charge: Charge) -> list[float]:
     """0 and a few ε up to where the profile has come down to the charge's own failures."""
-    most = compose(charge, delta=min(charge.delta + 1e-9, 0.5), max_seconds=1.0).epsilon
+    most = compose(charge, delta=min(charge.delta + 1e-9, 0.5)).epsilon
     if not 0 < most < float("inf"):
         return [0.0]
     return [float(x) for x in np.linspace(0.0, most, POINTS)]

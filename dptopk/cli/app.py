@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dptopk import _validate as validate
-from dptopk._choices import Interaction, Method
+from dptopk._choices import Effort, Interaction, Method
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
@@ -80,6 +80,7 @@ EXAMPLES = (
     "A row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article --labels-per-user 5 "
     "--k 25 --epsilon 1 --delta 1e-6[/bold]"
 )
+EFFORT = "How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor."
 INTERACTION = "batch: all fixed and independent; ordered; setwise: any order of these costs; filter: free choice."
 
 # What `dptopk demo` answers: a title, Δ, and the method.
@@ -128,6 +129,7 @@ def plan_command(
         bool,
         typer.Option("--alternatives", help="List all designs at the same budget: names for --method."),
     ] = False,
+    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
     from dptopk.histogram import Sensitivity
@@ -143,6 +145,7 @@ def plan_command(
         method=method,
         fit=fit is not False,
         users=users,
+        effort=effort,
     )
     typer.echo(plan.explain())
     if alternatives:
@@ -162,7 +165,10 @@ def compose_command(
     output_format: Annotated[
         Literal["table", "csv", "json"], typer.Option("--format", help="How the bounds are written.")
     ] = "table",
-    max_seconds: Annotated[float, typer.Option("--max-seconds", help="Time for each bound to refine.")] = 10.0,
+    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", help="A guard: what is finished by then is the answer.")
+    ] = None,
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
     from dptopk.accounting import bounds
@@ -171,7 +177,7 @@ def compose_command(
 
     parsed = Charge.parse(charge)
     query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction}
-    rows = bounds.table(parsed, max_seconds=max_seconds, **query)
+    rows = bounds.table(parsed, effort=effort, max_seconds=max_seconds, **query)
     write_bounds(parsed, rows, output_format, **query)
 
 

@@ -43,8 +43,8 @@ def adaptivity_gaps(counts: Sequence[int], *, epsilon: float = 0.1, delta: float
     for k in counts:
         charge = Charge({BoundedRange(epsilon): k})
         batch = compose(charge, delta=delta, bound="br_nonadaptive", interaction="batch").epsilon
-        adaptive = compose(charge, delta=delta, bound="optimal_setwise", rtol=2e-4, max_seconds=60.0)
-        at_batch = compose(charge, epsilon=batch, bound="optimal_setwise", rtol=2e-3, max_seconds=60.0)
+        adaptive = compose(charge, delta=delta, bound="optimal_setwise", rtol=2e-4, effort="thorough")
+        at_batch = compose(charge, epsilon=batch, bound="optimal_setwise", rtol=2e-3, effort="thorough")
         rows.append(
             {
                 "k": k,

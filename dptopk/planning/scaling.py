@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dptopk._choices import Effort
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -140,14 +141,14 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     return high
 
 
-def roughly(request: Request, guess: Candidate, max_seconds: float) -> Candidate:
+def roughly(request: Request, guess: Candidate) -> Candidate:
     """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
 
     From an ε within CLOSE_LOOK of the budget the error is a few thousandths at most.
     """
     found, spare = guess, LAST if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
-        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, max_seconds=max_seconds, lower=False)
+        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
         if request.epsilon is None:
             return replace(found, bound=bound)
         found = at(request, guess.design, guess.split, found.rho * _step(request, guess, bound.epsilon, spare))
@@ -169,19 +170,17 @@ def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPA
     return min(max(ratio, 1e-3), 1e3)
 
 
-def exactly(request: Request, guess: Candidate, max_seconds: float) -> Candidate:
+def exactly(request: Request, guess: Candidate, effort: Effort) -> Candidate:
     """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT of the budget.
 
-    A few steps are enough. Where they end elsewhere (a bound that had less time, the rounding of parameters), the
+    A few steps are enough. Where they end elsewhere (the rounding of parameters), the
     largest ρ found that is within the budget is taken.
     """
     rho, best = guess.rho, None
     for number in range(MOST_STEPS):
         found = at(request, guess.design, guess.split, rho)
         # By what ``compose`` says when it is asked without further options.
-        bound = compose(
-            joined(found.phases), delta=request.delta, rtol=FINE / 2, max_seconds=max(10.0, max_seconds), lower=False
-        )
+        bound = compose(joined(found.phases), delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
         found = replace(found, bound=bound)
         if request.epsilon is None or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
             return _with_lower_threshold(request, found) if guess.design.joint else found

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk import _validate as validate
-from dptopk._choices import ChargeAs, Counts, Domain, Method
+from dptopk._choices import EFFORTS, ChargeAs, Counts, Domain, Effort, Method
 from dptopk.accounting.budget import Budget
+from dptopk.accounting.work import CUT, late, within
 from dptopk.errors import InvalidParameter
 from dptopk.histogram import Sensitivity
 from dptopk.planning.designs import DESIGNS, METHOD_NAMES, Design
@@ -52,7 +53,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     fit: bool = True,
     charge_as: ChargeAs | Literal["auto"] = "auto",
     users: int | None = None,
-    max_seconds: float = 1.0,
+    effort: Effort = "normal",
+    max_seconds: float | None = None,
 ) -> Plan:
     """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε, δ).
 
@@ -91,8 +93,10 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
             "auto" for what is less.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
         fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that never hurts.
-        max_seconds: for each evaluation of the composition; more of it helps for k in the hundreds and above, where
-            the optimal bound takes longer than this to refine and a plan may otherwise spend a few percent less.
+        effort: "quick", "normal" or "thorough": the work of each evaluation of the composition that decides, as for
+            ``compose``; more of it helps for k in the hundreds and above.
+        max_seconds: a guard for the whole search: cut by it the plan is sound but not reproducible, and the note of its
+            bound says so.
 
     Returns:
         Plan: its composition under the tightest valid bound is at most budget.epsilon at budget.delta (an upper bound),
@@ -126,12 +130,16 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     designs = [design for design in DESIGNS if not design.misfit(request)]
     if not designs:
         raise InvalidParameter(_nothing_fits(request))
-    guesses = _contenders(request, designs, max_seconds)
-    rough = [closer(request, roughly(request, guess, max_seconds), CLOSEST) for guess in guesses]
-    near = (1 + ROUGH) * min(rank(request, found) for found in rough)
-    fine = [exactly(request, found, max_seconds) for found in rough if rank(request, found) <= near]
-    best = _first(request, [closer(request, found, CLOSEST) for found in fine])
-    return _plan(request, best, designs, max_seconds)
+    validate.member(EFFORTS, effort=effort)
+    with within(max_seconds):
+        guesses = _contenders(request, designs)
+        rough = [closer(request, roughly(request, guess), CLOSEST) for guess in guesses]
+        near = (1 + ROUGH) * min(rank(request, found) for found in rough)
+        fine = [exactly(request, found, effort) for found in rough if rank(request, found) <= near]
+        best = _first(request, [closer(request, found, CLOSEST) for found in fine])
+        if best.bound is not None and late():
+            best = replace(best, bound=replace(best.bound, note=CUT))
+    return _plan(request, best, designs, effort)
 
 
 def _in_rho(budget: Budget, asked: dict[str, Any]) -> Plan:
@@ -150,13 +158,13 @@ def default_d_bar(k: int) -> int:
     return max(10 * validate.count(k=k), 100)
 
 
-def _contenders(request: Request, designs: list[Design], max_seconds: float) -> list[Candidate]:
+def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best: by estimate; on a shape by few draws, then by more."""
     if request.shape is None or request.epsilon is None:
         return _near(request, [_guess(request, design) for design in designs])
     found = _hopeful([guess for design in designs for guess in looks(request, design)], WIDE)
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
-    scales = {guess.design.name: roughly(request, guess, max_seconds).rho / guess.rho for guess in best}
+    scales = {guess.design.name: roughly(request, guess).rho / guess.rho for guess in best}
     scaled = [replace(guess, rho=guess.rho * scales[guess.design.name]) for guess in found]
     found = _hopeful([at(request, guess.design, guess.split, guess.rho) for guess in scaled], NEAR)
     if not isinstance(request.selection_share, float):
@@ -218,7 +226,7 @@ def _first(request: Request, fine: list[Candidate]) -> Candidate:
     return min(tied, key=lambda found: (found.merit.noise_std or 0.0, rank(request, found)))
 
 
-def _plan(request: Request, best: Candidate, designs: list[Design], max_seconds: float) -> Plan:
+def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> Plan:
     assert best.bound is not None  # noqa: S101 - the best was scaled exactly
     epsilon = at_least(best.bound.epsilon) if request.epsilon is None else request.epsilon
 
@@ -226,7 +234,7 @@ def _plan(request: Request, best: Candidate, designs: list[Design], max_seconds:
         import pandas as pd
 
         others = [_guess(request, design) for design in designs if design is not best.design]
-        exact = [best, *(closer(request, exactly(request, guess, max_seconds), CLOSEST) for guess in others)]
+        exact = [best, *(closer(request, exactly(request, guess, effort), CLOSEST) for guess in others)]
         exact.sort(key=lambda found: rank(request, found))
         return pd.DataFrame([_row(request, found, found.design is best.design) for found in exact])
 

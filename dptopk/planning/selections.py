@@ -67,7 +67,7 @@ def _each(kind: Callable[[float], Cost], times: int, epsilon: float, delta: floa
     each = start
     for _ in range(8):
         charge = Charge({kind(each): times})
-        found = compose(charge, delta=delta, rtol=0.01, max_seconds=0.5, lower=False).epsilon
+        found = compose(charge, delta=delta, rtol=0.01, effort="quick", lower=False).epsilon
         if abs(found / epsilon - 1) < 0.004:
             break
         each *= min(max(epsilon / found, 0.05), 20.0) if found > 0 else 20.0

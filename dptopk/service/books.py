@@ -25,7 +25,6 @@ from dptopk.service.kept import Kept
 
 __all__ = ["Books", "opened"]
 
-SECONDS = 1.0  # that a reading of what was spent may take
 KEPT = 512  # pages of the books
 MOST_POINTS = 1000  # of the line of spending over time
 
@@ -221,9 +220,7 @@ class Books:
         spent = account.spent()
         key = json.dumps([terms, str(spent)])
         delta = _delta_of(terms)
-        known = self._readings.get(
-            key, lambda: compose(spent, delta=delta, max_seconds=SECONDS).epsilon if spent.costs else 0.0
-        )
+        known = self._readings.get(key, lambda: compose(spent, delta=delta).epsilon if spent.costs else 0.0)
         return min(known, account.epsilon())
 
     def spending(self, dataset: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from dptopk import _validate as validate
-from dptopk._choices import DOMAINS, Domain
+from dptopk._choices import DOMAINS, Domain, Effort
 from dptopk.accounting.bounds import Bound, compose, split_failure
 from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
@@ -253,21 +253,21 @@ def _design(query: Query, epsilon: float, delta: float) -> _Design:
 def _price(design: _Design, delta: float) -> float:
     """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures apart."""
     bare, _ = split_failure(design.charge(1.0))
-    epsilon = compose(bare, delta=delta / 2, max_seconds=1.0).epsilon
+    epsilon = compose(bare, delta=delta / 2).epsilon
     if not math.isfinite(epsilon):
         raise InvalidParameter(f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}")
     log = math.log(2 / delta)
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
 
-def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_seconds: float = 10.0) -> Division:
+def divide(queries: Sequence[Query], epsilon: float, delta: float, *, effort: Effort = "normal") -> Division:
     """Divide (ε, δ) over queries so that the weighted error is least.
 
     Args:
         queries: what is wanted, at least one.
         epsilon: of the total.
         delta: of the total, above 0.
-        max_seconds: for each evaluation of the composition.
+        effort: of each evaluation of the composition.
 
     Returns:
         Division: its charge stays within (ε, δ) by the tightest bound (an upper bound); the division is the optimum of
@@ -295,9 +295,9 @@ def divide(queries: Sequence[Query], epsilon: float, delta: float, *, max_second
     needed = float(prices @ np.maximum(least, fixed) ** 2) * (1 + 1e-6)
     if not (fixed == 0).any():
         raise InvalidParameter("queries: all are locked, and nothing is left to divide")
-    scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, max_seconds)
+    scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, effort)
 
-    return _divided(designs, scaled, _even(tuple(each), budget, max_seconds), budget)
+    return _divided(designs, scaled, _even(tuple(each), budget, effort), budget)
 
 
 def _plain(query: Query) -> Query:
@@ -306,13 +306,13 @@ def _plain(query: Query) -> Query:
 
 
 @lru_cache(maxsize=256)
-def _even(designs: tuple[_Design, ...], budget: Budget, max_seconds: float) -> tuple[float, ...]:
+def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple[float, ...]:
     """The scales of an even split of the same total."""
 
     def evenly(total: float) -> list[float]:
         return [math.sqrt(total / design.price) for design in designs]
 
-    return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, max_seconds))
+    return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, effort))
 
 
 def _least(design: _Design, error: float | None) -> float:
@@ -368,7 +368,7 @@ def _largest(
     budget: Budget,
     start: float,
     needed: float,
-    max_seconds: float,
+    effort: Effort,
 ) -> list[float]:
     """The scales at the largest total found, above ``needed``, at which everything together stays within the budget.
 
@@ -381,7 +381,7 @@ def _largest(
     for _ in range(60):
         tried = scales(total)
         charge = Charge.join(*(design.charge(s) for design, s in zip(designs, tried, strict=True)))
-        made = _composed(charge, budget.delta, bound, max_seconds)
+        made = _composed(charge, budget.delta, bound, effort)
         epsilon, bound = made.epsilon, made.name if math.isfinite(made.epsilon) else "best"
         if epsilon <= budget.epsilon:
             low, found = total, tried
@@ -399,11 +399,11 @@ def _largest(
     return found
 
 
-def _composed(charge: Charge, delta: float, bound: str, max_seconds: float) -> Bound:
+def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
     """ε by one bound, or by the best where that one does not take the charge."""
     with suppress(IncompatibleCosts):
-        return compose(charge, delta=delta, bound=bound, max_seconds=max_seconds)
-    return compose(charge, delta=delta, max_seconds=max_seconds)
+        return compose(charge, delta=delta, bound=bound, effort=effort)
+    return compose(charge, delta=delta, effort=effort)
 
 
 def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget) -> Division:
@@ -415,7 +415,7 @@ def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence
             query=design.query,
             mechanisms=design.at(scale),
             charge=charge,
-            epsilon=compose(charge, delta=budget.delta, max_seconds=1.0).epsilon,
+            epsilon=compose(charge, delta=budget.delta).epsilon,
             error=design.error(scale),
             even=design.error(same),
             share=design.price * scale**2 / total,

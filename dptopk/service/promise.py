@@ -16,8 +16,6 @@ from dptopk.service.questions import Prepared, Single
 
 __all__ = ["error_bar", "promise"]
 
-SECONDS = 2.0  # that a bound for a preview may take
-
 
 def error_bar(made: Plan) -> float | None:
     """Half the width of the intervals that the answer will show, for all rows at once; None where there are none.
@@ -65,5 +63,5 @@ def promise(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
         if charge == prepared.charge:
             return about | {"epsilon": prepared.epsilon, "delta": delta, "bound": prepared.bound.name}
     delta = max(delta, min(2 * charge.delta, 0.5))
-    bound = compose(charge, delta=delta, max_seconds=SECONDS)
+    bound = compose(charge, delta=delta)
     return about | {"epsilon": bound.epsilon, "delta": delta, "bound": bound.name}

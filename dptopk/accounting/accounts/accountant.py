@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dptopk import _validate as validate
+from dptopk._choices import EFFORTS, Effort
 from dptopk.accounting import bounds
 from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
 from dptopk.accounting.accounts.tokens import dominates, match, size
@@ -58,7 +59,7 @@ class Accountant(Account):
         registered: the multiset of costs that may be spent; its ``delta`` is the most that the deltas of all spent
             charges may add up to (failure mass inside ApproxDP and MultiDP costs is part of those costs).
         delta: the total δ at which ``epsilon()`` is reported, in [registered.delta, 1).
-        rtol, max_seconds: how well the guarantee is computed; see ``bounds.compose``.
+        rtol, effort, max_seconds: how well the guarantee is computed; see ``bounds.compose``.
         guarantee: computed before for the same registration and delta; None: computed when first asked for.
 
     Raises:
@@ -79,7 +80,8 @@ class Accountant(Account):
         delta: float,
         *,
         rtol: float = 1e-3,
-        max_seconds: float = 10.0,
+        effort: Effort = "normal",
+        max_seconds: float | None = None,
         guarantee: bounds.Bound | None = None,
     ) -> None:
         super().__init__()
@@ -89,7 +91,11 @@ class Accountant(Account):
         if self.delta < registered.delta:
             raise InvalidParameter(f"delta must be at least the registered delta {registered.delta}, got {delta}")
         self.registered = registered
-        self._rtol, self._max_seconds = validate.positive(rtol=rtol), validate.positive(max_seconds=max_seconds)
+        self._options: dict[str, Any] = {
+            "rtol": validate.positive(rtol=rtol),
+            "effort": validate.member(EFFORTS, effort=effort),
+            "max_seconds": None if max_seconds is None else validate.positive(max_seconds=max_seconds),
+        }
         self._left: Counter[Cost] = Counter(dict(registered.costs))
         self._used: dict[Cost, Counter[Cost]] = {}  # cost spent -> tokens it used up
         self._delta_left = Fraction(registered.delta)
@@ -109,9 +115,7 @@ class Accountant(Account):
         return self._best(self.registered)
 
     def _best(self, charge: Charge) -> bounds.Bound:
-        return bounds.compose(
-            charge, delta=self.delta, interaction="setwise", rtol=self._rtol, max_seconds=self._max_seconds
-        )
+        return bounds.compose(charge, delta=self.delta, interaction="setwise", **self._options)
 
     def quote(self, charge: Charge) -> Record:
         """The tokens that a spend would use: for every cost the smallest registered tokens that cover it.
@@ -277,9 +281,7 @@ class Accountant(Account):
 
     def table(self) -> pd.DataFrame:
         """All bounds for the registration, as ``bounds.table``; ``taken`` marks the one that ``epsilon()`` uses."""
-        rows = bounds.table(
-            self.registered, delta=self.delta, interaction="setwise", rtol=self._rtol, max_seconds=self._max_seconds
-        )
+        rows = bounds.table(self.registered, delta=self.delta, interaction="setwise", **self._options)
         rows["taken"] = rows["name"] == self.guarantee.name
         return rows
 

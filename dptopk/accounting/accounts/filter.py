@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dptopk import _validate as validate
-from dptopk._choices import NEIGHBOURS, Neighbours
+from dptopk._choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
 from dptopk._display import at_least
 from dptopk.accounting import bounds
 from dptopk.accounting.accounts.account import Account, Record, Summary, cost_of
@@ -30,6 +30,7 @@ from dptopk.accounting.accounts.tally import Priced, Tally
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.budget import Budget
 from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.work import within
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.costs.rounding import decimal, round_down, smaller_of
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
@@ -59,6 +60,8 @@ class Filter(Account):
             cover the first charge, as much as that charge needs.
         neighbours: the neighbour relation of all charges.
         terms: what ``terms`` gave for such a filter: nothing is computed anew.
+        effort, max_seconds: how much work, and as a guard how much time, the capacity of declared costs may take; cut
+            by the guard it is sound, smaller, and not reproducible.
 
     Raises:
         InvalidParameter: on arguments out of range, or a budget too small for the order.
@@ -82,6 +85,8 @@ class Filter(Account):
         failure_delta: float | None = None,
         neighbours: Neighbours = "add_remove",
         terms: Record | None = None,
+        effort: Effort = "normal",
+        max_seconds: float | None = None,
     ) -> None:
         super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
@@ -100,10 +105,12 @@ class Filter(Account):
         method = validate.member(METHODS, method=method)
         if (declared is not None) != (method == "ranges") or (order is not None and method != "renyi"):
             raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, costs, order")
+        validate.member(EFFORTS, effort=effort)
         self._split: Record | None = None  # the terms of the filter that the first charge chose
         self._begun, self._wholes = False, 0  # whether anything was charged, and how many charges as a whole
         if terms is None:
-            self._use(self._chosen(method, order, declared))
+            with within(max_seconds):
+                self._use(self._chosen(method, order, declared, effort))
         else:
             self._open = terms.get("open", False)
             self._use([meter_of(meter) for meter in terms["meters"]])
@@ -116,7 +123,9 @@ class Filter(Account):
         self._tally = Tally.empty(self._names)
         self._prices: dict[Cost, tuple[float | None, ...]] = {}
 
-    def _chosen(self, method: FilterMethod, order: float | None, declared: list[Cost] | None) -> list[Meter]:
+    def _chosen(
+        self, method: FilterMethod, order: float | None, declared: list[Cost] | None, effort: Effort
+    ) -> list[Meter]:
         """The meters for the budget: the first is the one that the budget is meant for."""
         if self.budget.rho is not None:
             if method != "renyi" or order is not None:
@@ -129,7 +138,7 @@ class Filter(Account):
         epsilon, delta = round_down(smaller_of(self.budget.epsilon)), round_down(exact)
         chosen: Meter
         if declared is not None:
-            chosen = Ranges.at(epsilon, delta, declared)
+            chosen = Ranges.at(epsilon, delta, declared, effort)
         elif method == "gaussian":
             chosen = Gaussian.at(epsilon, delta)
         else:

@@ -23,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._choices import Effort
 from dptopk.accounting.accounts.account import cost_of
 from dptopk.accounting.kinds.conversions import implied, plain, pure_epsilons
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise.prices import alone, capacity as price_capacity, prices_of, proportional
+from dptopk.accounting.work import STAGES, OutOfTime, Work
 from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.costs.rounding import decimal, sum_decimals, sum_up
 from dptopk.errors import IncompatibleCosts, NotApplicable
@@ -36,6 +38,9 @@ __all__ = ["Gaussian", "Meter", "Pure", "Ranges", "Renyi", "Zcdp", "best_order",
 
 LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
 ALONE = 1000  # up to so many of a cost alone are played out to find its price
+
+# The capacity of declared costs is what its work was enough for: this many times that of one bound.
+CAPACITY_WORK = 10.0
 
 
 class Meter(ABC):
@@ -175,7 +180,7 @@ class Ranges(Meter):
         self.what = "the prices of " + ", ".join(str(cost) for cost in self.prices)
 
     @classmethod
-    def at(cls, epsilon: float, delta: float, costs: Sequence[Cost]) -> Ranges:
+    def at(cls, epsilon: float, delta: float, costs: Sequence[Cost], effort: Effort = "normal") -> Ranges:
         """The meter for a total (ε, δ) and these declared costs."""
         renyi = Renyi.at(epsilon, delta, None)
         worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
@@ -189,7 +194,10 @@ class Ranges(Meter):
             if float(renyi.capacity) / min(worth.values()) < ALONE:
                 worth = {cost: 1 / alone(cost, epsilon, delta) for cost in costs}
             prices = proportional(worth, largest)
-        return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta))
+        try:
+            return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta, effort))
+        except OutOfTime as cut:  # not cached
+            return cls(prices, *cut.args)
 
     def price(self, rest: Charge) -> float:
         """The least price of a declared cost that covers this one."""
@@ -211,8 +219,8 @@ class Ranges(Meter):
 
 
 @lru_cache(maxsize=32)
-def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float) -> int:
-    return price_capacity(dict(prices), epsilon, delta)
+def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort) -> int:
+    return price_capacity(dict(prices), epsilon, delta, Work(CAPACITY_WORK * STAGES[effort]))
 
 
 class Gaussian(Meter):

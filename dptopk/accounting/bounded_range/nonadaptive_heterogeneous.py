@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +24,7 @@ from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.work import late, within
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import NotApplicable
 
@@ -39,7 +39,7 @@ TINY = 1e-290  # absolute, covers what underflows
 
 
 def br_heterogeneous_bracket(
-    epsilon: ArrayLike, count: ArrayLike, epsilon_global: float, *, rtol: float = 1e-3, max_seconds: float = 10.0
+    epsilon: ArrayLike, count: ArrayLike, epsilon_global: float, *, rtol: float = 1e-3, max_seconds: float | None = None
 ) -> tuple[float, float]:
     """Certified (lower, upper) bracket of δ for independent BR mechanisms with different ε's.
 
@@ -48,7 +48,7 @@ def br_heterogeneous_bracket(
         count: how many mechanisms of each, integers >= 1.
         epsilon_global: ε_g >= 0.
         rtol: relative width at which refinement stops.
-        max_seconds: time after which it stops too, with a wider bracket.
+        max_seconds: a guard: after this time it stops too, with a wider bracket that is not reproducible.
 
     Raises:
         InvalidParameter: on values outside these ranges.
@@ -66,8 +66,9 @@ def br_heterogeneous_bracket(
         for e, n in zip(epsilons.tolist(), np.broadcast_to(counts, epsilons.shape).tolist(), strict=True)
     }
     x = validate.nonnegative(epsilon_global=epsilon_global)
-    curve = replace(_curve(Charge(costs)), deadline=time.monotonic() + validate.positive(max_seconds=max_seconds))
-    return curve.bracket(x, validate.positive(rtol=rtol))
+    curve = _curve(Charge(costs))
+    with within(max_seconds):
+        return curve.bracket(x, validate.positive(rtol=rtol))
 
 
 @bound(
@@ -98,7 +99,6 @@ class _Heterogeneous(Curve):
 
     epsilons: tuple[float, ...]
     counts: tuple[int, ...]
-    deadline: float = math.inf
 
     @property
     def epsilon_max(self) -> float:
@@ -115,12 +115,11 @@ class _Heterogeneous(Curve):
         return np.array([self.answer(Query(delta=e)).value for e in d.ravel().tolist()]).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
-        """The answer with a certified lower bound, refined to ``query.rtol`` while time remains."""
-        timed = replace(self, deadline=min(self.deadline, query.deadline))
+        """The answer with a certified lower bound, refined to ``query.rtol`` or to MOST_CELLS."""
         if query.epsilon is not None:
-            lower, upper = timed.bracket(query.epsilon, query.rtol)
+            lower, upper = self.bracket(query.epsilon, query.rtol)
             return Answer(upper, lower, "" if upper <= lower * (1 + 2 * query.rtol) + TINY else "not refined further")
-        found = timed.invert(query.delta, query.rtol)
+        found = self.invert(query.delta, query.rtol)
         return found if query.delta_below == query.delta else replace(found, lower=None)
 
     def invert(self, delta: float, rtol: float) -> Answer:
@@ -160,7 +159,7 @@ class _Heterogeneous(Curve):
             low, middle, high, upper = low[keep], middle[keep], high[keep], upper[keep]
             if not len(low):
                 return lower, min(float(outward(dropped)), 1.0)
-            if evaluated + 2**d * len(low) > MOST_CELLS or time.monotonic() > self.deadline:
+            if evaluated + 2**d * len(low) > MOST_CELLS or late():
                 return lower, min(float(outward(np.maximum(upper.max(), dropped))), 1.0)
             halves = list(itertools.product([False, True], repeat=d))
             low, high = (

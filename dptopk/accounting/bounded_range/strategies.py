@@ -7,13 +7,13 @@ follows the guessed strategy by Newton's method, and only its end is checked aga
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+from dptopk.accounting.work import CUT, late
 
 __all__ = ["OptimumCurve", "Point"]
 
@@ -74,21 +74,19 @@ class OptimumCurve(Curve):
             lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - 1e-15 * (2 - point.log_value))
             return Answer(_exp_up(point.upper), max(lower, 0.0))
         if query.delta <= 0:
-            return Answer(self.epsilon_max, self._below(self.epsilon_max, 0.0, query.deadline))
-        upper = self._root(_log_down(query.delta), query.deadline)
-        late = time.monotonic() > query.deadline
-        note = "out of time before the root was found" if late else ""
-        return Answer(upper, self._below(upper, query.delta_below, query.deadline), note)
+            return Answer(self.epsilon_max, self._below(self.epsilon_max, 0.0))
+        upper = self._root(_log_down(query.delta))
+        return Answer(upper, self._below(upper, query.delta_below), CUT if late() else "")
 
-    def _root(self, log_target: float, deadline: float = math.inf) -> float:
+    def _root(self, log_target: float) -> float:
         """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed.
 
-        After the deadline it is whichever x was checked so far, or epsilon_max.
+        Where time is cut it is whichever x was checked so far, or epsilon_max.
         """
         low, fitting = 0.0, self.epsilon_max
         x = self._guess(log_target)
         for attempt in range(60):
-            if x >= fitting or (attempt and time.monotonic() > deadline):
+            if x >= fitting or (attempt and late()):
                 break
             point = self.everywhere(x)
             excess = point.upper - log_target
@@ -121,7 +119,7 @@ class OptimumCurve(Curve):
             x = newton if low < newton < high else low + (high - low) / 2
         return x
 
-    def _below(self, upper: float, delta: float, deadline: float) -> float | None:
+    def _below(self, upper: float, delta: float) -> float | None:
         """An ε slightly below the root at which δ is provably larger; 0 when none is found in time."""
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
         for gap, value in (
@@ -130,7 +128,7 @@ class OptimumCurve(Curve):
             (1e-6, self.everywhere),
             (1e-3, self.everywhere),
         ):
-            if value == self.everywhere and time.monotonic() > deadline:
+            if value == self.everywhere and late():
                 break
             x = upper * (1 - gap)
             if 0 < x < self.epsilon_max:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,17 +29,16 @@ MANY = 12
 MOST_COPIES = 10**9
 # Longest grid that is tried.
 MOST_POINTS = 2**20
-# Losses of discrete Gaussians that are listed at most, and a guess at the seconds that one of them takes.
+# Losses of discrete Gaussians that are listed at most, and the work of one of them.
 MOST_ATOMS = 8_000_000
-SECONDS_PER_ATOM = 4e-7
-# Standard deviations on a lattice; a guess at the seconds that one of its places takes; how late a product may be; how
-# much of the variance splitting may add, about.
-PLACES, SECONDS_PER_PLACE, LATER, NOISIEST = 15.0, 5e-7, 0.1, 4.0
+WORK_PER_ATOM = 4e-7
+# Standard deviations on a lattice; the work of one of its places; how much of the variance splitting may add, about.
+PLACES, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
-# Times that the steps are halved at most.
+# By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
+SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
 FINER, CHEAP = 4, 2**22  # a grid so much finer is tried where points times parts are at most so many
-REFINEMENTS = 10
 
 
 def sources(charge: Charge) -> list[Source]:
@@ -90,72 +88,72 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     Returns:
         Bracket: always sound; the note says when it is wider than rtol.
     """
-    parts = sources(charge)
+    parts, work = sources(charge), query.work
     atoms = sum(part.atoms() for part in parts)
-    seconds = SECONDS_PER_ATOM * atoms + math.fsum(part.seconds() for part in parts)
-    if atoms > MOST_ATOMS or time.monotonic() + seconds > query.deadline:
-        return _vacuous(charge, query, "no time for a product of this many losses")
-    if not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
-        return _vacuous(charge, query, "losses too small or too large for a grid")
+    listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
+    if atoms > MOST_ATOMS or not SMALLEST_LOSS**2 < sum(part.spread() for part in parts) < math.inf:
+        return _vacuous(charge, query, "too many losses, or losses too small or too large for a grid")
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
-    grids = _in_time(_first_grids(charge, parts, tilt, query), parts, seconds, query)
-    if grids is None:
-        return _vacuous(charge, query, "no time for a product of this many places")
-    started = time.monotonic()
-    best, reckoned = _bracket(charge, parts, grids, query), _first_width(query)
-    for _ in range(REFINEMENTS):
-        now = time.monotonic()
-        longest = max(part.masses.size for part in (best.above, best.below) if part is not None)
-        if _narrow(best, reckoned, query) or now + 3 * (now - started) > query.deadline or 2 * longest > MOST_POINTS:
-            break
-        started = now
-        above, below = grids
-        grids = (replace(above, step=above.step / 2), replace(below, step=below.step / 2, width=below.width / 1.4))
-        best, reckoned = best.tightened(_bracket(charge, parts, grids, query)), reckoned / 4
-    if _narrow(best, reckoned, query):
-        return _finer(best, parts, grids[0], query)
+    first = _first_grids(charge, parts, tilt, query)
+    if first is None:
+        return _vacuous(charge, query, "a product of too many places")
+    places, best, scale = _places(first, parts, query), None, math.inf
+    for room in work.rooms():
+        left = room
+        while best is None or not _narrow(best, _first_width(query) * scale**2, query):
+            fitting = (one for one in SCALES if one < scale and listing + WORK_PER_PLACE * places / one <= left)
+            finer = next((one for one in fitting if one >= min(1.0, scale / 2)), None)
+            if finer is None or (best is not None and _longest(best) > MOST_POINTS / 2):
+                break
+            amount = listing + WORK_PER_PLACE * places / finer
+            if not work.take(amount):
+                return replace(best or _vacuous(charge, query, ""), note=work.note)
+            left, scale = left - amount, finer
+            found = _bracket(charge, parts, _scaled(first, scale), query)
+            best = found if best is None else best.tightened(found)
+    if best is None:
+        return _vacuous(charge, query, "a product of too many places" if work.spent < math.inf else work.note)
+    if _narrow(best, _first_width(query) * scale**2, query):
+        return _finer(best, parts, _scaled(first, scale)[0], query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
 
 
-def _narrow(best: Bracket, reckoned: float, query: Query) -> bool:
-    return best.narrow(query.rtol) if query.lower else reckoned <= query.rtol and best.upper < math.inf
-
-
-def _in_time(
-    grids: tuple[Grid, Grid], parts: Sequence[Source], seconds: float, query: Query
-) -> tuple[Grid, Grid] | None:
-    """The grids, coarser where their products would take too long; ``seconds`` goes to the pairs. None: no time at all.
-
-    By the time that was given, as long as the clock has about as much: the same question has the same answer.
-    """
-    room = min(0.8 * query.seconds, query.deadline - time.monotonic() + LATER) - seconds
+def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
+    """The grids with steps times a scale."""
     above, below = grids
-    spread, splits = sum(part.spread() for part in parts), sum(part.roundings()[0] for part in parts)
-    if splits * min(above.step**2 / 4, above.step * math.sqrt(spread / max(splits, 1))) > NOISIEST * spread:
-        return None  # splitting would add more than is there
-    window = PLACES * math.sqrt(spread)
-    by_gap = splits >= MANY and all(part.exact for part in parts)
-    for coarser in (1, 4, 16, 64):
-        places = window / above.step * (3 if by_gap and query.lower else 1)
-        places += window / below.step if query.lower and not by_gap else 0
-        if SECONDS_PER_PLACE * places <= coarser * room:
-            return replace(above, step=coarser * above.step), replace(below, step=coarser * below.step)
-    return None
+    width = below.width * min(scale, 1.0) ** 0.5
+    return replace(above, step=scale * above.step), replace(below, step=scale * below.step, width=width)
+
+
+def _longest(best: Bracket) -> int:
+    return max(part.masses.size for part in (best.above, best.below) if part is not None)
+
+
+def _narrow(best: Bracket, estimate: float, query: Query) -> bool:
+    return best.narrow(query.rtol) if query.lower else estimate <= query.rtol and best.upper < math.inf
+
+
+def _places(grids: tuple[Grid, Grid], parts: Sequence[Source], query: Query) -> float:
+    """The places of the products on the grids."""
+    above, below = grids
+    window = PLACES * math.sqrt(sum(part.spread() for part in parts))
+    by_gap = sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts)
+    places = window / above.step * (3 if by_gap and query.lower else 1)
+    return places + (window / below.step if query.lower and not by_gap else 0)
 
 
 def _first_width(query: Query) -> float:
-    """The relative width at which the first grids aim; a narrower one is reached by refinement, watching the time."""
+    """The relative width at which the first grids aim; a narrower one is reached by refinement."""
     return min(max(query.rtol, 1e-3), 0.5)
 
 
 def _finer(best: Bracket, parts: Sequence[Source], grid: Grid, query: Query) -> Bracket:
     """The upper end once more, on a grid so much finer that it is all but exact, where that is cheap.
 
-    It is off to second order only; the width of the bracket is that of its lower end. Whether it is done depends on the
-    sizes alone, not on the clock: the same question has the same answer.
+    It is off to second order only; the width of the bracket is that of its lower end.
     """
     size = FINER * best.above.masses.size * sum(part.roundings()[0] for part in parts)
-    if size > CHEAP or time.monotonic() > query.deadline:
+    if size > CHEAP:
         return best
     above = grid_product(parts, replace(grid, step=grid.step / FINER))
     upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
@@ -167,8 +165,11 @@ def _vacuous(charge: Charge, query: Query, note: str) -> Bracket:
     return Bracket(1.0 if query.epsilon is not None else _largest_loss(charge), 0.0, note, nothing, None)
 
 
-def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Query) -> tuple[Grid, Grid]:
-    """Grids on which a first bracket should be about rtol wide; a guess that only costs time when it is wrong."""
+def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Query) -> tuple[Grid, Grid] | None:
+    """Grids on which a bracket should be about rtol wide; a guess that only costs time when it is wrong.
+
+    None where splitting would add more than is there.
+    """
     spread = sum(part.spread() for part in parts)
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))  # about the size of the losses that matter
     start = _first_width(query)
@@ -176,6 +177,8 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
     above, below = np.sum([part.roundings() for part in parts], axis=0)
     coarsest = 30 * math.sqrt(spread) / MOST_POINTS  # about MOST_POINTS cells within the reach of the product
     step_above = max(math.sqrt((2 if above < MANY else 1.2) * tolerance / typical * spread / above), coarsest)
+    if above * min(step_above**2 / 4, step_above * math.sqrt(spread / max(above, 1))) > NOISIEST * spread:
+        return None
     if query.epsilon and query.epsilon > step_above:  # a grid point at ε: there the chord touches the curve it bounds
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
     # Pairs that are off to second order from below too need no finer grid there.

@@ -31,7 +31,7 @@ SMALLEST, LARGEST = 1e-290, 1e290
 # Tilted mass that is cut off at either end is at most e^{-CUT}.
 CUT = 30.0
 # A guess at how long the two laws of one clock take.
-SECONDS = 0.015
+WORK = 0.015
 
 
 def decay(epsilon: float, side: int = 1) -> float:
@@ -88,9 +88,9 @@ class ExponentialClock(Source):
         """No: the law is a density, and is brought onto the grid as a whole."""
         return False
 
-    def seconds(self) -> float:
+    def work(self) -> float:
         """A law of some thousand places, from above and from below."""
-        return SECONDS
+        return WORK
 
     def spread(self) -> float:
         """E L² of all copies: 2A κ(κ+1) (1/κ³ + 1/(κ+1)³) each."""

@@ -13,16 +13,15 @@ Both are sums of non-negative increments of S and C: nothing cancels for small �
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import factorial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import Curve, Floats, outward
 from dptopk.accounting.pld.constraints import NUDGE, worst_case
 from dptopk.costs import MultiDP, sum_up
 
@@ -43,11 +42,8 @@ LogMGF = Callable[[Floats], Floats]
 # Bound on the relative error of the two log-MGFs: about twenty roundings, checked against 50 digits in the tests.
 LOG_MGF_ERROR = 1e-14
 
-# After a deadline a best order is looked for on so many grids in all, the first as fine as ever, the others of so many
-# points: to about 1e-4 of the bound.
-LATE_GRIDS, LATE_POINTS = 5, 8
-# Of no more different costs than this a grid takes milliseconds.
-MANY = 1000
+# Of more different costs than this, a best order is looked for on fewer and smaller grids: to about 1e-4 of the bound.
+MANY, GRIDS, FEW_GRIDS = 1000, (64, *[24] * 7), (64, *[8] * 4)
 
 # Products of very small ε's underflow by less than this, which vanishes beside any normal float.
 _LEAST = 1e-322
@@ -197,23 +193,21 @@ class ChernoffCurve(Curve):
             elementwise for an array of any shape.
         epsilon_max: an ε from which on δ = 0.
         different: how many different costs log_mgf sums up, where they may be many.
-        deadline: a reading of time.monotonic() after which MANY of them are searched on few grids only.
     """
 
     log_mgf: Callable[[Floats], Floats]
     epsilon_max: float = np.inf
     different: int = 0
-    deadline: float = np.inf
 
-    def answer(self, query: Query) -> Answer:
-        """The answer to one query, within its time."""
-        return Curve.answer(replace(self, deadline=query.deadline) if self.different > MANY else self, query)
+    @property
+    def _grids(self) -> Sequence[int]:
+        return FEW_GRIDS if self.different > MANY else GRIDS
 
     def log_delta(self, epsilon: Floats) -> Floats:
         """Upper bound on ln δ (at most 0), for a one-dimensional array."""
         x = epsilon[:, None]
         found = _smallest(
-            lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x, len(epsilon), self.deadline
+            lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x, len(epsilon), self._grids
         )
         return np.where(epsilon >= self.epsilon_max, -np.inf, np.minimum(found, 0.0))
 
@@ -231,26 +225,18 @@ class ChernoffCurve(Curve):
         d = np.asarray(delta, dtype=float)
         with np.errstate(divide="ignore"):
             log_inverse = -np.log(d.ravel())[:, None]
-        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size, self.deadline)
+        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size, self._grids)
         found = np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
         bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max).reshape(d.shape)
         return bounded
 
 
-def _smallest(objective: Callable[[Floats], Floats], size: int, deadline: float = np.inf) -> Floats:
-    """Smallest value found of unimodal functions of λ > 0, one a row, by zooming in on a logarithmic grid.
-
-    A charge of very many different costs takes seconds for such grids: after the deadline they are few and coarse.
-    """
+def _smallest(objective: Callable[[Floats], Floats], size: int, grids: Sequence[int] = GRIDS) -> Floats:
+    """Smallest value found of unimodal functions of λ > 0, one a row, by zooming in on logarithmic grids."""
     low, high = np.full(size, -30.0), np.full(size, 45.0)  # ln λ
     best = np.full(size, np.inf)
     rows = np.arange(size)
-    late = 0
-    for planned in (64, *[24] * 7):
-        late += time.monotonic() > deadline
-        if late > LATE_GRIDS:
-            break
-        points = LATE_POINTS if late and planned < 64 else planned
+    for points in grids:
         grid = np.linspace(low, high, points, axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
             values = objective(np.exp(grid))

@@ -31,8 +31,8 @@ __all__ = ["Grid", "Source"]
 FEW = 3
 # Scale from which a discrete Gaussian's sums are taken in closed form: the error e^{-π² WIDE²} is below any float.
 WIDE = 2000.0
-# About how long a node of a Gaussian takes to be brought onto the grid.
-SECONDS_PER_NODE = 4e-7
+# The work of bringing a node of a Gaussian onto the grid.
+WORK_PER_NODE = 4e-7
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is charged as an error.
 NEGLIGIBLE = 50.0
 
@@ -70,8 +70,8 @@ class Source:
         """How many losses are listed before they are brought onto the grid, where that is many."""
         return 0
 
-    def seconds(self) -> float:
-        """About how long its pairs take to make and multiply, beyond what ``atoms`` says, where that is long."""
+    def work(self) -> float:
+        """The work of making and multiplying its pairs beyond what ``atoms`` says, where that is much."""
         return 0.0
 
     def spread(self) -> float:
@@ -174,8 +174,8 @@ class Gaussian(Source):
     def atoms(self) -> int:
         return math.ceil(400 * max(math.sqrt(self.mu_squared), 1.0))  # five in a quarter of 1, of 20 μ
 
-    def seconds(self) -> float:
-        return SECONDS_PER_NODE * self.atoms()
+    def work(self) -> float:
+        return WORK_PER_NODE * self.atoms()
 
     def spread(self) -> float:
         return self.mu_squared

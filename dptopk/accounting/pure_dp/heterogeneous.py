@@ -22,6 +22,7 @@ from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure
+from dptopk.accounting.work import within
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -127,6 +128,7 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
     source="Murtagh-Vadhan 2016, Theorem 1.5; set-wise by Theorem A (docs/theorems.md)",
     takes=types_with(pure=True),
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
+    refines=True,
 )
 def optimal_dp_exact(charge: Charge) -> Curve:
     """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
@@ -182,7 +184,7 @@ def optimal_dp_bracket(
     delta: float | None = None,
     epsilon: float | None = None,
     rtol: float = 1e-3,
-    max_seconds: float = 10.0,
+    max_seconds: float | None = None,
 ) -> tuple[float, float]:
     """(lower, upper) around the optimal ε_g at ``delta``, or around the optimal δ at ``epsilon``.
 
@@ -194,23 +196,21 @@ def optimal_dp_bracket(
         delta: in [0, 1); exactly one of delta and epsilon is given.
         epsilon: ε_g >= 0.
         rtol: width of the bracket, relative to the upper end, at which refinement stops.
-        max_seconds: time after which it stops anyway; the bracket is then wider, and still holds.
+        max_seconds: a guard: after this time it stops; the bracket is then wider, still holds, and is not reproducible.
 
     >>> lower, upper = optimal_dp_bracket([0.1] * 20 + [0.12] * 5, delta=1e-6)
     >>> 0 <= upper - lower <= 1e-3 * upper
     True
     """
-    import time
-
     if (delta is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of delta and epsilon")
     query = Query(
         delta=0.0 if delta is None else validate.probability(delta=delta),
         epsilon=None if epsilon is None else validate.nonnegative(epsilon=epsilon),
         rtol=validate.positive(rtol=rtol),
-        deadline=time.monotonic() + validate.positive(max_seconds=max_seconds),
     )
-    answer = _bracket_curve(_counts(epsilons), attained=True).answer(query)
+    with within(max_seconds):
+        answer = _bracket_curve(_counts(epsilons), attained=True).answer(query)
     return answer.lower or 0.0, answer.value
 
 
@@ -223,6 +223,7 @@ def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCur
     source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
     takes=types_with(pure=True),
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
+    refines=True,
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's."""

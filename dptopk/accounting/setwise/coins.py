@@ -12,7 +12,6 @@ about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +20,10 @@ import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.setwise import guesses
-from dptopk.accounting.setwise.groups import Deadline, GroupPair, pair_above
+from dptopk.accounting.setwise.groups import GroupPair, pair_above
 from dptopk.accounting.setwise.prices import price_layers, window_of
-from dptopk.accounting.setwise.recursion import OutOfTime, Rules
+from dptopk.accounting.setwise.recursion import Rules
+from dptopk.accounting.work import check
 
 __all__ = ["Anchors", "law_of_prices", "priced_ranges_pair"]
 
@@ -89,7 +89,11 @@ def law_of_prices(ranges: Mapping[float, int], anchors: Floats, prices: tuple[in
 
 
 @lru_cache(maxsize=32)
-def _priced(ranges: tuple[tuple[float, int], ...], anchors: Anchors, reach: float, deadline: Deadline) -> GroupPair:
+def priced_ranges_pair(ranges: tuple[tuple[float, int], ...], anchors: Anchors, *, reach: float) -> GroupPair:
+    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E).
+
+    What S exceeds with about the probability of ``reach`` standard deviations counts as an infinite loss.
+    """
     largest = max(epsilon for epsilon, _ in ranges)
     rules = anchors.rules(largest, reach)
     least, masses = law_of_prices(dict(ranges), np.array(rules.epsilons), anchors.prices)
@@ -102,24 +106,10 @@ def _priced(ranges: tuple[tuple[float, int], ...], anchors: Anchors, reach: floa
     low, high = window_of(rules, anchors.prices, least + last)
     values = np.full(high - low + 1, float(tails[last + 1]))  # the rich may lose everything
     for money, layer in enumerate(price_layers(dict(zip(rules.epsilons, anchors.prices, strict=True)), rules=rules)):
-        if time.monotonic() > deadline.reading:
-            raise OutOfTime
+        check()
         if money >= least + first:
             values += masses[money - least] * layer.extended(low, high)
         if money == least + last:
             break
     values *= 1 + 4 * ROUNDOFF * (last - first + 4)
     return pair_above(low + np.arange(len(values)), np.minimum(values, 1.0), rules.h)
-
-
-def priced_ranges_pair(
-    ranges: tuple[tuple[float, int], ...], anchors: Anchors, *, reach: float, deadline: float
-) -> GroupPair:
-    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E); kept.
-
-    What S exceeds with about the probability of ``reach`` standard deviations counts as an infinite loss.
-
-    Raises:
-        OutOfTime: when the deadline, a reading of time.monotonic(), passes.
-    """
-    return _priced(ranges, anchors, reach, Deadline(deadline))

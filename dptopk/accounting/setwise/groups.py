@@ -30,7 +30,7 @@ from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
-__all__ = ["Deadline", "GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
+__all__ = ["GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
 
 
 @dataclass(frozen=True)
@@ -107,45 +107,16 @@ def _of_layer(layer: Layer) -> GroupPair:
 
 
 @lru_cache(maxsize=64)
-def _equal(epsilon: float, count: int, steps: int, reach: float, deadline: Deadline) -> GroupPair:
-    return _of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count, deadline.reading))
-
-
-def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float, deadline: float) -> GroupPair:
-    """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps to ε; kept.
-
-    Raises:
-        OutOfTime: when the deadline, a reading of time.monotonic(), passes.
-    """
-    return _equal(epsilon, count, steps, reach, Deadline(deadline))
+def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -> GroupPair:
+    """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps to ε."""
+    return _of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count))
 
 
 @lru_cache(maxsize=32)
-def _mixed(ranges: tuple[tuple[float, int], ...], steps: int, reach: float, deadline: Deadline) -> GroupPair:
+def mixed_ranges_pair(ranges: tuple[tuple[float, int], ...], steps: int, *, reach: float) -> GroupPair:
+    """The pair of (ε, count), ... together, ``steps`` or more to the largest ε."""
     rules = Rules.of(dict(ranges), steps, upper=True, reach=reach)
-    return _of_layer(solve(rules, tuple(count for _, count in ranges), deadline.reading))
-
-
-def mixed_ranges_pair(ranges: tuple[tuple[float, int], ...], steps: int, *, reach: float, deadline: float) -> GroupPair:
-    """The pair of (ε, count), ... together, ``steps`` or more to the largest ε; kept.
-
-    Raises:
-        OutOfTime: when the deadline, a reading of time.monotonic(), passes.
-    """
-    return _mixed(ranges, steps, reach, Deadline(deadline))
-
-
-class Deadline:
-    """A deadline that is no part of a cache's key."""
-
-    def __init__(self, reading: float) -> None:
-        self.reading = reading
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Deadline)
+    return _of_layer(solve(rules, tuple(count for _, count in ranges)))
 
 
 def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:

@@ -8,36 +8,31 @@ registrations of benchmarks/bench_setwise.py. What soundness does depend on stan
 from __future__ import annotations
 
 # ---- optimum: runs of an answer, each finer than the last --------------------------------------------------------
-# Tolerances of the runs: the first, by how much each next one is finer, the finest, the coarsest.
-FIRST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
-# The first run goes to a share of the tolerance asked for at once if its upper bound takes at most a share of the time
-# left, and so many seconds.
-FIRST_SHARES = ((0.4, 0.1, 0.2), (0.5, 0.2, 1.0), (0.8, 0.2, 2.0))
+# Tolerances of the runs: the loosest that is aimed at, by how much each next one is finer, the finest, the coarsest.
+LOOSEST, FINER, FINEST, COARSEST = 0.01, 2.5, 1e-7, 0.1
+# The first run goes to this share of the tolerance asked for at once, if that fits in the stage.
+FIRST_SHARE = 0.5
 # The next run aims at this share of the width asked for, and is finer by no more than a factor 1 / LEAP.
 AIM, LEAP = 0.8, 0.05
 # A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
 # narrowed the bracket to no less than STUCK of what it was.
 COARSER, STUCK = 1.25, 0.9
-# Share of the time left that a run may be planned to take; of the first run; of the last one, with groups joined; of
-# that one where no lower bound is asked for; of the groups of a first run.
-PATIENCE, PATIENCE_FIRST, PATIENCE_LAST, PATIENCE_ABOVE, QUICK = 0.55, 0.25, 0.75, 0.12, 0.1
-# How many times slower than planned a machine is believed to be, at least (a little slower is taken as planned, so that
-# answers do not depend on it) and at most; seconds of a plan that are not believed.
-SLOW, SLOWEST, UNPLANNED = 1.6, 10.0, 0.1
+# Share of what is left of a stage that the groups of a run may take.
+GROUPS_SHARE = 0.75
 # Share of the tolerance left to the lattice of the product, and its length at most.
 LATTICE_SHARE, MOST_POINTS = 0.05, 2**19
-SECONDS_PER_FACTOR = 5e-4  # of a product
-SECONDS_PER_PLACE = 5e-7  # of its lattice, if that has the steps of the groups
-SECONDS_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
+WORK_PER_FACTOR = 5e-4  # of a product
+WORK_PER_PLACE = 5e-7  # of its lattice, if that has the steps of the groups
+WORK_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
 # A lattice holds so many standard deviations; a cell is at most 1/CELLS of one. Splitting in cells costs less of the
 # tolerance than their width, by SPLITTING.
 WINDOW, CELLS, SPLITTING = 30.0, 4.0, 5.0
 # What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES standard deviations, so
 # that groups can be used again.
 BEYOND, REACHES = 1e-7, 1.5
-# Orders among which the best one of the Rényi route is looked for: a grid of so many, so many times refined; fewer once
-# time has run out.
-ORDERS, ZOOMS, LATE_ORDERS = 60, 5, 12
+# Orders among which the best one of the Rényi route is looked for: a grid of this many, so many times refined; of very
+# many different costs a smaller one.
+ORDERS, ZOOMS, FEW_ORDERS = 60, 5, 12
 # Of more different ranges than this not even groups are made: each has a recursion of its own.
 MOST_RANGES = 3000
 # The curve of concentrated costs: standard deviations beyond what is asked, points at most.
@@ -58,18 +53,18 @@ GROUP, FEW, FOR_FREE, FEW_FREE, CELL = 0.19, 1.2, 0.23, 10.0, 0.2
 SENSITIVITY = 0.7
 # Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
 GROUP_SHARE, GRID_SHARE = 0.35, 0.4
-# Seconds of a step from above: for the call, and for each node.
+# Work of a step from above: for the call, and for each node.
 PER_STEP, PER_NODE = 1.5e-4, 5.5e-8
 # The same of one of several multisets that are stepped together; their grids have about WIDER times the steps that are
 # asked for. A step for prices takes FOR_PRICES times as long as one alone.
 PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 2e-5, 7.5e-8, 1.6
 FOR_PRICES = 0.75
-# Grid steps that are reckoned with before the grids are chosen; each is tried. Grids of joined groups that take too
-# long are made coarser, until they add this share of the variance.
+# Grid steps that are assumed before the grids are chosen; each is tried. Grids of joined groups that take too
+# much work are made coarser, until they add this share of the variance.
 STEPS_JOINED, COARSEST_GRIDS = (16, 32), 0.02
 # Of more different ranges than this one split is made only, and one first run is planned: plans themselves take time.
 MOST_TRIED = 40
-# Share of the time that groups of several ranges may take.
+# Share of the work that groups of several ranges may take.
 JOINED_SHARE = 0.85
 # Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
 NODES = 10.0

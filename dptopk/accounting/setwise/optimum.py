@@ -7,15 +7,14 @@ Theorem C (docs/setwise.md)
     δ_opt(x) <= δ of the product of all pairs at x,
 
 computed on a lattice (``pld.lattice``), tilted to where the question is. Real strategies bound it from below
-(``strategies``). Splits and grids are refined until the two agree to the tolerance asked for, or time is up; the
-answer is the upper one either way, and never above the Rényi route. Without B and Z it is the product of the dominating
-pairs.
+(``strategies``). Splits and grids are refined until the two agree to the tolerance asked for, or the work is used up
+(``accounting.work``); the answer is the upper one either way, and never above the Rényi route. Without B and Z it is
+the product of the dominating pairs.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,9 +40,10 @@ from dptopk.accounting.setwise.groups import (
     mixed_ranges_pair,
 )
 from dptopk.accounting.setwise.partition import Group, partition
-from dptopk.accounting.setwise.recursion import FLOOR, OutOfTime
+from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.strategies import last_ranges, steps_from_below, strategy, with_gaussians
 from dptopk.accounting.setwise.two_outcomes import two_outcomes_delta
+from dptopk.accounting.work import USED_UP, OutOfTime
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
@@ -52,7 +52,6 @@ __all__ = ["Run", "SetwiseCurve", "optimal_setwise"]
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
 SMALLEST_ORDER = 1e-290
-TIME_RAN_OUT = "time ran out before the bracket was as narrow as asked"
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
 
@@ -74,17 +73,17 @@ class SetwiseCurve(Curve):
         self._log_mgf = log_mgf(self.whole)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ, each refined to a relative 1e-3 or for ten seconds."""
+        """Upper bound on δ, each refined to a relative 1e-3 or by the work of the normal effort."""
         x = np.asarray(epsilon, dtype=float)
         return np.array([self.answer(Query(epsilon=float(e))).value for e in x.ravel()]).reshape(x.shape)
 
     def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε, each refined to a relative 1e-3 or for ten seconds."""
+        """Upper bound on ε, each refined to a relative 1e-3 or by the work of the normal effort."""
         d = np.asarray(delta, dtype=float)
         return np.array([self.answer(Query(delta=float(e))).value for e in d.ravel()]).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
-        """The answer, refined until the bracket is within ``query.rtol`` or time is up."""
+        """The answer, refined until the bracket is within ``query.rtol`` or the work is used up."""
         if query.epsilon is None and query.delta <= FLOOR:
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
@@ -92,8 +91,8 @@ class SetwiseCurve(Curve):
         search = _Search(self, query)
         if search.value <= FLOOR or not (self.ranges or self.rest.costs):
             return search.by_conversion()
-        if len(self.ranges) > guesses.MOST_RANGES or time.monotonic() > query.deadline:
-            return search.answer(TIME_RAN_OUT)
+        if len(self.ranges) > guesses.MOST_RANGES:
+            return search.answer(AS_FINE_AS_IT_GETS)
         return search.run()
 
     def bracketed(self, query: Query) -> bool:
@@ -110,8 +109,8 @@ class SetwiseCurve(Curve):
         low, high = (end - math.log(math.sqrt(self.variance(start))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(guesses.ZOOMS):
-            late = time.monotonic() > query.deadline and len(self.whole.costs) > MANY  # any order is sound
-            grid = np.exp(np.linspace(low, high, guesses.LATE_ORDERS if late else guesses.ORDERS))
+            orders = guesses.FEW_ORDERS if len(self.whole.costs) > MANY else guesses.ORDERS  # any order is sound
+            grid = np.exp(np.linspace(low, high, orders))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
             log_mgf_ += 1e-14 * np.abs(peaks)
@@ -181,7 +180,7 @@ class Run:
     query: Query
     order: float
     tolerance: float
-    seconds: float
+    room: float  # the work that its groups may take
     guess: float  # an upper bound on what is asked
 
     @cached_property
@@ -195,27 +194,23 @@ class Run:
         curve = self.curve
         if not curve.ranges:
             return []
-        return partition(curve.ranges, self.variance, self.tolerance, self.seconds, self.order)
+        return partition(curve.ranges, self.variance, self.tolerance, self.room, self.order)
 
     @cached_property
-    def seconds_above(self) -> float:
-        """About how long the upper bound will take."""
-        wide = math.fsum(c.scale * math.sqrt(n) for c, n in self.curve.rest.of(DiscreteGaussianDP).items())
-        factors = sum(part.factors() for part in self.curve.parts) + 8 * len(self.groups)
-        planned = math.fsum(group.seconds for group in self.groups) + math.fsum(p.seconds() for p in self.curve.parts)
-        planned += guesses.SECONDS_PER_LATTICE_POINT * wide + guesses.SECONDS_PER_FACTOR * factors
+    def work(self) -> float:
+        """The work of both bounds: node values of the groups, places of the lattice, pairs that are multiplied."""
+        curve = self.curve
+        wide = math.fsum(c.scale * math.sqrt(n) for c, n in curve.rest.of(DiscreteGaussianDP).items())
+        factors = sum(part.factors() for part in curve.parts) + 8 * len(self.groups)
+        above = math.fsum(group.work for group in self.groups) + math.fsum(part.work() for part in curve.parts)
+        above += guesses.WORK_PER_LATTICE_POINT * wide + guesses.WORK_PER_FACTOR * factors
         own = min((group.largest / group.steps for group in self.groups), default=math.inf)
-        return planned + guesses.SECONDS_PER_PLACE * guesses.WINDOW / 2 * math.sqrt(self.variance) / own
-
-    @cached_property
-    def planned_seconds(self) -> float:
-        """About how long this will take."""
-        if not self.curve.ranges or not self.curve.bracketed(self.query):
-            return self.seconds_above
-        last = last_ranges(self.curve.ranges)
+        above += guesses.WORK_PER_PLACE * guesses.WINDOW / 2 * math.sqrt(self.variance) / own
+        if not curve.ranges or not curve.bracketed(self.query):
+            return above
+        last = last_ranges(curve.ranges)
         steps = steps_from_below(last, self.variance, self.tolerance)
-        below = Group(((max(last), sum(last.values())),), steps=steps)
-        return self.seconds_above + 2 * below.seconds
+        return above + 2 * Group(((max(last), sum(last.values())),), steps=steps).work
 
     def reach(self, copies: int) -> float:
         """How many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a small share of δ."""
@@ -227,17 +222,17 @@ class Run:
         """The pairs of all groups of ranges."""
         found = []
         copies = sum(group.copies for group in self.groups)
-        deadline, reach = self.query.deadline, self.reach(max(copies, 1))
+        reach = self.reach(max(copies, 1))
         for group in self.groups:
             if group.anchors:
-                found.append(priced_ranges_pair(group.ranges, group.anchors, reach=reach, deadline=deadline))
+                found.append(priced_ranges_pair(group.ranges, group.anchors, reach=reach))
                 continue
             if not group.single:
-                found.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach, deadline=deadline))
+                found.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach))
                 continue
             epsilon = group.largest
             for count, times in group.sizes:
-                pair = equal_ranges_pair(epsilon, count, group.steps, reach=reach, deadline=deadline)
+                pair = equal_ranges_pair(epsilon, count, group.steps, reach=reach)
                 found.append(replace(pair, count=times))
         return found
 
@@ -291,7 +286,6 @@ class Run:
                 tolerance=self.tolerance,
                 steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
                 reach=self.reach(max(sum(group.copies for group in self.groups), 1)),
-                deadline=query.deadline,
                 adaptive=adaptive,
             )
             best = max(best, found.answer(query, low, value))
@@ -304,14 +298,14 @@ class Run:
         product_below = certified_bracket(rest, replace(query, rtol=max(self.tolerance, 1e-3))).lower
         # One ZCDP cost alone: several could not be played by one law.
         alone = [cost for cost in self.curve.whole.of(ZCDP) if self.curve.whole.count == 1]
-        if not alone or time.monotonic() > query.deadline:
+        if not alone:
             return product_below
         rho, xi = alone[0].rho, alone[0].xi
         if query.epsilon is not None:
             return max(product_below, two_outcomes_delta(rho, xi, query.epsilon))
         for retreat in guesses.RETREATS:
             x = value * (1 - retreat)
-            if x <= product_below or time.monotonic() > query.deadline:
+            if x <= product_below:
                 break
             if two_outcomes_delta(rho, xi, x) > query.delta_below:
                 return x
@@ -319,106 +313,74 @@ class Run:
 
 
 class _Search:
-    """Refinement of one answer: finer and finer runs, the last of them with groups joined where that takes long.
-
-    What is run is chosen by the seconds that were given and those that runs are planned to take, so that a question has
-    one answer; the clock decides where it is far off, and it ends the search.
-    """
+    """Refinement of one answer: finer and finer runs, each stage of the work with larger groups than the one before."""
 
     def __init__(self, curve: SetwiseCurve, query: Query) -> None:
         self.curve, self.query = curve, query
         self.value, self.order = curve.chernoff(query)
         self.lower = 0.0
         self.bracketed = curve.bracketed(query)
-        self.joining = False
-        self.patience_joining = guesses.PATIENCE_LAST if query.lower else guesses.PATIENCE_ABOVE
-        self.planned = 0.0  # seconds, of all runs
-        self.slowness = 1.0  # of this machine at this moment, against what is planned
         # d ln δ for d ln ε
         sharpness = max(1.0, self.order * query.epsilon) if query.epsilon is not None else 1.0
-        self.wanted = max(min(query.rtol / sharpness, guesses.FIRST), guesses.FINEST)
+        self.wanted = max(min(query.rtol / sharpness, guesses.LOOSEST), guesses.FINEST)
+        self.target, self.last = guesses.FIRST_SHARE * self.wanted, math.inf
+        self.groups: list[Group] | None = None  # of the last run
 
     def run(self) -> Answer:
-        tolerance, last = self._first(), math.inf
-        while True:
-            run = self._fitting(tolerance, last)
-            if run is None:
-                return self.answer(TIME_RAN_OUT)
-            before = self.gap
-            try:
-                self._do(run)
-            except OutOfTime:
-                return self.answer(TIME_RAN_OUT)
-            last = run.tolerance
-            if self.gap <= self.query.rtol or (last <= self.wanted and not self.bracketed):
-                return self.answer("")
-            if last <= self.wanted and len(run.groups) > 1 and not self.joining:
-                self.joining, tolerance, last = True, last, math.inf
-                continue
+        work, note = self.query.work, USED_UP
+        for room in work.rooms():
+            self.last = math.inf  # larger groups may be better at the same tolerance
+            left = room
+            while (run := self._fitting(left)) is not None:
+                if not work.take(run.work):
+                    return self.answer(work.note)
+                left, before = left - run.work, self.gap
+                try:
+                    self._do(run)
+                except OutOfTime:
+                    return self.answer(work.note)
+                if self.gap <= self.query.rtol or (run.tolerance <= self.wanted and not self.bracketed):
+                    return self.answer("")
+                finer = min(self.wanted / self.last, self.query.rtol / self.gap if self.bracketed else math.inf)
+                self.target = self.last * min(max(guesses.AIM * finer, guesses.LEAP), 1 / guesses.FINER)
+                if self.last <= self.wanted and self.gap > guesses.STUCK * before:
+                    note = AS_FINE_AS_IT_GETS
+                    break
             # Beside concentrated costs the width is not that of the grids.
-            done = self.gap > guesses.STUCK * before or bool(self.curve.concentrated.costs)
-            if last < guesses.FINEST or (last <= self.wanted and done):
+            if self.curve.concentrated.costs and self.last <= self.wanted:
                 return self.answer(AS_FINE_AS_IT_GETS)
-            finer = min(self.wanted / last, self.query.rtol / self.gap if self.bracketed else math.inf)
-            tolerance = last * min(max(guesses.AIM * finer, guesses.LEAP), 1 / guesses.FINER)
+        return self.answer(note)
 
     def _do(self, run: Run) -> None:
-        """One run, and what it tells about the machine and the order."""
-        began, planned = time.monotonic(), run.planned_seconds
-        self.planned += planned
+        """One run, and what it tells about the order."""
         self.value = min(self.value, run.above())
         if self.bracketed:
             self.lower = max(self.lower, min(run.below(self.value), self.value))
-        slowness = (time.monotonic() - began) / (planned + guesses.UNPLANNED)
-        self.slowness = min(slowness, guesses.SLOWEST) if slowness > guesses.SLOW else 1.0
         if self.query.epsilon is None and math.isfinite(self.value):
             self.order = self.curve.chernoff(Query(epsilon=self.value))[1]
-
-    def _left(self) -> float:
-        """Seconds left, of those given less those planned; by the clock where it has far fewer."""
-        planned, clock = self.query.seconds - self.planned, self.query.deadline - time.monotonic()
-        return planned if clock * guesses.SLOW > planned else clock
-
-    def _first(self) -> float:
-        """The tolerance of the first run: at once the one that is asked for where that is quick.
-
-        By the time of the upper bound: so it is the same with and without a lower one.
-        """
-        left = self._left()
-        several = len(self.curve.ranges) <= guesses.MOST_TRIED
-        for share, quick, most in guesses.FIRST_SHARES if several else guesses.FIRST_SHARES[-1:]:
-            tolerance = share * self.wanted
-            if self._planned(tolerance, left).seconds_above <= min(quick * left, most):
-                return tolerance
-        return guesses.FIRST
-
-    def _planned(self, tolerance: float, left: float) -> Run:
-        seconds = (self.patience_joining if self.joining else guesses.QUICK) * left / self.slowness
-        return Run(self.curve, self.query, self.order, tolerance, seconds, self.value)
+        self.last, self.groups = run.tolerance, run.groups
 
     @property
     def gap(self) -> float:
         """The relative width of the bracket."""
         return (self.value - self.lower) / self.value
 
-    def _fitting(self, tolerance: float, last: float) -> Run | None:
-        """A run for which there is time: to the tolerance if possible, in any case a good deal finer than the last."""
-        left = self._left()
-        while left > 0 and tolerance < min(last / guesses.COARSER, guesses.COARSEST):
-            if time.monotonic() > self.query.deadline:  # plans for very many different ranges take time too
-                break
+    def _planned(self, tolerance: float, left: float) -> Run:
+        return Run(self.curve, self.query, self.order, tolerance, guesses.GROUPS_SHARE * left, self.value)
+
+    def _fitting(self, left: float) -> Run | None:
+        """A run that fits: to the tolerance aimed at if possible, in any case a good deal finer than the last."""
+        tolerance = self.target if left > 0 else math.inf
+        while tolerance < min(self.last / guesses.COARSER, guesses.COARSEST):
             run = self._planned(tolerance, left)
-            seconds, patience = run.planned_seconds, self.patience_joining if self.joining else guesses.PATIENCE
-            if not self.planned:
-                seconds, patience = run.seconds_above, guesses.PATIENCE_FIRST
-            if seconds * self.slowness <= patience * left:
+            if run.work <= left and run.groups != self.groups:
                 return run
             tolerance *= guesses.COARSER
         return None
 
     def by_conversion(self) -> Answer:
         """Concentrated costs only: the conversion itself, which is nearly attained."""
-        if self.value > FLOOR and self.query.lower and self.query.deadline > time.monotonic():
+        if self.value > FLOOR and self.query.lower:
             below = self._planned(self.wanted, 1.0).below(self.value)
             self.lower = max(min(below, self.value), 0.0)
         return self.answer("")
@@ -445,6 +407,7 @@ class _ProductCurve(SetwiseCurve):
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
     below=lambda charge: "optimal_dp_approx" if set(map(type, charge.costs)) <= {PureDP} else "",  # the same product
+    refines=True,
 )
 def optimal_setwise(charge: Charge) -> Curve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""

@@ -79,18 +79,18 @@ class Group:
         return [(n, times) for n, times in ((small, self.copies - larger), (small + 1, larger)) if times]
 
     @property
-    def seconds(self) -> float:
-        """About how long the recursion takes."""
+    def work(self) -> float:
+        """The work of the recursion: its node values, weighted."""
         wider = 1.0 if self.single or self.anchors else guesses.WIDER
         steps = wider * self.steps
         nodes = guesses.NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps) + 2 * steps
-        work = guesses.PER_STEP + guesses.PER_NODE * nodes
+        each = guesses.PER_STEP + guesses.PER_NODE * nodes
         if self.anchors:
-            return self.states * len(self.anchors.steps) * work * guesses.FOR_PRICES
+            return self.states * len(self.anchors.steps) * each * guesses.FOR_PRICES
         if self.single:
-            return self.states * work
-        work = guesses.PER_STEP_TOGETHER + guesses.PER_NODE_TOGETHER * nodes
-        return self.states * math.fsum(count / (count + 1) for _, count in self.ranges) * work
+            return self.states * each
+        each = guesses.PER_STEP_TOGETHER + guesses.PER_NODE_TOGETHER * nodes
+        return self.states * math.fsum(count / (count + 1) for _, count in self.ranges) * each
 
     def noise(self) -> float:
         """About what grid steps, and coins and prices, add to the variance of the loss."""
@@ -105,7 +105,7 @@ def partition(
     ranges: Mapping[float, int],
     variance: float,
     tolerance: float,
-    seconds: float,
+    work: float,
     order: float = 1.0,
 ) -> list[Group]:
     """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
@@ -114,19 +114,19 @@ def partition(
         ranges: the distinct ε's with counts.
         variance: about the variance of the whole loss.
         tolerance: relative; a wish, given up where it would take too long.
-        seconds: about how long all recursions may take.
+        work: what all recursions may take.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / guesses.SENSITIVITY * variance
-    share, joined_seconds = guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * seconds
+    share, joined_work = guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * work
     single = _large_enough(ranges, share)
     found = []
     several = len(ranges) <= guesses.MOST_TRIED
     for steps in guesses.STEPS_JOINED if several else guesses.STEPS_JOINED[-1:]:
-        groups = _joined(single, share, joined_seconds, steps)
-        groups = _priced(groups, ranges, share, joined_seconds)
-        groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_seconds)
-        found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, seconds if several else math.inf))
+        groups = _joined(single, share, joined_work, steps)
+        groups = _priced(groups, ranges, share, joined_work)
+        groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
+        found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, work if several else math.inf))
     return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
 
 
@@ -144,7 +144,7 @@ def _excess(groups: list[Group]) -> float:
     return total - max(worth) + free + math.fsum(group.noise() for group in priced)
 
 
-def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, seconds: float) -> list[Group]:
+def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, work: float) -> list[Group]:
     """All ranges played for prices, where that is better: each group as wide as its anchors, the largest first."""
     best = groups
     for steps, prices, noise in guesses.ANCHORS:
@@ -157,16 +157,14 @@ def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, se
                 bands.append({})
             bands[-1][epsilon] = count
         found = [Group(tuple(sorted(band.items())), steps=steps[-1], anchors=anchors) for band in bands]
-        if _excess(found) < _excess(best) and sum(group.seconds for group in found) <= seconds:
+        if _excess(found) < _excess(best) and sum(group.work for group in found) <= work:
             best = found
     return best
 
 
-def _banded(
-    groups: list[Group], ranges: Mapping[float, int], order: float, allowed: float, seconds: float
-) -> list[Group]:
+def _banded(groups: list[Group], ranges: Mapping[float, int], order: float, allowed: float, work: float) -> list[Group]:
     """Two or three neighbouring ranges at a time played for prices of their own, where that is better."""
-    if _excess(groups) <= allowed or not 1 < len(ranges) <= guesses.MOST_BANDED or seconds < guesses.LEAST_BANDED:
+    if _excess(groups) <= allowed or not 1 < len(ranges) <= guesses.MOST_BANDED or work < guesses.LEAST_BANDED:
         return groups
     rising = tuple(sorted(ranges.items()))
     found = [groups]
@@ -175,7 +173,7 @@ def _banded(
             parts = [rising[begin:end] for begin, end in pairwise(split)]
             # What a band adds falls about as its time grows: the least in all for times as the roots of the variances.
             roots = [math.sqrt(Group(part).spread) if len(part) > 1 else 0.0 for part in parts]
-            each = [_band(part, order, seconds * root / sum(roots)) for part, root in zip(parts, roots, strict=True)]
+            each = [_band(part, order, work * root / sum(roots)) for part, root in zip(parts, roots, strict=True)]
             if all(each):
                 found.append([group for group in each if group])
     return min(found, key=_excess)
@@ -198,7 +196,7 @@ def _band(ranges: Ranges, order: float, most: float) -> Group | None:
     if len(ranges) == 1:
         return Group(ranges)
     found = [Group(ranges, steps=one.steps[-1], anchors=one) for one in tuned(ranges, order)]
-    in_time = [group for group in found if group.seconds <= most]
+    in_time = [group for group in found if group.work <= most]
     return in_time[-1] if in_time else None
 
 
@@ -213,7 +211,7 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
     return groups
 
 
-def _joined(groups: list[Group], allowed: float, seconds: float, steps: int) -> list[Group]:
+def _joined(groups: list[Group], allowed: float, work: float, steps: int) -> list[Group]:
     """Neighbouring ranges joined, as many as need be, or as there is time for.
 
     Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
@@ -223,7 +221,7 @@ def _joined(groups: list[Group], allowed: float, seconds: float, steps: int) -> 
     more = guesses.MORE_STATES if len(groups) <= guesses.MOST_TRIED else guesses.MORE_STATES**3
     while least > allowed and most <= guesses.MOST_STATES:
         wish = _packed(groups, most, steps)
-        packed = _in_time(wish, seconds)
+        packed = _in_time(wish, work)
         excess = _excess(packed)
         if excess < least:
             best, least = packed, excess
@@ -233,12 +231,12 @@ def _joined(groups: list[Group], allowed: float, seconds: float, steps: int) -> 
     return best
 
 
-def _in_time(groups: list[Group], seconds: float) -> list[Group]:
+def _in_time(groups: list[Group], work: float) -> list[Group]:
     """The same, with those taken apart again, the smallest first, for which there is no time."""
     found: list[Group] = []
     for group in reversed(groups):
-        if group.single or group.seconds <= seconds:
-            seconds -= 0.0 if group.single else group.seconds
+        if group.single or group.work <= work:
+            work -= 0.0 if group.single else group.work
             found.append(group)
         else:
             found += [Group((one,)) for one in reversed(group.ranges)]
@@ -258,10 +256,10 @@ def _packed(groups: list[Group], most: float, steps: int) -> list[Group]:
     return found[::-1]
 
 
-def _fine_enough(groups: list[Group], allowed: float, seconds: float) -> list[Group]:
+def _fine_enough(groups: list[Group], allowed: float, work: float) -> list[Group]:
     """Grid steps for each group: Σ noise is small enough, or as small as it can be in time where groups are joined."""
     found = _with_steps(groups, allowed)
-    while any(not group.single for group in groups) and sum(group.seconds for group in found) > seconds:
+    while any(not group.single for group in groups) and sum(group.work for group in found) > work:
         allowed *= guesses.LARGER
         coarser = _with_steps(groups, allowed)
         if allowed > guesses.COARSEST_GRIDS * sum(group.spread for group in groups):

@@ -15,7 +15,6 @@ and proof: docs/filters.md.
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -25,6 +24,7 @@ import numpy as np
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.declared import Declared
 from dptopk.accounting.setwise.recursion import Layer, Rules
+from dptopk.accounting.work import OutOfTime, Work, late
 from dptopk.costs import Cost
 
 __all__ = ["alone", "capacity", "game_layers", "price_layers", "prices_of", "proportional", "window_of"]
@@ -122,22 +122,27 @@ def alone(cost: Cost, epsilon: float, delta: float) -> float:
     return 1.0  # the layers have no end
 
 
-def capacity(prices: Mapping[Cost, int], epsilon: float, delta: float, *, max_seconds: float = 30.0) -> int:
+def capacity(prices: Mapping[Cost, int], epsilon: float, delta: float, work: Work) -> int:
     """The largest S found with W_S(epsilon) <= delta, certified; 0 when there is none.
 
     Args:
         prices: of each cost.
         epsilon: of the total, above 0.
         delta: of the total, above 0.
-        max_seconds: where to stop: a smaller S is sound too.
+        work: where to stop: a smaller S is sound too.
+
+    Raises:
+        OutOfTime: with the largest S found, where a clock cuts.
     """
-    deadline = time.monotonic() + max_seconds
     reach = max(guesses.REACH, math.sqrt(-2 * math.log(delta)) + 3)
     found = 0
     game = Declared(list(prices), delta, steps=guesses.PRICE_STEPS, reach=reach)
     costs = tuple(prices[cost] for cost in game.costs)
     for money, layer in enumerate(game_layers(game, costs, lambda money: game.window(costs, money))):
-        if float(layer.above(np.array([epsilon]))[0]) > delta or time.monotonic() > deadline:
+        if late():
+            raise OutOfTime(found)
+        amount = len(costs) * (guesses.PER_STEP + guesses.PER_NODE * len(layer.values))
+        if float(layer.above(np.array([epsilon]))[0]) > delta or not work.take(amount):
             break
         found = money
     return found

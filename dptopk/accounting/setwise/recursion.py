@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,16 +27,13 @@ from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State, common_grid
+from dptopk.accounting.work import check
 
-__all__ = ["FLOOR", "Layer", "OutOfTime", "Rules", "ladder", "mean_loss", "solve", "solve_in_order"]
+__all__ = ["FLOOR", "Layer", "Rules", "ladder", "mean_loss", "solve", "solve_in_order"]
 
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
 Nodes = NDArray[Any]
-
-
-class OutOfTime(Exception):
-    """The deadline passed before the recursion was done."""
 
 
 @dataclass(frozen=True)
@@ -179,16 +175,12 @@ class Layer:
         return np.where(x < ends[0], left, np.where(x > ends[1], 0.0, bounds))
 
 
-def solve(rules: Rules, counts: State, deadline: float) -> Layer:
+def solve(rules: Rules, counts: State) -> Layer:
     """Bounds on V of a multiset: every multiset that may be left is a state, those of one size at a time.
 
     Args:
         rules: the game and its grid.
         counts: how often each ε occurs.
-        deadline: a reading of time.monotonic().
-
-    Raises:
-        OutOfTime: when the deadline passes.
     """
     states = np.array(list(product(*(range(k + 1) for k in counts))))
     each = [math.prod(k + 1 for k in counts[part + 1 :]) for part in range(len(counts))]  # one less of a part: rows up
@@ -202,8 +194,7 @@ def solve(rules: Rules, counts: State, deadline: float) -> Layer:
         for part in range(len(counts)):
             having = np.flatnonzero(states[found, part])
             for some in np.array_split(having, math.ceil(len(having) * best.shape[1] / guesses.BATCH)):
-                if time.monotonic() > deadline:
-                    raise OutOfTime
+                check()
                 origin = rows[found[some] - each[part]]
                 left = Layer(before.first, before.values[origin], before.top[origin], rules.h, rules.upper)
                 best[some] = np.maximum(best[some], rules.step(left, part, window))
@@ -212,24 +203,19 @@ def solve(rules: Rules, counts: State, deadline: float) -> Layer:
     return Layer(before.first, before.values[0], int(tops[-1]), rules.h, rules.upper)
 
 
-def solve_in_order(rules: Rules, played: Sequence[int], deadline: float) -> Layer:
+def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
     """Bounds on the value of playing costs in one order; a lower bound on V in any case.
 
     Args:
         rules: the game and its grid.
         played: places in ``rules.epsilons``, first played first.
-        deadline: a reading of time.monotonic().
-
-    Raises:
-        OutOfTime: when the deadline passes.
     """
     parts = list(reversed(played))
     left = np.cumsum(np.array(parts)[:, None] == np.arange(len(rules.epsilons)), axis=0)
     layer = rules.nothing_left()
     tops = (left @ np.array(rules.steps)).tolist()
     for part, top, window in zip(parts, tops, rules.windows(left).tolist(), strict=True):
-        if time.monotonic() > deadline:
-            raise OutOfTime
+        check()
         layer = Layer(window[0], rules.step(layer, part, window), top, rules.h, rules.upper)
     return layer
 
@@ -242,20 +228,14 @@ class Ladder:
         self._layers = {0: rules.nothing_left()}
         self._lock = threading.Lock()
 
-    def value(self, count: int, deadline: float) -> Layer:
-        """Bounds on V of ``count`` costs.
-
-        Raises:
-            OutOfTime: when the deadline passes.
-        """
+    def value(self, count: int) -> Layer:
+        """Bounds on V of ``count`` costs."""
         with self._lock:
             n = max(place for place in self._layers if place <= count)
             layer = self._layers[n]
             windows = self._rules.windows(np.arange(n + 1, count + 1)[:, None]).tolist()
             for window in windows:
-                if time.monotonic() > deadline:
-                    self._layers[n] = layer
-                    raise OutOfTime
+                check()
                 n += 1
                 top = n * self._rules.steps[0]
                 layer = Layer(window[0], self._rules.step(layer, 0, window), top, self._rules.h, self._rules.upper)

@@ -114,7 +114,6 @@ def strategy(
     tolerance: float,
     steps: Mapping[float, int],
     reach: float,
-    deadline: float,
     adaptive: bool = True,
 ) -> Strategy:
     """A strategy whose ε should be within about ``tolerance``, relative, of the best one's.
@@ -128,7 +127,6 @@ def strategy(
         tolerance: relative.
         steps: grid steps to an ε of ladders that have been climbed from above already.
         reach: of the windows of the recursion, in standard deviations.
-        deadline: a reading of time.monotonic().
         adaptive: whether the last ranges are played by the recursion; else all of them with a fixed t.
     """
     last = last_ranges(ranges) if adaptive else {}
@@ -148,7 +146,7 @@ def strategy(
         return Strategy(atoms, None)
     fine = steps_from_below(last, variance, tolerance)
     fine = max(fine, steps.get(next(iter(last)), 0)) if len(last) == 1 else fine
-    return Strategy(atoms, _endgame(last, fine, reach, deadline))
+    return Strategy(atoms, _endgame(last, fine, reach))
 
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
@@ -174,16 +172,16 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     return min(2 * math.ceil(steps / 2), guesses.MOST_STEPS)
 
 
-def _endgame(last: dict[float, int], steps: int, reach: float, deadline: float) -> tuple[Layer, Layer]:
+def _endgame(last: dict[float, int], steps: int, reach: float) -> tuple[Layer, Layer]:
     """Bounds from below and above on the value of playing the last ranges by rising ε, t adaptive."""
     if len(last) == 1:
         ((epsilon, count),) = last.items()
         below, above = (ladder(epsilon, steps, upper=side, reach=reach) for side in (False, True))
-        return below.value(count, deadline), above.value(count, deadline)
+        return below.value(count), above.value(count)
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
     lower, upper = (Rules.of(rising, steps, upper=side, reach=reach) for side in (False, True))
-    return solve_in_order(lower, played, deadline), solve_in_order(upper, played, deadline)
+    return solve_in_order(lower, played), solve_in_order(upper, played)
 
 
 def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:

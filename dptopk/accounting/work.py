@@ -1,0 +1,95 @@
+"""Counted work: how far a question is refined depends on the question and the effort, never on a clock.
+
+Every refinement knows its work before it starts: the node values of a recursion, the places of a lattice, the losses
+that are listed, each weighted so that a unit takes about a second of one processor. A question has one sequence of
+refinements, coarse ones first, made of one stage for each effort; a budget of work cuts it at the first refinement that
+does not fit. So more effort never gives a worse end, and the same question has the same answer.
+
+A clock is a guard only: inside ``within`` what is finished in time is the answer, and it says that it was cut.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from dptopk import _validate as validate
+from dptopk._choices import EFFORTS, Effort
+
+__all__ = ["CUT", "STAGES", "USED_UP", "OutOfTime", "Work", "check", "late", "within"]
+
+# The work of all stages up to that of each effort.
+STAGES = dict(zip(EFFORTS, (0.25, 2.5, 25.0), strict=True))
+USED_UP = "the work of this effort was used up before the bracket was as narrow as asked"
+CUT = "cut by max_seconds: not reproducible"
+
+_end: ContextVar[float] = ContextVar("end", default=math.inf)
+
+
+class OutOfTime(Exception):
+    """The time of ``within`` is over."""
+
+
+@dataclass(slots=True)
+class Work:
+    """The meter of one question.
+
+    Attributes:
+        budget: what may be spent.
+        spent: what was; inf after the first refinement that did not fit.
+    """
+
+    budget: float = STAGES["normal"]
+    spent: float = 0.0
+
+    @classmethod
+    def of(cls, effort: Effort) -> Work:
+        """The meter of an effort."""
+        return cls(STAGES[validate.member(EFFORTS, effort=effort)])
+
+    def take(self, amount: float) -> bool:
+        """Whether a refinement of this much work is done; its work is spent."""
+        self.spent = self.spent + amount if self.spent + amount <= self.budget and not late() else math.inf
+        return self.spent < math.inf
+
+    def rooms(self) -> Iterator[float]:
+        """What is left of each stage when it begins."""
+        for limit in STAGES.values():
+            yield limit - self.spent
+
+    @property
+    def note(self) -> str:
+        """Why there was no more refinement."""
+        return CUT if late() else USED_UP
+
+
+@contextmanager
+def within(max_seconds: float | None) -> Iterator[None]:
+    """Everything inside is cut after about ``max_seconds``, or by a limit around it; None sets no limit."""
+    if max_seconds is None:
+        yield
+        return
+    token = _end.set(min(_end.get(), time.monotonic() + validate.positive(max_seconds=max_seconds)))
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+def late() -> bool:
+    """Whether the time is over; without a limit no clock is read."""
+    return _end.get() < math.inf and time.monotonic() > _end.get()
+
+
+def check() -> None:
+    """End a computation that would be discarded.
+
+    Raises:
+        OutOfTime: when the time is over.
+    """
+    if late():
+        raise OutOfTime
