@@ -73,7 +73,7 @@ def each_day(make: Callable[[float, int, float], list], private_too: bool) -> Ca
             one = Charge.join(*parts)
             return Charge(one.costs, delta=one.delta, adaptive=True).times(days)
 
-        mechanisms = make(calibrate(charge, budget, max_seconds=3), sensitivity.linf, failure)
+        mechanisms = make(calibrate(charge, budget), sensitivity.linf, failure)
 
         def run(new: np.ndarray, rng: np.random.Generator) -> Days:
             for totals in np.cumsum(new, axis=0):

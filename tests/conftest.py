@@ -18,7 +18,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """A clock that goes 0.1 s at each look: deadlines without the machine. Called, it tells the looks so far."""
+    """A clock that goes 0.1 s at each look: guards without the machine. Called, it tells the looks so far."""
     looks = itertools.count()
     start = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: start + next(looks) / 10)

@@ -87,7 +87,7 @@ def test_the_table_of_bounds_is_what_compose_says():
     }
     rows = re.findall(r"^\| (\S.*) \| \**([\d.]+)\** \|$", section, re.MULTILINE)
     assert len(rows) == len(names)
-    table = bounds.table(Charge({BoundedRange(0.1): 100}), delta=1e-6, max_seconds=5.0).set_index("name")
+    table = bounds.table(Charge({BoundedRange(0.1): 100}), delta=1e-6).set_index("name")
     for (text, stated), (start, name) in zip(rows, names.items(), strict=True):
         assert text.startswith(start)
         assert stated == at_most(table.loc[name, "epsilon"], digits=4)

@@ -350,7 +350,9 @@ def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSp
         return 1 + place(better[name]) if name else 0
 
     def rests(other: str) -> bool:
-        return other in needless or (other in answers and (many or answers[other].note == ""))
+        if other in needless or (other in answers and answers[other].note == ""):
+            return True
+        return many and other != "" and not question.why_not(_registry()[other])
 
     for spec in sorted(_registry().values(), key=turn):
         if spec.name not in first and first and not question.query.work.take(WORK_TO_READ * different):

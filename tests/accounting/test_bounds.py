@@ -49,18 +49,18 @@ LOOSE = 1 + 2 * RTOL
 
 @cache
 def applicable(charge: Charge, interaction: str = "batch") -> list[str]:
-    listed = table(charge, delta=DELTA, interaction=interaction, max_seconds=2)
+    listed = table(charge, delta=DELTA, interaction=interaction)
     return list(listed.loc[listed["applies"], "name"])
 
 
 @cache
 def ask(charge: Charge, name: str, *, interaction: str = "batch", **question: float) -> Bound:
-    return compose(charge, bound=name, interaction=interaction, rtol=RTOL, max_seconds=60, **question)
+    return compose(charge, bound=name, interaction=interaction, rtol=RTOL, effort="thorough", **question)
 
 
 def fresh(charge: Charge, name: str) -> Bound:
     """An answer that is not remembered from an equal charge."""
-    return compose(charge, bound=name, interaction="batch", rtol=RTOL, max_seconds=60, delta=DELTA)
+    return compose(charge, bound=name, interaction="batch", rtol=RTOL, effort="thorough", delta=DELTA)
 
 
 def takes(charge: Charge, name: str) -> bool:
@@ -261,18 +261,17 @@ def test_table_lists_every_bound_with_its_reason() -> None:
     assert "valid only in batch" in batch_only["why not"]
 
 
-def test_out_of_time_stays_sound_and_says_so(ticking: Callable[[], int]) -> None:
+def test_cut_by_the_guard_it_stays_sound_and_says_so(ticking: Callable[[], int]) -> None:
     epsilons = np.random.default_rng(3).uniform(0.01, 1.0, 300)
     charge = Charge({PureDP(float(epsilon)): 1 for epsilon in epsilons})
     hurried = compose(charge, delta=1e-6, bound="optimal_dp_approx", rtol=1e-9, max_seconds=1e-3)
-    assert ticking() < 20
     patient = compose(charge, delta=1e-6, bound="optimal_dp_approx", rtol=1e-3)
-    assert hurried.note
+    assert "not reproducible" in hurried.note
     assert patient.lower is not None
     assert hurried.epsilon >= patient.lower
     before = ticking()
-    compose(charge, delta=1e-6, rtol=1e-9, max_seconds=0.5)
-    assert ticking() - before < 60  # 5 until the deadline, and at most a few for each bound after it
+    compose(charge, delta=1e-6)
+    assert ticking() == before + 1  # without a guard no clock is read
 
 
 @settings(max_examples=50, deadline=None)
@@ -320,21 +319,18 @@ def test_a_bound_that_answers_nan_is_never_believed(monkeypatch: pytest.MonkeyPa
         bounds._registry.cache_clear()
 
 
-def test_after_the_deadline_the_best_order_is_looked_for_on_few_grids():
-    """Thousands of different costs: no bound takes a grid of hundreds of orders of them, and little is lost."""
+def test_of_very_many_different_costs_the_best_order_is_looked_for_on_few_grids():
+    """No bound takes a grid of hundreds of orders of thousands of different costs, and little is lost."""
     asked = []
 
     def log_mgf(lam):
         asked.append(lam.size)
         return 0.01 * lam * (1 + lam)
 
-    curve = ChernoffCurve(log_mgf, different=2000)
-    in_time, late = (curve.answer(Query(delta=1e-6, deadline=end)).value for end in (math.inf, -math.inf))
-    assert in_time <= late <= in_time * (1 + 1e-4)
+    few, many = (ChernoffCurve(log_mgf, different=n).answer(Query(delta=1e-6)).value for n in (10, 2000))
+    assert few <= many <= few * (1 + 1e-4)
     assert sum(asked[-5:]) == 64 + 4 * 8
     assert sum(asked[:-5]) > 200
     many = Charge({PureDP(1e-4 * (1 + i / 3000)): 1 for i in range(3000)})
-    hurried, patient = (compose(many, delta=1e-6, max_seconds=limit, bound="renyi").epsilon for limit in (1e-9, 60.0))
-    assert patient <= hurried <= patient * (1 + 1e-4)
     with pytest.raises(IncompatibleCosts, match="left to optimal_dp_approx"):
         compose(many, delta=1e-6, bound="multi_dp")

@@ -95,7 +95,8 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
             "interaction": "setwise",
             "bound": "best",
             "rtol": 1e-3,
-            "max_seconds": 10.0,
+            "effort": "normal",
+            "max_seconds": None,
         },
     ),
     (bounds.table, ["charge"], {"delta": None, "epsilon": None}),
@@ -172,7 +173,7 @@ def test_methods(owner: type, names: list[str]) -> None:
 
 
 def test_bound_names_and_columns() -> None:
-    rows = bounds.table(Charge({BoundedRange(0.1): 3}), delta=1e-6, max_seconds=0.5)
+    rows = bounds.table(Charge({BoundedRange(0.1): 3}), delta=1e-6)
     assert set(rows["name"]) >= BOUNDS
     wanted = {
         "name",

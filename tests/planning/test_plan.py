@@ -20,7 +20,7 @@ BUDGET = Budget(2, 1e-6)
 @pytest.mark.parametrize("counts", ["gaussian", "laplace", None])
 @pytest.mark.parametrize("l0", [1, 5, None])
 def test_a_plan_spends_its_budget_and_no_more(domain, counts, l0):
-    plan = plan_topk(10, BUDGET, domain=domain, counts=counts, sensitivity=Sensitivity(l0=l0), max_seconds=60.0)
+    plan = plan_topk(10, BUDGET, domain=domain, counts=counts, sensitivity=Sensitivity(l0=l0))
     again = compose(plan.charge, delta=BUDGET.delta)
     assert again.epsilon <= BUDGET.epsilon
     assert again.epsilon >= 0.995 * BUDGET.epsilon

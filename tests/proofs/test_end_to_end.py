@@ -27,7 +27,7 @@ TOLERANCE = 1e-6
 
 
 def reported(charge, epsilon):
-    return compose(charge, epsilon=epsilon, max_seconds=2.0).delta
+    return compose(charge, epsilon=epsilon).delta
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ STEPS = 24
 def group(ranges: tuple[float, ...]) -> GroupPair:
     counts = tuple((epsilon, ranges.count(epsilon)) for epsilon in sorted(set(ranges)))
     if len(counts) == 1:
-        return equal_ranges_pair(*counts[0], STEPS, reach=9.0, deadline=math.inf)
-    return mixed_ranges_pair(counts, STEPS, reach=9.0, deadline=math.inf)
+        return equal_ranges_pair(*counts[0], STEPS, reach=9.0)
+    return mixed_ranges_pair(counts, STEPS, reach=9.0)
 
 
 def randomised_response(epsilon: float) -> GroupPair:
@@ -77,7 +77,7 @@ def test_a_further_group_adds_what_is_said() -> None:
     exact = compose(charge, delta=1e-6)
     sizes = []
     for size in (5, 20, 60):
-        pair = equal_ranges_pair(0.1, size, 40, reach=9.0, deadline=math.inf)
+        pair = equal_ranges_pair(0.1, size, 40, reach=9.0)
         copies = 60 // size
         law = product(
             GroupPair(pair.losses, pair.log_masses, 0.0, copies).pairs(Grid(0.0025, 6.0, 1)),

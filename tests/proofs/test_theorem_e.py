@@ -72,7 +72,7 @@ def test_a_coin_that_keeps_the_mean_range_or_its_square_is_not_enough() -> None:
 )
 def test_prices_are_above_the_game(ranges: tuple[float, ...], anchors: Anchors) -> None:
     counts = tuple((epsilon, ranges.count(epsilon)) for epsilon in sorted(set(ranges)))
-    pair = priced_ranges_pair(counts, anchors, reach=9.0, deadline=math.inf)
+    pair = priced_ranges_pair(counts, anchors, reach=9.0)
     game = solve(Rules.of(dict(counts), 60, upper=False), tuple(n for _, n in counts), math.inf)
     above = solve(Rules.of(dict(counts), 60, upper=True), tuple(n for _, n in counts), math.inf)
     x = np.linspace(-0.8, 0.98, 15) * sum(ranges)
@@ -96,7 +96,7 @@ def test_tuned_anchors_are_above_the_game_and_close() -> None:
     tried = tuned(counts, 7.0)
     assert [one.noise for one in tried] == sorted((one.noise for one in tried), reverse=True)
     for anchors in (tried[0], tried[len(tried) // 2], tried[-1]):
-        pair = priced_ranges_pair(counts, anchors, reach=7.5, deadline=math.inf)
+        pair = priced_ranges_pair(counts, anchors, reach=7.5)
         got = np.array([delta_of(pair, one) for one in x])
         assert (exact <= got).all()
         excess.append(float((got / exact).max()) - 1)
@@ -111,11 +111,11 @@ def test_coins_that_never_show_the_larger_range_are_caught(monkeypatch: pytest.M
     game = solve(Rules.of(dict(ranges), 60, upper=False), (1, 1, 1), math.inf)
     exact = game.below(x, solve(Rules.of(dict(ranges), 60, upper=True), (1, 1, 1), math.inf))
     coarse = Anchors((4, 20), (1, 25))
-    pair = priced_ranges_pair(ranges, coarse, reach=9.0, deadline=math.inf)
+    pair = priced_ranges_pair(ranges, coarse, reach=9.0)
     assert all(low <= delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
     monkeypatch.setattr(coins, "law_of_prices", lambda *_: (27, np.ones(1)))
     coins._priced.cache_clear()
-    pair = priced_ranges_pair(ranges, coarse, reach=9.0, deadline=math.inf)
+    pair = priced_ranges_pair(ranges, coarse, reach=9.0)
     coins._priced.cache_clear()
     assert any(low > delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
 
@@ -148,6 +148,6 @@ def test_the_law_of_prices_against_all_tosses() -> None:
 def test_rich_and_poor_are_charged() -> None:
     """Cutting the law of the prices at a few standard deviations makes the pair worse, never better."""
     counts = tuple((epsilon / 1000, 1) for epsilon in range(61, 97, 3))
-    short, long = (priced_ranges_pair(counts, ANCHORS, reach=reach, deadline=math.inf) for reach in (2.0, 9.0))
+    short, long = (priced_ranges_pair(counts, ANCHORS, reach=reach) for reach in (2.0, 9.0))
     for x in (0.0, 0.2, 0.5):
         assert delta_of(long, x) < delta_of(short, x)

@@ -71,7 +71,7 @@ def test_inverse_is_certified():
     assert compose(charge, delta=0.0, bound="br_heterogeneous", interaction="batch").epsilon == pytest.approx(0.6)
 
 
-def test_out_of_time_the_bracket_is_wider_and_sound():
+def test_cut_by_the_guard_the_bracket_is_wider_and_sound():
     lower, upper = br_heterogeneous_bracket([0.1, 0.2], [5, 5], 0.5, max_seconds=1e-9)
     narrow = br_heterogeneous_bracket([0.1, 0.2], [5, 5], 0.5, rtol=0.01)
     assert lower <= narrow[1]

@@ -26,14 +26,14 @@ BAD = {
     },
     "little listed": {"LISTED": 0, "NEGLIGIBLE": 6.0, "PASSES": 1, "SAMPLED": 2, "BLOCKS": 1, "SPARE": 0},
     "coarse lattices": {"ORDERS": 5, "ZOOMS": 1, "WINDOW": 6.0, "MOST_POINTS": 300, "CONCENTRATED_POINTS": 40},
-    "wrong clocks": {"PER_STEP": 10.0, "SECONDS_PER_FACTOR": 1.0, "PATIENCE": 0.01, "FIRST": 0.1, "STUCK": 0.1},
+    "wrong work": {"PER_STEP": 1e-2, "WORK_PER_FACTOR": 1.0, "GROUPS_SHARE": 0.01, "LOOSEST": 0.1, "STUCK": 0.1},
 }
 # Each with ε's of its own, so that nothing that was computed before is used again.
 CHARGES = ("70*BR(0.1{0}7)", "5*BR(0.2{0}3) + 6*BR(0.3{0}1) + 3*DP(0.25) + 2*GDP(0.2)", "9*BR(0.2{0}9) + ZCDP(0.0{0}1)")
 
 
 def bracket(charge: str) -> Bound:
-    return compose(Charge.parse(charge), delta=1e-4, bound="optimal_setwise", rtol=1e-2, max_seconds=60)
+    return compose(Charge.parse(charge), delta=1e-4, bound="optimal_setwise", rtol=1e-2, effort="thorough")
 
 
 @pytest.mark.parametrize("place", range(len(BAD)))

@@ -18,8 +18,9 @@ from dptopk.accounting.setwise import atoms, chords, guesses
 from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.partition import partition
-from dptopk.accounting.setwise.recursion import Ladder, Layer, OutOfTime, Rules, solve, solve_in_order
+from dptopk.accounting.setwise.recursion import Ladder, Layer, Rules, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid, rounding_noise
+from dptopk.accounting.work import OutOfTime, within
 
 
 def value_of_many(x: np.ndarray) -> np.ndarray:
@@ -189,7 +190,7 @@ def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPat
     for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (guesses.BELOW, guesses.STRAY, 7.5), (9, 9, 12)):
         monkeypatch.setattr(guesses, "BELOW", below)
         monkeypatch.setattr(guesses, "STRAY", stray)
-        above, lower = (solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,), math.inf) for side in (1, 0))
+        above, lower = (solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,)) for side in (1, 0))
         node = math.ceil(1.5 / lower.h)
         values.append((above.above(np.array([1.5]))[0], float(lower.extended(node, node)[0])))
     assert all(low <= values[-1][0] and values[-1][1] <= high for high, low in values)
@@ -203,7 +204,7 @@ def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPat
 def test_what_replaces_the_outside_of_a_window_lies_above() -> None:
     """The chords to H(0) = 1 and to where H vanishes; an end taken too early is seen."""
     rules = Rules.of({0.4: 4}, 10, upper=True, reach=20.0)
-    whole = solve(rules, (4,), math.inf)
+    whole = solve(rules, (4,))
     last = whole.first + len(whole.values) - 1
     assert last >= whole.top
     for cut in (5, 25, 40):
@@ -244,7 +245,7 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
         return Layer(low, best, sum(n * N for n, N in zip(state, rules.steps, strict=True)), rules.h, upper=True)
 
     kept = cache(alone)
-    together, expected = solve(rules, (3, 2, 2), math.inf), kept((3, 2, 2))
+    together, expected = solve(rules, (3, 2, 2)), kept((3, 2, 2))
     nodes = expected.first, expected.first + len(expected.values) - 1
     assert together.extended(*nodes)[:-30] == pytest.approx(expected.values[:-30], rel=1e-6)
     assert together.top == expected.top
@@ -254,10 +255,10 @@ def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
     rules = Rules.of({0.1: 1}, 10, upper=True)
     at_once, in_steps = Ladder(rules), Ladder(rules)
     for n in (3, 70, 66, 100, 97):
-        here, there = at_once.value(n, math.inf), in_steps.value(n, math.inf)
+        here, there = at_once.value(n), in_steps.value(n)
         assert here.first == there.first
         assert (here.values == there.values).all()
-        assert (here.values == solve(rules, (n,), math.inf).values).all()
+        assert (here.values == solve(rules, (n,)).values).all()
         at_once = Ladder(rules)
 
 
@@ -312,23 +313,21 @@ def test_the_sums_of_many_copies_are_not_counted_one_by_one(monkeypatch: pytest.
 
     def product(pairs: Any, **_: Any) -> Any:
         multiplied.append(pairs)
-        raise OutOfTime
+        raise StopAsyncIteration
 
     monkeypatch.setattr(atoms, "product", product)
     wide = SimpleNamespace(losses=np.zeros((2, 5000)), count=Copies(10**6))
     part: Any = SimpleNamespace(pairs=lambda _: [wide])
-    with pytest.raises(OutOfTime):
+    with pytest.raises(StopAsyncIteration):
         Atoms.of([part], Grid(0.1, 1.0, -1), 0.0, 0.1)
     assert multiplied == [[wide]]
 
 
-def test_the_deadline_is_kept() -> None:
+def test_the_guard_ends_a_recursion() -> None:
     rules = Rules.of({0.1: 1}, 8, upper=True)
-    with pytest.raises(OutOfTime):
-        solve(rules, (50,), -math.inf)
-    with pytest.raises(OutOfTime):
-        solve_in_order(rules, [0] * 5, -math.inf)
     started = Ladder(rules)
-    with pytest.raises(OutOfTime):
-        started.value(50, -math.inf)
-    assert (started.value(50, math.inf).values == solve(rules, (50,), math.inf).values).all()
+    with within(1e-9):
+        for ended in (lambda: solve(rules, (50,)), lambda: solve_in_order(rules, [0] * 5), lambda: started.value(50)):
+            with pytest.raises(OutOfTime):
+                ended()
+    assert (started.value(50).values == solve(rules, (50,)).values).all()

@@ -1,0 +1,186 @@
+"""Counted work: more of it never gives a worse end, and a question has one answer, whatever clocks and caches say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from dptopk import Accountant, BoundedRange, Budget, Charge, InvalidParameter, PureDP, calibrate, compose
+from dptopk.accounting import work as module
+from dptopk.accounting.bounds import _answer, _Question, table
+from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.setwise import anchors, coins, groups, recursion
+from dptopk.accounting.work import STAGES, OutOfTime, Work, check, late, within
+
+BUDGETS = (STAGES["quick"], 0.4, 1.2, STAGES["normal"])
+KINDS = ("BR({:.3g})", "DP({:.3g})", "GDP({:.3g})", "BR({:.3g})", "ZCDP({:.3g})", "DGauss({:.0f}, 1)")
+
+
+def charges(count: int, seed: int = 7) -> list[str]:
+    """Random charges of one to four types of costs."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        terms = []
+        for kind in rng.choice(KINDS, size=rng.integers(1, 5)):
+            size = (
+                rng.uniform(6, 20) if "DGauss" in kind else 0.005 if "ZCDP" in kind else 10 ** rng.uniform(-1.7, -0.6)
+            )
+            terms.append(f"{rng.integers(1, 40)}*" + kind.format(size))
+        found.append(" + ".join(terms))
+    return found
+
+
+def forget() -> None:
+    """Empty every cache of the engine."""
+    for cache in (recursion.ladder, groups.equal_ranges_pair, groups.mixed_ranges_pair, coins.priced_ranges_pair):
+        cache.cache_clear()
+    anchors.tuned.cache_clear()
+
+
+@pytest.mark.parametrize("charge", charges(14))
+@pytest.mark.parametrize("asked", [{"delta": 1e-6}, {"epsilon": 0.8}], ids=str)
+def test_more_work_never_gives_a_worse_end(charge: str, asked: dict[str, float]) -> None:
+    before, least = math.inf, 0.0
+    for budget in BUDGETS:
+        question = _Question.of(
+            Charge.parse(charge), asked.get("delta"), asked.get("epsilon"), "setwise", 1e-3, Work(budget)
+        )
+        found = _answer(question, "best")
+        value = question.value(found)
+        assert value <= before
+        assert (found.lower or 0.0) >= least
+        before, least = value, found.lower or 0.0
+
+
+ANSWER = "import json, sys; from dptopk import Charge, compose; b = compose(Charge.parse(sys.argv[1]), delta=1e-6)"
+MIX = "60*BR(0.1) + 40*BR(0.07) + 12*BR(0.031) + 3*GDP(0.2) + 7*DP(0.05)"
+
+
+@lru_cache(maxsize=1)
+def fresh() -> list[float]:
+    """The answer of a process of its own."""
+    command = [sys.executable, "-c", ANSWER + "; print(json.dumps([b.epsilon, b.lower]))", MIX]
+    found: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    return found
+
+
+def ends() -> list[float | None]:
+    found = compose(Charge.parse(MIX), delta=1e-6)
+    return [found.epsilon, found.lower]
+
+
+def test_the_answer_of_a_fresh_process_before_and_after_others() -> None:
+    forget()
+    assert ends() == fresh()
+    for other in charges(3, seed=11):
+        compose(Charge.parse(other), delta=1e-6, effort="quick")
+    compose(Charge.parse(MIX), delta=1e-6, effort="quick")
+    compose(Charge.parse(MIX), delta=1e-6, rtol=1e-2, lower=False)
+    assert ends() == fresh()
+    assert ends() == fresh()
+
+
+def test_the_answer_of_a_clock_that_goes_too_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("monotonic", "perf_counter", "process_time", "time", "thread_time"):
+        true = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda true=true: 1000 * true())
+    forget()
+    assert ends() == fresh()
+
+
+def test_the_answer_of_eight_threads() -> None:
+    forget()
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda _: ends(), range(8))) == [fresh()] * 8
+
+
+def test_without_a_guard_no_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> float:
+        raise AssertionError("a clock was read")
+
+    monkeypatch.setattr(time, "monotonic", never)
+    compose(Charge.parse("30*BR(0.1) + GDP(0.1)"), delta=1e-6)
+    table(Charge.parse("3*BR(0.1)"), delta=1e-6, effort="quick")
+    calibrate(lambda x: Charge({PureDP(x): 3, BoundedRange(x): 2}), Budget(1.0, 1e-6), effort="quick")
+
+
+def test_a_guard_keeps_what_was_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never worse than the run before the one that was cut, whichever look at the clock is the last in time."""
+    charge = Charge.parse("200*BR(0.1) + 100*BR(0.05)")
+    quick = compose(charge, delta=1e-6, effort="quick")
+    answers = []
+    for looks in (0, 3, 1200):
+        ticks = itertools.chain([0.0] * (1 + looks), itertools.repeat(10.0))
+        monkeypatch.setattr(time, "monotonic", lambda ticks=ticks: next(ticks))
+        forget()
+        answers.append(compose(charge, delta=1e-6, max_seconds=5.0))
+    assert all("not reproducible" in found.note for found in answers)
+    worst, _, best = (found.epsilon for found in answers)
+    assert best <= quick.epsilon < worst
+    assert all(found.epsilon >= quick.lower for found in answers)
+
+
+def test_a_guard_that_does_not_cut_changes_nothing() -> None:
+    found = compose(Charge.parse(MIX), delta=1e-6, max_seconds=1e6)
+    assert [found.epsilon, found.lower] == fresh()
+
+
+def test_more_effort_never_gives_a_smaller_scale() -> None:
+    scales = [
+        calibrate(lambda x: Charge({BoundedRange(x): 400, BoundedRange(x / 3): 90}), Budget(1, 1e-6), effort=effort)
+        for effort in ("quick", "normal")
+    ]
+    assert 0 < scales[0] <= scales[1] <= scales[0] * 1.01
+
+
+def test_it_is_said_whether_a_number_of_queries_is_proven_to_be_the_most() -> None:
+    query, budget = Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6)
+    few = queries_affordable(query, budget)
+    assert few == few.at_most == 22
+    assert few.proven
+    assert compose(query.times(23), delta=1e-6).lower > 1.0
+    many = queries_affordable(Charge({BoundedRange(0.01): 1}), budget, effort="quick")
+    assert compose(query.times(1), delta=1e-6).epsilon < 1.0
+    assert many.at_most is not None
+    assert not many.proven
+    assert many < many.at_most < many * 1.02
+    assert compose(Charge({BoundedRange(0.01): many.at_most + 1}), delta=1e-6).lower > 1.0
+    assert queries_affordable(query, budget, bound="opt_kl").at_most is None
+
+
+def test_a_capacity_cut_by_the_guard_is_smaller_and_not_cached() -> None:
+    whole = [Accountant.filter(Budget(1.0, 1e-6), ranges=[0.1, 0.05]).terms()["meters"][0]["capacity"]]
+    hurried = Accountant.filter(Budget(1.01, 1e-6), ranges=[0.1, 0.05], max_seconds=0.01)
+    again = Accountant.filter(Budget(1.01, 1e-6), ranges=[0.1, 0.05]).terms()["meters"][0]["capacity"]
+    assert hurried.terms()["meters"][0]["capacity"] <= again
+    assert again >= whole[0]
+
+
+def test_the_meter() -> None:
+    work = Work(2.0)
+    assert work.take(1.5)
+    assert not work.take(0.6)
+    assert not work.take(0.1)  # after the first that does not fit nothing does
+    assert work.note == module.USED_UP
+    with within(1e-9):
+        assert late()
+        assert not Work(1.0).take(0.1)
+        with within(1e9), pytest.raises(OutOfTime):  # a limit within a limit only shortens it
+            check()
+    assert not late()
+    check()
+
+
+@pytest.mark.parametrize("asked", [{"effort": "hard"}, {"effort": None}, {"max_seconds": 0.0}, {"max_seconds": -1.0}])
+def test_bad_efforts_and_guards_are_refused(asked: dict[str, object]) -> None:
+    with pytest.raises(InvalidParameter, match=next(iter(asked))):
+        compose(Charge({PureDP(0.1): 1}), delta=1e-6, **asked)
