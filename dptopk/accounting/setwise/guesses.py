@@ -22,6 +22,7 @@ GROUPS_SHARE = 0.75
 # Share of the tolerance left to the lattice of the product, and its length at most.
 LATTICE_SHARE, MOST_POINTS = 0.05, 2**19
 WORK_PER_FACTOR = 5e-4  # of a product
+WORK_PER_CURVE = 0.2  # of the curve of concentrated costs
 WORK_PER_PLACE = 5e-7  # of its lattice, if that has the steps of the groups
 WORK_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is split for every grid
 # A lattice holds so many standard deviations; a cell is at most 1/CELLS of one. Splitting in cells costs less of the

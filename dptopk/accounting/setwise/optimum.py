@@ -204,6 +204,7 @@ class Run:
         factors = sum(part.factors() for part in curve.parts) + 8 * len(self.groups)
         above = math.fsum(group.work for group in self.groups) + math.fsum(part.work() for part in curve.parts)
         above += guesses.WORK_PER_LATTICE_POINT * wide + guesses.WORK_PER_FACTOR * factors
+        above += guesses.WORK_PER_CURVE * bool(curve.concentrated.costs)
         own = min((group.largest / group.steps for group in self.groups), default=math.inf)
         above += guesses.WORK_PER_PLACE * guesses.WINDOW / 2 * math.sqrt(self.variance) / own
         if not curve.ranges or not curve.bracketed(self.query):
@@ -339,16 +340,15 @@ class _Search:
                     self._do(run)
                 except OutOfTime:
                     return self.answer(work.note)
-                if self.gap <= self.query.rtol or (run.tolerance <= self.wanted and not self.bracketed):
+                if self.gap <= self.query.rtol or (self.last <= self.wanted and not self.bracketed):
                     return self.answer("")
+                if self.last <= self.wanted and self.curve.concentrated.costs:  # the width is not that of the grids
+                    return self.answer(AS_FINE_AS_IT_GETS)
                 finer = min(self.wanted / self.last, self.query.rtol / self.gap if self.bracketed else math.inf)
                 self.target = self.last * min(max(guesses.AIM * finer, guesses.LEAP), 1 / guesses.FINER)
                 if self.last <= self.wanted and self.gap > guesses.STUCK * before:
                     note = AS_FINE_AS_IT_GETS
                     break
-            # Beside concentrated costs the width is not that of the grids.
-            if self.curve.concentrated.costs and self.last <= self.wanted:
-                return self.answer(AS_FINE_AS_IT_GETS)
         return self.answer(note)
 
     def _do(self, run: Run) -> None:
