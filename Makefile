@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser service-torture deploy-check lint types check figures bench utility merit setwise-table deadlines census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
+.PHONY: run coverage test browser service-torture deploy-check lint types check figures bench utility merit setwise-table census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
@@ -77,9 +77,6 @@ setwise-table: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/bench_setwise.py --write
 
 # Whether time limits are kept, at 0.05 to 2 s: writes the table of docs/limits.md; half an hour.
-deadlines: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/deadlines.py --write
-
 # The 2020 Census redistricting data, composed exactly: writes docs/census.md.
 census: $(VENV)/.test-ready
 	$(BIN)/python benchmarks/census.py

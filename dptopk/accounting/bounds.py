@@ -66,7 +66,7 @@ FAILURE_SLACK = 1e-14
 # Of more different costs than this, and of more costs, some bounds take long; the work of reading one cost; which
 # bounds come first then, the quicker and the closer one.
 MANY_DIFFERENT, MANY, WORK_TO_READ = 1000, 10_000, 1e-5
-FIRST_OF_MANY = ("renyi", "optimal_dp_approx")
+FIRST_OF_MANY = ("renyi", "optimal_dp_approx", "optimal_setwise")
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -344,7 +344,7 @@ def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSp
     needless: set[str] = set()
 
     def turn(spec: BoundSpec) -> tuple[int, bool, int]:
-        return first.index(spec.name) if spec.name in first else len(first), spec.refines, place(spec.name)
+        return (spec.name in first) * (spec.refines - 2), spec.refines, place(spec.name)
 
     def place(name: str) -> int:
         return 1 + place(better[name]) if name else 0
@@ -357,7 +357,7 @@ def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSp
     for spec in sorted(_registry().values(), key=turn):
         if spec.name not in first and first and not question.query.work.take(WORK_TO_READ * different):
             break
-        if rests(better[spec.name]):
+        if (spec.refines or spec.name not in first) and rests(better[spec.name]):
             needless.add(spec.name)
         elif not question.why_not(spec):
             yield spec

@@ -34,8 +34,8 @@ BEYOND, REACHES = 1e-7, 1.5
 # Orders among which the best one of the Rényi route is looked for: a grid of this many, so many times refined; of very
 # many different costs a smaller one.
 ORDERS, ZOOMS, FEW_ORDERS = 60, 5, 12
-# Of more different ranges than this not even groups are made: each has a recursion of its own.
-MOST_RANGES = 3000
+# More different ranges than this are rounded to about this many.
+MOST_RANGES = 200
 # The curve of concentrated costs: standard deviations beyond what is asked, points at most.
 CONCENTRATED_REACH, CONCENTRATED_POINTS = 8.0, 2**15
 # A strategy's ε is looked for up to this many standard deviations below the upper bound; once it is within SETTLED

@@ -88,16 +88,28 @@ class SetwiseCurve(Curve):
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
+        if len(self.ranges) > guesses.MOST_RANGES:
+            return self._merged(query)
         search = _Search(self, query)
         if search.value <= FLOOR or not (self.ranges or self.rest.costs):
             return search.by_conversion()
-        if len(self.ranges) > guesses.MOST_RANGES:
-            return search.answer(AS_FINE_AS_IT_GETS)
         return search.run()
+
+    def _merged(self, query: Query) -> Answer:
+        """Very many different ranges, rounded up to fewer for an upper bound and down for a lower one."""
+        fewer = [SetwiseCurve(_rounded(self.ranges, upper=side), self.rest, self.concentrated) for side in (True, False)]
+        above = fewer[0].answer(replace(query, lower=False)).value
+        value, order = self.chernoff(query)
+        value = min(value, above)
+        below = 0.0
+        if query.lower and value > FLOOR:
+            below = min(Run(fewer[1], query, order, guesses.LOOSEST, 0.0, value).below(value), value)
+        return Answer(value, below if below > 0 else None, AS_FINE_AS_IT_GETS)
 
     def bracketed(self, query: Query) -> bool:
         """Whether a lower bound is looked for: if it is asked for, or to see whether a split into groups will do."""
-        return query.lower or (len(self.ranges) > 1 and not self.concentrated.costs)
+        several = 1 < len(self.ranges) < guesses.MOST_RANGES / 2
+        return query.lower or (several and not self.concentrated.costs)
 
     def chernoff(self, query: Query) -> tuple[float, float]:
         """(upper bound on what is asked by the Rényi route, its order λ)."""
@@ -166,6 +178,19 @@ class SetwiseCurve(Curve):
         if query.epsilon is not None and query.epsilon > step:  # a lattice point at ε, where the chord touches
             step = query.epsilon / math.ceil(query.epsilon / step)
         return step
+
+
+def _rounded(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
+    """The ranges rounded up, or down, to the largest, or smallest, of each of MOST_RANGES classes of equal ratio."""
+    rising = sorted(ranges.items(), reverse=upper)
+    ratio = (max(ranges) / min(ranges)) ** (1 / guesses.MOST_RANGES)
+    found: dict[float, int] = {}
+    end = rising[0][0]
+    for epsilon, count in rising:
+        if max(epsilon, end) > min(epsilon, end) * ratio:
+            end = epsilon
+        found[end] = found.get(end, 0) + count
+    return found
 
 
 def _costs(ranges: Mapping[float, int]) -> dict[Cost, int]:
