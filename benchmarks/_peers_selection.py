@@ -9,8 +9,8 @@ import _peers
 import numpy as np
 from bench_selection import plain
 
-from dptopk.mechanisms.random import random_bits
-from dptopk.mechanisms.selection import gumbel_top_k
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.selection import gumbel_top_k
 
 K, EPSILON = 25, 0.1
 # Counts of d labels, and the most labels that OpenDP is timed on: beyond, its time is extrapolated in proportion.

@@ -29,14 +29,13 @@ from dptopk import (
     OneShotTopK,
     RoutedTopK,
     Sensitivity,
-    StabilityTopK,
     TruncatedGaussian,
-    TruncatedLaplace,
     UnknownGaussian,
     UnknownGumbel,
     UnknownLaplace,
 )
 from dptopk.audit import World, audit, from_mechanism, from_opendp
+from dptopk.mechanisms import StabilityTopK, TruncatedLaplace
 
 ONE = Sensitivity(l0=1)
 

@@ -13,8 +13,8 @@ from typing import Any
 import _timing
 import numpy as np
 
-from dptopk.mechanisms.noise import discrete_gaussian, discrete_laplace, gaussian_law, laplace_law
-from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.samplers.noise import discrete_gaussian, discrete_laplace, gaussian_law, laplace_law
+from dptopk.mechanisms.samplers.random import random_bits
 
 SCALES = [0.5, 10.0, 1000.0, 1e9]
 OPENDP_DRAWS = 20_000  # a fraction of the draws: its time per draw does not depend on their number

@@ -11,9 +11,19 @@ import numpy as np
 
 from dptopk import Charge, MultiDP
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.f_dp.approximation import area_between, best_chords, best_tangents, compose_f_dp, proposition_1
-from dptopk.accounting.f_dp.regions import double_dp_region, separate_region, total_variation_region
-from dptopk.accounting.f_dp.tradeoff import GaussianTradeoff
+from dptopk.accounting.published.cadir_najib_shkel.approximation import (
+    area_between,
+    best_chords,
+    best_tangents,
+    compose_f_dp,
+    proposition_1,
+)
+from dptopk.accounting.published.cadir_najib_shkel.regions import (
+    double_dp_region,
+    separate_region,
+    total_variation_region,
+)
+from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff
 
 FIGURE_2 = ((0.3, 0.0), (0.15, 0.02))
 TWO = ((0.31234, 0.0), (0.15, 0.02))

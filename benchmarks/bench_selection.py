@@ -12,8 +12,8 @@ from typing import Any
 import _timing
 import numpy as np
 
-from dptopk.mechanisms.random import random_bits
-from dptopk.mechanisms.selection import gumbel_top_k
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.selection import gumbel_top_k
 
 
 def plain(counts: np.ndarray, k: int, epsilon: float) -> Callable[[], Any]:

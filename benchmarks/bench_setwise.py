@@ -15,7 +15,7 @@ import resource
 import time
 from pathlib import Path
 
-from dptopk._choices import EFFORTS, Effort
+from dptopk._internal.choices import EFFORTS, Effort
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.errors import IncompatibleCosts

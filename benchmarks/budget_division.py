@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from dptopk.service import Query, divide
+from dptopk.planning import Query, divide
 
 TOTAL = (2.0, 1e-6)
 DAILY = Query(name="daily top 10", k=10, labels_per_user=5, times=30)

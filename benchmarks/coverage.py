@@ -38,15 +38,15 @@ from dptopk import (
     Release,
     RoutedTopK,
     Sensitivity,
-    StabilityTopK,
     UnknownGumbel,
     plan_topk,
 )
 from dptopk.datasets import events_histogram, macbeth
-from dptopk.intervals import smallest_width
+from dptopk.mechanisms import StabilityTopK
 from dptopk.mechanisms.base import Mechanism
 from dptopk.planning import Plan
 from dptopk.planning.designs import DESIGNS
+from dptopk.release.intervals import smallest_width
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "intervals.md"
 CONFIDENCE = 0.95

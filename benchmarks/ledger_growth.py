@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge
+from dptopk.costs.budget import Budget
+from dptopk.ledger.ledger import Ledger
 
 TOKEN = BoundedRange(0.001)
 ONE = Charge({TOKEN: 1}, delta=1e-15)

@@ -28,9 +28,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import BudgetExceeded
+from dptopk.ledger.ledger import Ledger
 
 TOKEN = BoundedRange(0.01)
 

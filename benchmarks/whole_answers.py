@@ -25,10 +25,10 @@ from dptopk import (
     KnownGumbel,
     OneShotTopK,
     RoutedTopK,
-    StabilityTopK,
     calibrate,
 )
 from dptopk.datasets import macbeth
+from dptopk.mechanisms import StabilityTopK
 
 EPSILON, DELTA = 1.0, 1e-6
 SIZES = (10, 25, 50, 100, 200)

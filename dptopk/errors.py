@@ -7,17 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dptopk.costs import Charge
 
-__all__ = [
-    "BudgetExceeded",
-    "DptopkError",
-    "IncompatibleCosts",
-    "InvalidParameter",
-    "LedgerError",
-    "NotApplicable",
-    "NotCertified",
-    "ReleaseWithheld",
-]
-
 
 class DptopkError(Exception):
     """Base class of every error of this package."""

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from dptopk import ZCDP, Accountant, BoundedRange, Budget, Charge, Sensitivity, TruncatedGaussian, compose
+from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
 from dptopk.experiments import truncated_gaussian
 from dptopk.experiments.setwise_data import adaptivity_gaps, value_in_order
-from dptopk.mechanisms.maxima import gaussian_offset, laplace_offset
-from dptopk.mechanisms.noise import gaussian_law
-from dptopk.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
+from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
+from dptopk.mechanisms.samplers.noise import gaussian_law
 
 FILE = Path(__file__).parents[1] / "docs" / "paper" / "numbers.tex"
 DELTA = 1e-6

@@ -13,8 +13,8 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.renyi.concentrated import zcdp_curve
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
-from dptopk.mechanisms.noise import discrete_gaussian, discrete_laplace
-from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.samplers.noise import discrete_gaussian, discrete_laplace
+from dptopk.mechanisms.samplers.random import random_bits
 
 DRAWS, SCALE, ALARM = 60_000, 3.0, 1e-6  # ALARM: chance that a correct pair of samplers is called different
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import BoundedRange, Charge
-from dptopk._display import at_most
+from dptopk._internal.formatting import at_most
 from dptopk.accounting import bounds
 from dptopk.cli import app
 

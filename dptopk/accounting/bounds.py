@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk._choices import INTERACTIONS, Effort, Interaction
-from dptopk._display import at_most, html_table
+from dptopk._internal import validate
+from dptopk._internal.choices import INTERACTIONS, Effort, Interaction
+from dptopk._internal.formatting import at_most, html_table
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.accounting.work import CUT, OutOfTime, Work, late, within
@@ -41,24 +41,13 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, No
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "INTERACTIONS",
-    "Bound",
-    "Certificate",
-    "NotApplicable",
-    "bound",
-    "compose",
-    "names",
-    "split_failure",
-    "table",
-]
 
 # Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions, and
 # last those that another one makes needless (``bound``, below).
 _MODULES = (
-    "pure_dp.homogeneous", "pure_dp.two_epsilon", "pure_dp.heterogeneous", "gaussian.composition",
+    "pure_dp.homogeneous", "published.cadir_najib_shkel.two_epsilon", "pure_dp.heterogeneous", "gaussian.composition",
     "bounded_range.nonadaptive", "bounded_range.nonadaptive_heterogeneous", "bounded_range.nonadaptive_with_dp",
-    "bounded_range.concentration", "renyi.concentrated", "renyi.composition", "f_dp.multi_dp", "setwise.optimum",
+    "published.dong_durfee_rogers", "renyi.concentrated", "renyi.composition", "f_dp.multi_dp", "setwise.optimum",
 )  # fmt: skip
 
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.

@@ -11,16 +11,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dptopk import _validate as validate
-from dptopk._choices import EFFORTS, Effort, Interaction
+from dptopk._internal import validate
+from dptopk._internal.choices import EFFORTS, Effort, Interaction
 from dptopk.accounting.bounds import Bound, compose, names
-from dptopk.accounting.budget import Budget
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.work import late, within
 from dptopk.costs import BoundedRange, Charge, GaussianDP
+from dptopk.costs.budget import Budget
 from dptopk.errors import IncompatibleCosts, InvalidParameter
-
-__all__ = ["Affordable", "calibrate", "queries_affordable", "selection_epsilon", "smallest_sigma"]
 
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")

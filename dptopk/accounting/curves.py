@@ -16,20 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dptopk.accounting.work import Work
 
-__all__ = [
-    "EPS",
-    "ROUNDOFF",
-    "Answer",
-    "Curve",
-    "DeferredCurve",
-    "DeltaCurve",
-    "EpsilonCurve",
-    "Floats",
-    "Query",
-    "outward",
-    "smallest_where",
-]
-
 Floats = NDArray[np.float64]
 EPS = 2.0**-52  # from 1 to the next float
 ROUNDOFF = EPS / 2  # the relative error of one operation, or of one number that is rounded

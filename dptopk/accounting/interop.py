@@ -22,15 +22,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.pure_dp import parameters_pld
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.errors import IncompatibleCosts
-
-__all__ = ["MEASURES", "charge_rho", "to_dp_event", "to_opendp", "to_pld"]
 
 BOUNDED_RANGE = ("refuse", "dp")
 MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")

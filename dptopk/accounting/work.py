@@ -17,10 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from dptopk import _validate as validate
-from dptopk._choices import EFFORTS, Effort
-
-__all__ = ["CUT", "STAGES", "USED_UP", "OutOfTime", "Work", "check", "late", "within"]
+from dptopk._internal import validate
+from dptopk._internal.choices import EFFORTS, Effort
 
 # The work of all stages up to that of each effort.
 STAGES = dict(zip(EFFORTS, (0.25, 2.5, 25.0), strict=True))

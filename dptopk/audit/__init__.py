@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.audit.adapters import from_mechanism as from_mechanism, from_opendp as from_opendp

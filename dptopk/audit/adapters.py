@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dptopk._choices import Domain
+from dptopk._internal.choices import Domain
 from dptopk.audit.worlds import Counts
-from dptopk.histogram import Histogram, Sensitivity
-
-__all__ = ["from_mechanism", "from_opendp"]
+from dptopk.histogram.histogram import Histogram, Sensitivity
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.budget import Budget
 from dptopk.costs import BoundedRange, Charge
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-
-__all__ = ["Claim"]
 
 POINTS = 6  # of the profile of a charge that are tested
 

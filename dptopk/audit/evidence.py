@@ -16,8 +16,6 @@ from typing import Any
 
 from dptopk.audit.worlds import Pair
 
-__all__ = ["Answer", "Event", "Finding", "best_event", "bounds_of", "features"]
-
 Answer = tuple[tuple[Hashable, Any], ...]
 Feature = Callable[[Answer], Hashable]
 

@@ -17,15 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk.accounting.budget import Budget
+from dptopk._internal import validate
 from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features
 from dptopk.audit.worlds import Counts, Pair, World
 from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-
-__all__ = ["Report", "audit"]
 
 Mechanism = Callable[[Counts], Any]
 FIRST_DRAWS, FIRST_PAIRS, FINALISTS = 800, 6, 3

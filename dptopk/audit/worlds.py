@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk.histogram import Sensitivity
-
-__all__ = ["Pair", "World"]
+from dptopk._internal import validate
+from dptopk.histogram.histogram import Sensitivity
 
 Counts = dict[str, int]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -13,7 +13,6 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     from dptopk.service.access import Access
 
-__all__ = ["app"]
 
 app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Tokens of the people who may ask over HTTP.")
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptopk import _validate as validate
-from dptopk._choices import Effort, Interaction, Method
+from dptopk._internal import validate
+from dptopk._internal.choices import Effort, Interaction, Method
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
@@ -34,8 +34,6 @@ from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
 from dptopk.cli.shell import Command, Group, log_to_stderr
 from dptopk.cli.topk import topk
-
-__all__ = ["app", "main"]
 
 app = typer.Typer(
     cls=Group,
@@ -97,10 +95,10 @@ def demo(
     """Print a private top 25 of the words of Macbeth, whose vocabulary is not known in advance."""
     import numpy as np
 
-    from dptopk.accounting.budget import Budget
     from dptopk.cli import output
+    from dptopk.costs.budget import Budget
     from dptopk.datasets import macbeth
-    from dptopk.histogram import Sensitivity
+    from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
@@ -132,7 +130,7 @@ def plan_command(
     effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
-    from dptopk.histogram import Sensitivity
+    from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
     plan = plan_topk(

@@ -13,8 +13,6 @@ import typer
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["audit"]
-
 
 def audit(
     mechanism: Annotated[
@@ -46,11 +44,11 @@ def audit(
 
     Exit code 0: nothing found (which is no proof); 1: refuted; 2: a wrong argument.
     """
-    from dptopk.accounting.budget import Budget
     from dptopk.audit.search import audit as search
     from dptopk.audit.worlds import World
     from dptopk.costs import Charge
-    from dptopk.histogram import Sensitivity
+    from dptopk.costs.budget import Budget
+    from dptopk.histogram.histogram import Sensitivity
 
     if (claim is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --claim and --epsilon")

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._choices import INTERACTIONS
-from dptopk._display import at_least, at_most
+from dptopk._internal.choices import INTERACTIONS
+from dptopk._internal.formatting import at_least, at_most
 from dptopk.cli.output import add_row
 from dptopk.cli.target import write
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dptopk.costs import Charge
-
-__all__ = ["print_designs", "write_bounds"]
 
 
 def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query: Any) -> None:

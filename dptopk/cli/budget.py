@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptopk._display import at_most
+from dptopk._internal.formatting import at_most
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.service.division import Division
-
-__all__ = ["budget"]
+    from dptopk.planning.division import Division
 
 
 def budget(
@@ -29,7 +27,7 @@ def budget(
     days: Annotated[int, typer.Option("--days", min=1, max=3660, help="Days of the schedule.")] = 30,
 ) -> None:
     """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of each."""
-    from dptopk.service.division import divide, queries_of
+    from dptopk.planning.division import divide, queries_of
 
     table = _read(plan)
     made = divide(queries_of(table["query"]), table["epsilon"], table["delta"])

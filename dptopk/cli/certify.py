@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dptopk._display import at_most
+from dptopk._internal.formatting import at_most
 from dptopk.errors import InvalidParameter
-
-__all__ = ["certify"]
 
 
 def certify(

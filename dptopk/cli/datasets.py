@@ -10,8 +10,6 @@ import typer
 from dptopk.cli.shell import Subgroup
 from dptopk.errors import InvalidParameter
 
-__all__ = ["app"]
-
 app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Data to try things on.")
 
 

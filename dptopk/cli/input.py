@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk._choices import Domain
+from dptopk._internal import validate
+from dptopk._internal.choices import Domain
 from dptopk.datasets import (
     DuckDB,
     EventsStore,
@@ -28,13 +28,11 @@ from dptopk.datasets import (
     segment_histograms,
 )
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram
+from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.base import Thresholded
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
-
-__all__ = ["Source", "spooled"]
 
 
 def spooled(path: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptopk._display import at_most, visible
+from dptopk._internal.formatting import at_most, visible
 from dptopk.cli.options import Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.terms import (
@@ -26,9 +26,8 @@ from dptopk.cli.terms import (
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.accounting.ledger.ledger import Ledger
+    from dptopk.ledger.ledger import Ledger
 
-__all__ = ["app", "open_ledger"]
 
 LATELY = 2000  # entries in which ``show`` looks for recent charges
 
@@ -64,7 +63,7 @@ def open_ledger(
     url: str, key_file: Path | None, head_file: str | None = None, *, create: bool = False, **options: Any
 ) -> Ledger:
     """Open a ledger with the key in a file, if there is one; only ``ledger init`` makes one that is not there."""
-    from dptopk.accounting.ledger.ledger import Ledger
+    from dptopk.ledger.ledger import Ledger
 
     return Ledger(url, key=_key(key_file), head_file=head_file, create=create, **options)
 
@@ -76,7 +75,7 @@ def _files(url: str) -> tuple[str, str]:
 
 def _key(key_file: Path | None) -> bytes | None:
     """The secret in a file, if one is named."""
-    from dptopk.accounting.ledger.keys import read_key
+    from dptopk.ledger.keys import read_key
 
     return None if key_file is None else read_key(**{"key-file": key_file})
 
@@ -123,7 +122,7 @@ def init(
     """Open the account of a dataset, in a new or an existing ledger."""
     from dptopk.cli.ledger_view import moved
     from dptopk.costs import Charge
-    from dptopk.histogram import Sensitivity
+    from dptopk.histogram.histogram import Sensitivity
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     if (segment_by is None) != (segments is None):
@@ -213,7 +212,7 @@ def rekey(
     head_file: HeadFile = None,
 ) -> None:
     """Give the hash chain another secret, after verifying all of it; stop the service first."""
-    from dptopk.accounting.ledger.keys import read_key
+    from dptopk.ledger.keys import read_key
 
     secret = read_key(**{"new-key-file": new_key_file})
     with open_ledger(url, key_file, head_file) as ledger:
@@ -233,7 +232,7 @@ def accept_restore(
     key_file: KeyFile = None,
 ) -> None:
     """Go on with a ledger put back to an older state, on purpose: recorded, with the head that is given up."""
-    from dptopk.accounting.ledger.ledger import Ledger
+    from dptopk.ledger.ledger import Ledger
 
     lost = Ledger.accept_restore(url, reason=reason, head_file=head_file, key=_key(key_file))
     if lost is None:
@@ -294,8 +293,8 @@ def verify(
     key_file: KeyFile = None,
 ) -> None:
     """Check the hash chain and replay the history; says what that can and cannot detect."""
-    from dptopk.accounting.ledger.heads import read_head
-    from dptopk.accounting.ledger.ledger import Ledger
+    from dptopk.ledger.heads import read_head
+    from dptopk.ledger.ledger import Ledger
 
     known = None if head is None else read_head(head)
     if head is not None and known is None:

@@ -11,17 +11,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._display import at_most, numbered, touched, visible
-from dptopk.remaining import Remaining
+from dptopk._internal.formatting import at_most, numbered, touched, visible
+from dptopk.budgets.remaining import Remaining
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dptopk.accounting.ledger.dataset import DatasetState
-    from dptopk.accounting.ledger.spends import Spend
     from dptopk.costs import Charge
+    from dptopk.ledger.dataset import DatasetState
+    from dptopk.ledger.spends import Spend
 
-__all__ = ["as_dict", "moved", "plain", "plot", "show"]
 
 RECENT = 10
 EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)  # that leave room for margins

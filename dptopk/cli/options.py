@@ -7,29 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptopk._choices import METHODS, Counts
+from dptopk._internal.choices import METHODS, Counts
 from dptopk.errors import InvalidParameter
-
-__all__ = [
-    "Accuracy",
-    "Cap",
-    "CountsOption",
-    "DBar",
-    "Delta",
-    "Domain",
-    "Epsilon",
-    "Fit",
-    "Format",
-    "K",
-    "KnownDomain",
-    "MethodOption",
-    "PerUser",
-    "Seed",
-    "Users",
-    "listed_names",
-    "total",
-    "warn",
-]
 
 # How an answer is written.
 Format = Literal["table", "csv", "json", "html", "parquet"]
@@ -88,7 +67,7 @@ Seed = Annotated[int | None, typer.Option("--seed", help="Reproducible noise: fo
 
 def total(epsilon: float | None, delta: float, accuracy: float | None) -> dict[str, Any]:
     """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ."""
-    from dptopk.accounting.budget import Budget
+    from dptopk.costs.budget import Budget
 
     if (epsilon is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of --epsilon and --accuracy")

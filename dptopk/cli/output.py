@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._display import at_most, bar, number, spreadsheet, touched, visible
+from dptopk._internal.formatting import at_most, bar, number, spreadsheet, touched, visible
 from dptopk.cli.page import answer_page, notes
 from dptopk.cli.target import check_target, opened, replacing, write
 from dptopk.errors import InvalidParameter
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dptopk.planning import Plan
-    from dptopk.release import Release
+    from dptopk.release.release import Release
 
-__all__ = ["CONFIDENCE", "add_row", "as_json", "check_answer", "guarantee", "print_rows", "write_plot", "write_release"]
 
 CONFIDENCE = 0.95
 

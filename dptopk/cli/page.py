@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._display import escape, html_lines, html_rows, html_table
+from dptopk._internal.formatting import escape, html_lines, html_rows, html_table
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
-    from dptopk.release import Release
+    from dptopk.release.release import Release
 
-__all__ = ["answer_page"]
 
 STYLE = """
 :root { color-scheme: light dark; }

@@ -10,8 +10,6 @@ import typer
 from dptopk.cli.ledger import open_ledger
 from dptopk.errors import InvalidParameter
 
-__all__ = ["refresh"]
-
 
 def refresh(
     store: Annotated[Path, typer.Argument(help="The store; made on first use, with --user-col and --item-col.")],

@@ -14,8 +14,6 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     from dptopk.experiments.experiment import Comparison, Experiment
 
-__all__ = ["reproduce"]
-
 
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or 'all'; none lists them.")] = None,

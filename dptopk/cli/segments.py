@@ -11,21 +11,20 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dptopk._display import at_most, spreadsheet, visible
+from dptopk._internal.formatting import at_most, spreadsheet, visible
 from dptopk.accounting.bounds import Bound, compose
-from dptopk.accounting.budget import Budget
 from dptopk.cli.output import CONFIDENCE, as_json, print_rows
 from dptopk.cli.page import notes
 from dptopk.cli.target import opened, write
 from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
 from dptopk.datasets import segments_charge
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
-    from dptopk.release import Release
+    from dptopk.release.release import Release
 
-__all__ = ["plan_each", "total_bound", "write_segments"]
 
 STEPS = 5
 

@@ -15,8 +15,6 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     from dptopk.service.catalog import Catalog
 
-__all__ = ["serve"]
-
 
 def serve(
     catalog: Annotated[

@@ -8,10 +8,8 @@ from typing import Any
 
 import typer
 
-from dptopk._display import visible
+from dptopk._internal.formatting import visible
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
-
-__all__ = ["Command", "Group", "Subgroup", "fail", "log_to_stderr"]
 
 # Options that are not named as the argument of the library is.
 OPTION_OF = {

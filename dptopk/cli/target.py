@@ -13,8 +13,6 @@ from typing import IO
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["check_target", "opened", "replacing", "write"]
-
 
 def check_target(out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()) -> None:
     """Refuse a target that cannot be written, or that holds something else, before any budget is spent.

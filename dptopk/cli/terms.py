@@ -9,19 +9,8 @@ import typer
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.histogram import Sensitivity
+    from dptopk.histogram.histogram import Sensitivity
 
-__all__ = [
-    "BudgetEpsilon",
-    "BudgetRho",
-    "FailureDelta",
-    "OfAnalyst",
-    "Registered",
-    "TotalDelta",
-    "planned",
-    "ranges_of",
-    "terms_of",
-]
 
 Registered = Annotated[
     str | None,
@@ -62,8 +51,8 @@ def terms_of(
     Raises:
         InvalidParameter: when the options do not go together, naming them.
     """
-    from dptopk.accounting.budget import Budget
     from dptopk.costs import Charge
+    from dptopk.costs.budget import Budget
 
     if failure_delta is not None and epsilon is None is rho:
         raise InvalidParameter("--failure-delta is for --epsilon and --rho: a registration says what its costs need")
@@ -80,8 +69,8 @@ def terms_of(
 
 def _share(text: str) -> tuple[str, Any]:
     """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
-    from dptopk.accounting.budget import Budget
     from dptopk.costs import Charge
+    from dptopk.costs.budget import Budget
 
     name, _, share = text.partition("=")
     if "(" in share:
@@ -107,7 +96,7 @@ def ranges_of(text: str) -> list[float]:
 
 def planned(query: str, times: int, sensitivity: Sensitivity) -> str:
     """What so many answers to a planned question cost, for a registration."""
-    from dptopk.accounting.budget import Budget
+    from dptopk.costs.budget import Budget
     from dptopk.planning import plan_topk
 
     given = dict(part.partition("=")[::2] for part in query.split())

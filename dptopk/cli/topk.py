@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.cli import ledger as ledger_commands
 from dptopk.cli.options import (
     Accuracy,
@@ -37,14 +37,13 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     import numpy as np
 
-    from dptopk.accounting.budget import Budget
-    from dptopk.accounting.ledger.dataset import DatasetState
     from dptopk.cli.input import Source
-    from dptopk.histogram import Sensitivity
+    from dptopk.costs.budget import Budget
+    from dptopk.histogram.histogram import Sensitivity
+    from dptopk.ledger.dataset import DatasetState
     from dptopk.planning import Plan
-    from dptopk.release import Release
+    from dptopk.release.release import Release
 
-__all__ = ["topk"]
 
 EVENTS, SEGMENTS, LEDGER, OUTPUT = "Of events", "By segment", "With a ledger", "Output"
 # How the answers of segments can be written.
@@ -166,7 +165,7 @@ def topk(
     from dptopk.cli import output
     from dptopk.cli.input import Source, spooled
     from dptopk.planning import plan_topk
-    from dptopk.session import Session, selections_charged_as
+    from dptopk.session.session import Session, selections_charged_as
 
     if ledger is None and (reuse or dataset is not None or analyst is not None or key_file is not None):
         raise InvalidParameter("--dataset, --analyst, --key-file and --reuse need --ledger")
@@ -252,7 +251,7 @@ def _delta(delta: float | None, epsilon: float | None, state: DatasetState | Non
 
 def _sensitivity(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
     """The caps as given, else the ledger's; others than the ledger's are refused."""
-    from dptopk.histogram import Sensitivity
+    from dptopk.histogram.histogram import Sensitivity
 
     if state is None:
         return Sensitivity(linf=1 if cap is None else cap, l0=labels)
@@ -277,7 +276,7 @@ def _by_segment(
 ) -> None:
     """One answer for each segment; a user in at most s of them pays for s."""
     from dptopk.cli.segments import plan_each, total_bound, write_segments
-    from dptopk.session import Session
+    from dptopk.session.session import Session
 
     now = None if paying["ledger"] is None else paying["ledger"].state(str(paying["dataset"]))
     declared = None if now is None else now.segments

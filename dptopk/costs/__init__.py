@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dptopk.costs.budget import Budget
 from dptopk.costs.charge import Charge
 from dptopk.costs.rounding import sum_up
 from dptopk.costs.types import (
@@ -27,6 +28,7 @@ __all__ = [
     "ZCDP",
     "ApproxDP",
     "BoundedRange",
+    "Budget",
     "Charge",
     "Cost",
     "DiscreteGaussianDP",

@@ -7,14 +7,12 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from dptopk import _validate as validate
-from dptopk._choices import NEIGHBOURS, Neighbours
+from dptopk._internal import validate
+from dptopk._internal.choices import NEIGHBOURS, Neighbours
 from dptopk.costs.rounding import sum_up
 from dptopk.costs.text import read_charge
 from dptopk.costs.types import COST_TYPES, Cost
 from dptopk.errors import IncompatibleCosts, InvalidParameter
-
-__all__ = ["Charge"]
 
 OneType = TypeVar("OneType", bound=Cost)
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-__all__ = ["decimal", "round_down", "round_up", "smaller_of", "sum_decimals", "sum_up"]
-
 
 @lru_cache(maxsize=4096)
 def decimal(value: float) -> Fraction:

@@ -11,12 +11,10 @@ from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any
 
-from dptopk._choices import NEIGHBOURS
+from dptopk._internal.choices import NEIGHBOURS
 from dptopk.costs.rounding import sum_up
 from dptopk.costs.types import COST_TYPES, ApproxDP, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
-
-__all__ = ["read_charge"]
 
 # Spellings of the cost types, in lower case.
 _SPELLINGS: dict[str, type[Cost]] = {

@@ -11,25 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
-
-__all__ = [
-    "CDP",
-    "COST_TYPES",
-    "ZCDP",
-    "ApproxDP",
-    "BoundedRange",
-    "Cost",
-    "DiscreteGaussianDP",
-    "DiscreteLaplaceDP",
-    "ExponentialClockDP",
-    "GaussianDP",
-    "LabelCoinsDP",
-    "MultiDP",
-    "PureDP",
-    "SparseGaussianDP",
-]
 
 
 @dataclass(frozen=True, slots=True)

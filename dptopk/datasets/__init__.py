@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
+    from dptopk.budgets.parallel import segments_charge as segments_charge
     from dptopk.datasets.backends.admission import admit as admit, check_backend as check_backend
     from dptopk.datasets.backends.base import Backend as Backend
     from dptopk.datasets.backends.duckdb import DuckDB as DuckDB
@@ -15,11 +16,7 @@ if TYPE_CHECKING:
     from dptopk.datasets.clipping import CutOff as CutOff, cut_off as cut_off, users_by_labels as users_by_labels
     from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
     from dptopk.datasets.events import events_histogram as events_histogram
-    from dptopk.datasets.segments import (
-        Segments as Segments,
-        segment_histograms as segment_histograms,
-        segments_charge as segments_charge,
-    )
+    from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
     from dptopk.datasets.store import EventsStore as EventsStore
     from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
     from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
@@ -27,6 +24,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
+            "dptopk.budgets.parallel": "segments_charge",
             ".backends.admission": "admit check_backend",
             ".backends.base": "Backend",
             ".backends.duckdb": "DuckDB",
@@ -35,7 +33,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".clipping": "CutOff cut_off users_by_labels",
             ".counts_file": "read_counts read_labels",
             ".events": "events_histogram",
-            ".segments": "Segments segment_histograms segments_charge",
+            ".segments": "Segments segment_histograms",
             ".store": "EventsStore",
             ".synthetic": "Truth make_events",
             ".words": "macbeth macbeth_counts",

@@ -14,12 +14,10 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.datasets.backends.base import MemoryFull, OpenTable, without_data
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
-
-__all__ = ["CHOICES", "Bounds", "Progress", "amounts", "contributions", "label_counts", "lots"]
+from dptopk.histogram.histogram import Sensitivity
 
 _LOG = logging.getLogger(__name__)
 

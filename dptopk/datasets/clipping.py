@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, amounts
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.release import Release
-
-__all__ = ["CutOff", "cut_off", "users_by_labels"]
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.release.release import Release
 
 # A user with n labels is in the first bin whose end is at least n, or in one more beyond the last. Bins of users with
 # very many labels would be mostly noise, times many labels.

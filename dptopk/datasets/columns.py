@@ -16,8 +16,6 @@ from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.rowwise import refuse_across_rows
 from dptopk.errors import InvalidParameter
 
-__all__ = ["fitting", "needed_columns", "select_events"]
-
 # A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
 NUMBER = r"^ *[+-]?[0-9]{1,18}([.][0-9]{0,18})?([eE][+-]?[0-9]{1,2})? *$"
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk.counts import LARGEST_COUNT, whole_counts
 from dptopk.errors import InvalidParameter
-from dptopk.labels import identity, missing
+from dptopk.histogram.counts import LARGEST_COUNT, whole_counts
+from dptopk.histogram.labels import identity, missing
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["read_counts", "read_labels"]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts
 from dptopk.datasets.columns import needed_columns, select_events
-from dptopk.histogram import Histogram
-
-__all__ = ["events_histogram", "to_histogram"]
+from dptopk.histogram.histogram import Histogram
 
 
 def events_histogram(  # noqa: PLR0913 - one call from events to a histogram

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dptopk import _validate as validate
-from dptopk.accounting.accounts.parallel import segments_charge
+from dptopk._internal import validate
+from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
@@ -16,9 +16,7 @@ from dptopk.datasets.bounding import Bounds, Progress, contributions, label_coun
 from dptopk.datasets.columns import fitting, needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram
-
-__all__ = ["Segments", "segment_histograms", "segments_charge"]
+from dptopk.histogram.histogram import Histogram
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,16 +22,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import DIGITS, Bounds, amounts
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram
-
-__all__ = ["EventsStore"]
+from dptopk.histogram.histogram import Histogram
 
 FORMAT = 2
 # The order of bounding.lots: by DuckDB's own hash, where codes stand for texts, or by SHA-256.

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
-
-__all__ = ["Truth", "make_events"]
 
 SECTIONS = ("arts", "business", "health", "news", "opinion", "science", "sport", "travel")
 REGIONS = ("east", "north", "south", "west")

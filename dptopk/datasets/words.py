@@ -5,13 +5,11 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from dptopk._choices import Domain
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk._internal.choices import Domain
+from dptopk.histogram.histogram import Histogram, Sensitivity
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["macbeth", "macbeth_counts"]
 
 
 def macbeth_counts() -> pd.DataFrame:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.accounting.budget import Budget
 from dptopk.costs import BoundedRange, Charge
+from dptopk.costs.budget import Budget
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, in_parallel
 from dptopk.experiments.setwise_data import affordable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk.accounting.f_dp.tradeoff import PiecewiseLinear, mix
+from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, mix
 from dptopk.experiments import regions_plot, style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings
 

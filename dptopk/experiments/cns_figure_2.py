@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.accounting.f_dp.regions import double_dp_region, separate_region, total_variation_region
+from dptopk.accounting.published.cadir_najib_shkel.regions import (
+    double_dp_region,
+    separate_region,
+    total_variation_region,
+)
 from dptopk.experiments import regions_plot
 from dptopk.experiments.experiment import Comparison, Experiment, Settings
 

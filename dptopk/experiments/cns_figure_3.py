@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.accounting.f_dp.approximation import best_chords, compose_f_dp, proposition_1
-from dptopk.accounting.f_dp.regions import composition_region
-from dptopk.accounting.f_dp.tradeoff import GaussianTradeoff, PiecewiseLinear, TradeoffFunction
+from dptopk.accounting.published.cadir_najib_shkel.approximation import best_chords, compose_f_dp, proposition_1
+from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
+from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff, PiecewiseLinear, TradeoffFunction
 from dptopk.experiments import regions_plot
 from dptopk.experiments.experiment import Comparison, Experiment, Settings
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.accounting.bounded_range.orderings import dp_first_delta, dp_later_delta
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.published.cesar_rogers import dp_first_delta, dp_later_delta
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel

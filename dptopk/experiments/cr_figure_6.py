@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.accounting.gaussian.composition import gaussian_mu
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_scale
+from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
 from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style

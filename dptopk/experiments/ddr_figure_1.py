@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk._choices import Interaction
+from dptopk._internal.choices import Interaction
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.experiments import style

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Experiment", "Outcome", "Settings", "Table", "claim", "generators", "in_parallel", "number"]
 
 T = TypeVar("T")
 # A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen scalars.

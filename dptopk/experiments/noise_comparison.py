@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.gaussian.composition import gaussian_epsilon
+from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
 from dptopk.accounting.renyi.concentrated import zcdp_epsilon
 from dptopk.costs import ApproxDP, Charge

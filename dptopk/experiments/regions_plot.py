@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.accounting.f_dp.tradeoff import PiecewiseLinear, TradeoffFunction
+from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, TradeoffFunction
 from dptopk.experiments import style
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["boundaries", "panels", "rows"]
 
 
 def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:

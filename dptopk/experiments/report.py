@@ -16,7 +16,6 @@ import dptopk
 if TYPE_CHECKING:
     from dptopk.experiments.experiment import Comparison, Outcome, Settings
 
-__all__ = ["write_report"]
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>dptopk experiments</title><style>

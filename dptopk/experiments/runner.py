@@ -19,8 +19,6 @@ from dptopk.experiments.report import write_report
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["run"]
-
 
 def run(
     names: Iterable[str],

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.budget import Budget
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 from dptopk.costs import BoundedRange, Charge
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["adaptivity_gaps", "affordable", "mixes", "order_effect", "value_in_order"]
 
 BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
 MIXES = (
@@ -68,7 +66,7 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     if len(set(epsilons)) != len(epsilons):
         raise InvalidParameter(f"epsilons must be distinct, got {list(epsilons)}")
     below, above = (
-        solve_in_order(Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper), range(len(epsilons)), math.inf)
+        solve_in_order(Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper), range(len(epsilons)))
         for upper in (False, True)
     )
     at = np.array([x])

@@ -79,7 +79,7 @@ def compute(settings: Settings) -> Table:
     import pandas as pd
 
     from dptopk import Sensitivity, TruncatedGaussian
-    from dptopk.mechanisms.noise import gaussian_law
+    from dptopk.mechanisms.samplers.noise import gaussian_law
 
     epsilons = np.linspace(0, 4, 9 if settings.quick else 41)
     frames = []

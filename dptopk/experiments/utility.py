@@ -16,7 +16,7 @@ from dptopk import (
     TruncatedGaussian,
     plan_topk,
 )
-from dptopk._choices import Counts, Domain, Method
+from dptopk._internal.choices import Counts, Domain, Method
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.costs import Charge

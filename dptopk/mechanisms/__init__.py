@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.box import Box as Box
@@ -33,6 +33,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
+            ".box": "Box",
             ".canonical": "CanonicalTopK",
             ".centred": "Centred",
             ".continual": "ContinualTopK",
@@ -48,5 +49,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".sparse_gaussian": "SparseGaussian",
             ".stability": "StabilityTopK",
             ".truncated_laplace": "TruncatedLaplace",
+            ".unknown_box": "UnknownBox",
+            ".unknown_centred": "UnknownCentred",
         },
     )

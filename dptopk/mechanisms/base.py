@@ -8,28 +8,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity, descending
-from dptopk.intervals import CountNoise, Measurement
-from dptopk.labels import identity, listed
-from dptopk.mechanisms.random import Bits, random_bits
-from dptopk.release import Release
-
-__all__ = [
-    "LARGEST_SCALE",
-    "Appearing",
-    "CountingMechanism",
-    "Mechanism",
-    "Noisy",
-    "Rows",
-    "Thresholded",
-    "add_remove",
-    "finite_l0",
-    "known",
-    "rows_to_count",
-]
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.labels import identity, listed
+from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.release import Release
 
 
 @runtime_checkable

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk.box_tails import box_std, log_power_sum, slack
+from dptopk._internal import validate
+from dptopk._internal.box_tails import box_std, log_power_sum, slack
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
-from dptopk.intervals import CountNoise, Measurement
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
-from dptopk.mechanisms.maxima import log_concave_sum
-
-__all__ = ["Box", "box_cost"]
+from dptopk.mechanisms.samplers.maxima import log_concave_sum
+from dptopk.release.intervals import CountNoise, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,7 @@ class Box(CountingMechanism):
 
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Any) -> np.ndarray[Any, Any]:
         """The first ``size`` coordinates of the noise of ``labels`` counts."""
-        from dptopk.mechanisms.box_noise import box_noise, side_law
+        from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
 
         if not size:
             return np.zeros(0, dtype=np.int64)

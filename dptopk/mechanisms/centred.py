@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.intervals import Measurement
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, ordered_release, rows_to_count
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, laplace_cost, rate
-from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
-from dptopk.release import Release
-
-__all__ = ["Centred", "best_centre"]
+from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
+from dptopk.release.intervals import Measurement
+from dptopk.release.release import Release
 
 LARGEST_DENOMINATOR = 1000
 
@@ -107,7 +105,7 @@ class Centred(CountingMechanism):
         self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The first of several measurements, and the mean of all; they share one Y, so that only Z averages out."""
-        from dptopk.mechanisms.random import random_bits
+        from dptopk.mechanisms.samplers.random import random_bits
 
         bits = random_bits(rng)
         if not len(rows):
@@ -150,7 +148,7 @@ class Centred(CountingMechanism):
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> float:  # type: ignore[override]
         """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
-        from dptopk.tails import smallest_offset
+        from dptopk._internal.tails import smallest_offset
 
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         common = self._written(sensitivity, labels)
@@ -206,7 +204,7 @@ class Centred(CountingMechanism):
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
-        from dptopk.mechanisms.random import random_bits
+        from dptopk.mechanisms.samplers.random import random_bits
 
         bits = random_bits(rng)
         if not len(rows):

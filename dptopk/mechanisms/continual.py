@@ -11,21 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import ZCDP, Charge, Cost, DiscreteGaussianDP
 from dptopk.costs.rounding import round_up
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity, descending
-from dptopk.intervals import CountNoise, Measurement
-from dptopk.labels import as_labels, from_plain, identity, to_plain
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, finite_l0
-from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
 from dptopk.mechanisms.laplace import copies
-from dptopk.mechanisms.noise import discrete_gaussian
-from dptopk.mechanisms.random import random_bits
-from dptopk.release import Release
-
-__all__ = ["ContinualTopK", "Stream"]
+from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
+from dptopk.mechanisms.samplers.noise import discrete_gaussian
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.release import Release
 
 LARGEST_DAYS = 4000
 # A day's count enters as at most this, so that a sum of 4000 days with weights up to 32 stays within 64 bits. Cutting

@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import Rows, rows_to_count
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.release import Release
-
-__all__ = ["CountMLE", "isotonic_least_squares", "isotonic_median"]
+from dptopk.release.release import Release
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
-from dptopk.mechanisms.random import random_bits
-from dptopk.release import Release
-
-__all__ = ["Exponential"]
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.release.release import Release
 
 _LARGEST_UTILITY = 2**63 - 1
 _LARGEST_BESIDE_FLOATS = 2**53
@@ -56,7 +54,7 @@ class Exponential:
 
     def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
-        from dptopk.mechanisms.selection import selection_rate
+        from dptopk.mechanisms.samplers.selection import selection_rate
 
         known(histogram, self)
         selection_rate(self.epsilon, self.utility_range)
@@ -90,7 +88,7 @@ class Exponential:
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
-        from dptopk.mechanisms.selection import exponential_choice, gumbel_top_k, selection_rate
+        from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
 
         self.check(histogram, utilities=utilities)
         charge = self.charge(histogram.sensitivity)

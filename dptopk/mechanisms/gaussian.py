@@ -8,14 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import (
+    density,
+    gaussian_difference_tail,
+    gaussian_edge_mass,
+    gaussian_tail,
+    smallest_offset,
+    union,
+)
 from dptopk.costs import Charge, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.intervals import CountNoise, Measurement
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, finite_l0
 from dptopk.mechanisms.laplace import copies
-from dptopk.mechanisms.maxima import gaussian_offset
+from dptopk.mechanisms.samplers.maxima import gaussian_offset
 from dptopk.mechanisms.thresholds import (
     NoisyFloorMechanism,
     Slots,
@@ -24,16 +31,7 @@ from dptopk.mechanisms.thresholds import (
     moving_slots,
     slots,
 )
-from dptopk.tails import (
-    density,
-    gaussian_difference_tail,
-    gaussian_edge_mass,
-    gaussian_tail,
-    smallest_offset,
-    union,
-)
-
-__all__ = ["KnownGaussian", "TruncatedGaussian", "UnknownGaussian"]
+from dptopk.release.intervals import CountNoise, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +243,7 @@ class TruncatedGaussian(ThresholdedMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Gaussian noise, int64, shape (size,)."""
-        from dptopk.mechanisms.noise import truncated_discrete_gaussian
+        from dptopk.mechanisms.samplers.noise import truncated_discrete_gaussian
 
         scale = gaussian_scale(self.sigma, sensitivity)
         drawn: np.ndarray[Any, Any] = truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
@@ -276,7 +274,7 @@ def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:
 
 
 def _noise(scale: float, size: int, bits: Any) -> np.ndarray[Any, Any]:
-    from dptopk.mechanisms.noise import discrete_gaussian
+    from dptopk.mechanisms.samplers.noise import discrete_gaussian
 
     drawn: np.ndarray[Any, Any] = discrete_gaussian(scale, size, bits)
     return drawn

@@ -13,17 +13,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk._choices import CHARGES, ChargeAs
+from dptopk._internal import validate
+from dptopk._internal.choices import CHARGES, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
-from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
-from dptopk.release import Release
-
-__all__ = ["KnownGumbel", "UnknownGumbel"]
+from dptopk.release.release import Release
 
 
 class _Selections:
@@ -41,7 +39,7 @@ class _Selections:
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
         """The charge of these selections, or of all clocks that one user can change."""
-        from dptopk.mechanisms.selection import selection_rate
+        from dptopk.mechanisms.samplers.selection import selection_rate
 
         selection_rate(self.epsilon, linf)
         if self.charge_as == "bounded_range":
@@ -99,7 +97,7 @@ class KnownGumbel(_Selections):
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
-        from dptopk.mechanisms.selection import gumbel_top_k
+        from dptopk.mechanisms.samplers.selection import gumbel_top_k
 
         self.check(histogram)
         sensitivity = histogram.sensitivity
@@ -204,7 +202,7 @@ class UnknownGumbel(_Selections):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        from dptopk.mechanisms.selection import gumbel_top_k
+        from dptopk.mechanisms.samplers.selection import gumbel_top_k
 
         seen = slots(histogram, self.d_bar)
         sensitivity = histogram.sensitivity

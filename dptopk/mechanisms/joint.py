@@ -11,12 +11,10 @@ import numpy.typing as npt
 
 from dptopk.costs import BoundedRange
 from dptopk.costs.rounding import smaller_of
-from dptopk.histogram import Histogram
-from dptopk.mechanisms.random import Bits
-from dptopk.mechanisms.slack import Ranked, draw_answer, uniform_distinct
+from dptopk.histogram.histogram import Histogram
+from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, uniform_distinct
 from dptopk.mechanisms.whole import WholeAnswer
-
-__all__ = ["JointTopK", "Sequences"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import laplace_difference_tail
 from dptopk.costs import Charge, Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
-from dptopk.intervals import CountNoise
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
-from dptopk.mechanisms.maxima import laplace_offset
+from dptopk.mechanisms.samplers.maxima import laplace_offset
 from dptopk.mechanisms.thresholds import (
     NoisyFloorMechanism,
     moving_slots,
 )
-from dptopk.tails import laplace_difference_tail
-
-__all__ = ["KnownLaplace", "UnknownLaplace"]
+from dptopk.release.intervals import CountNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +150,7 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
 
 
 def _noise(epsilon: float, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-    from dptopk.mechanisms.noise import discrete_laplace
+    from dptopk.mechanisms.samplers.noise import discrete_laplace
 
     rate(epsilon, sensitivity)
     drawn: np.ndarray[Any, Any] = discrete_laplace(epsilon, sensitivity.linf, size, bits)

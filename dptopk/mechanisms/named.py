@@ -10,8 +10,6 @@ from dptopk import mechanisms
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.base import Mechanism
 
-__all__ = ["NAMES", "mechanism_of", "named"]
-
 NAMES: tuple[str, ...] = tuple(dir(mechanisms))
 
 

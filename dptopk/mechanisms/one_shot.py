@@ -12,14 +12,12 @@ import numpy.typing as npt
 
 from dptopk.costs import PureDP
 from dptopk.costs.rounding import smaller_of
-from dptopk.histogram import Histogram
-from dptopk.mechanisms.exact import precise
-from dptopk.mechanisms.race import ROUNDING, Clock, Race, Rings
-from dptopk.mechanisms.random import Bits
-from dptopk.mechanisms.selection import _Crowd, _first, _prune
+from dptopk.histogram.histogram import Histogram
+from dptopk.mechanisms.samplers.exact import precise
+from dptopk.mechanisms.samplers.race import ROUNDING, Clock, Race, Rings
+from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.selection import _Crowd, _first, _prune
 from dptopk.mechanisms.whole import WholeAnswer
-
-__all__ = ["OneShotTopK", "one_shot_top_k"]
 
 _FEW = 1 << 12  # so many unlisted labels get noise of their own; more are one crowd
 _STEP = 1 << 18

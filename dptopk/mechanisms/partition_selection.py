@@ -8,21 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_chances
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.costs.rounding import round_down, smaller_of
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove
-from dptopk.mechanisms.best_coin import best_coin
-from dptopk.mechanisms.exact import bernoulli
-from dptopk.mechanisms.random import Bits, random_bits
+from dptopk.mechanisms.samplers.exact import bernoulli
+from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.thresholds import present_slots
 from dptopk.mechanisms.whole import in_label_order
-from dptopk.release import Release
-
-__all__ = ["PartitionSelection"]
+from dptopk.release.release import Release
 
 # Parts of a smaller δ would be subnormal floats, whose rounding is no small share of them.
 LEAST_DELTA = 1e-300

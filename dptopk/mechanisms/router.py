@@ -14,24 +14,22 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
 from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import Mechanism, add_remove
 from dptopk.mechanisms.canonical import CanonicalTopK
-from dptopk.mechanisms.exact import Cells, exp_units
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.one_shot import OneShotTopK
-from dptopk.mechanisms.random import Bits, random_bits
-from dptopk.mechanisms.slack import Ranked, log_odds
+from dptopk.mechanisms.samplers.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
+from dptopk.mechanisms.samplers.exact import Cells, exp_units
+from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.slack import Ranked, log_odds
 from dptopk.mechanisms.whole import check_public, pure_share
-from dptopk.release import Release
-
-__all__ = ["RoutedTopK"]
+from dptopk.release.release import Release
 
 _SHARE = 1 / 16  # of ε, for the choice
 _DOUBT = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
@@ -209,8 +207,8 @@ def _each(k: int, epsilon: float, share: float, delta: float) -> float:
 
     By the Rényi curves, in a hundredth of a second: a function of these numbers alone, a few per cent below the best.
     """
-    from dptopk.accounting.budget import Budget
     from dptopk.accounting.calibration import calibrate
+    from dptopk.costs.budget import Budget
 
     def charge(each: float) -> Charge:
         costs: dict[Cost, int] = {BoundedRange(share): 1}

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import gaussian_tail, smallest_offset, union
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.intervals import CountNoise, Measurement
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.gaussian import KnownGaussian, gaussian_scale
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
-from dptopk.tails import gaussian_tail, smallest_offset, union
-
-__all__ = ["SparseGaussian"]
+from dptopk.release.intervals import CountNoise, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)

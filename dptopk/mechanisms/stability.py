@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import laplace_tail, smallest_offset
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, drawn_labels
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.random import Bits, random_bits
-from dptopk.mechanisms.selection import gumbel_top_k
-from dptopk.mechanisms.slack import Ranked
+from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.selection import gumbel_top_k
+from dptopk.mechanisms.samplers.slack import Ranked
 from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.mechanisms.whole import check_public, in_label_order, pure_share
-from dptopk.release import Release
-from dptopk.tails import laplace_tail, smallest_offset
-
-__all__ = ["StabilityTopK"]
+from dptopk.release.release import Release
 
 # Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable. Peeling has the rest.
 CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
@@ -162,8 +160,8 @@ def utilities(gaps: npt.NDArray[np.int64], threshold: int) -> npt.NDArray[np.int
 @lru_cache(maxsize=256)
 def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
     """The ε of each peeled selection: the largest found with which everything costs at most (epsilon, delta)."""
-    from dptopk.accounting.budget import Budget
     from dptopk.accounting.calibration import calibrate
+    from dptopk.costs.budget import Budget
 
     plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
     try:

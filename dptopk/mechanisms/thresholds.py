@@ -16,25 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.intervals import Measurement
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import add_remove, ordered_release
-from dptopk.release import Release
-from dptopk.tails import LARGEST_OFFSET, smallest_offset
-
-__all__ = [
-    "NoisyFloorMechanism",
-    "Slots",
-    "ThresholdedMechanism",
-    "moving_slots",
-    "passing",
-    "present_slots",
-    "slots",
-    "special_slots",
-]
+from dptopk.release.intervals import Measurement
+from dptopk.release.release import Release
 
 
 @dataclass(frozen=True)
@@ -220,8 +209,8 @@ class ThresholdedMechanism:
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        from dptopk.mechanisms.exact import bernoulli
-        from dptopk.mechanisms.random import random_bits
+        from dptopk.mechanisms.samplers.exact import bernoulli
+        from dptopk.mechanisms.samplers.random import random_bits
 
         seen, bits = self.slots(histogram), random_bits(rng)
         sensitivity = histogram.sensitivity

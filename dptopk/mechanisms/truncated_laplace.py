@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import laplace_tail, rounded_up, smallest_offset, union
 from dptopk.costs import Charge, PureDP
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.intervals import CountNoise, Measurement
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
-from dptopk.tails import laplace_tail, rounded_up, smallest_offset, union
-
-__all__ = ["TruncatedLaplace"]
+from dptopk.release.intervals import CountNoise, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +121,7 @@ class TruncatedLaplace(ThresholdedMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Laplace noise, int64, shape (size,)."""
-        from dptopk.mechanisms.noise import laplace_law
+        from dptopk.mechanisms.samplers.noise import laplace_law
 
         drawn: np.ndarray[Any, Any] = laplace_law(self.epsilon, sensitivity.linf, self.bound(sensitivity)).sample(
             size, bits

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
-from dptopk.box_tails import box_tail
+from dptopk._internal import validate
+from dptopk._internal.box_tails import box_tail
+from dptopk._internal.tails import smallest_offset
 from dptopk.costs import Charge
-from dptopk.histogram import Sensitivity
-from dptopk.intervals import CountNoise, Measurement
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.box import Box, box_cost
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
-from dptopk.tails import smallest_offset
-
-__all__ = ["UnknownBox"]
+from dptopk.release.intervals import CountNoise, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)

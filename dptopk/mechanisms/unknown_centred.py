@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
+from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail
 from dptopk.costs import Charge
-from dptopk.histogram import Sensitivity
-from dptopk.intervals import Measurement
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.maxima import gaussian_offset, laplace_offset
+from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
-from dptopk.tails import gaussian_difference_tail, laplace_difference_tail
-
-__all__ = ["UnknownCentred"]
+from dptopk.release.intervals import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
-from dptopk.labels import label_order
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.labels import label_order
 from dptopk.mechanisms.base import add_remove, drawn_labels, known
-from dptopk.mechanisms.random import Bits, random_bits
-from dptopk.release import Release
-
-__all__ = ["WholeAnswer", "check_public", "in_label_order", "pure_share"]
+from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.release.release import Release
 
 LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision; scores of inverse ones overflow
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.planning.continual import plan_continual as plan_continual
+    from dptopk.planning.division import Division as Division, Query as Query, divide as divide
     from dptopk.planning.plan import Phase as Phase, Plan as Plan
     from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
 else:  # a type checker that saw __getattr__ would believe in any name
@@ -15,6 +16,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
         __name__,
         {
             ".continual": "plan_continual",
+            ".division": "Division Query divide",
             ".plan": "Phase Plan",
             ".search": "default_d_bar plan_topk",
         },

@@ -6,15 +6,13 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from dptopk import _validate as validate
-from dptopk.accounting.budget import Budget
+from dptopk._internal import validate
 from dptopk.accounting.calibration import calibrate
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.continual import ContinualTopK
-from dptopk.mechanisms.factorisation import FACTORISATIONS, Kind
-
-__all__ = ["plan_continual"]
+from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Kind
 
 # Of δ, in a private domain: for labels that one user-day alone has. Thresholds and noise hardly depend on it.
 FAILURE_SHARE = 0.5

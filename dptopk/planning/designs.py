@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dptopk._choices import DOMAINS, METHODS, Domain
+from dptopk._internal.choices import DOMAINS, METHODS, Domain
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.costs import MultiDP
 from dptopk.mechanisms import (
@@ -35,8 +35,6 @@ from dptopk.mechanisms.centred import best_centre
 from dptopk.planning.request import Request, Split, at_least, at_most
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.whole import COUNTED_DRAWS, DRAWS, then_counts
-
-__all__ = ["DESIGNS", "METHOD_NAMES", "Design"]
 
 Mechanisms = tuple[Any, ...]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.

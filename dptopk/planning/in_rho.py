@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dptopk.accounting.accounts.filter import Filter
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.budget import Budget
+from dptopk.budgets.filter import Filter
 from dptopk.costs import ZCDP, Charge
+from dptopk.costs.budget import Budget
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.planning.plan import Plan
-
-__all__ = ["plan_in_rho"]
 
 REPORTED_AT = 1e-6  # the δ of the plan's (ε, δ) where the budget has none for failures
 STEPS, CLOSE = 6, 0.995

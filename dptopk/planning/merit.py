@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dptopk.histogram import Sensitivity
+from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import (
     Box,
     Centred,
@@ -27,10 +28,6 @@ from dptopk.mechanisms.whole import WholeAnswer
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome, noise_std
 from dptopk.planning.simulation import BLOCK
-from dptopk.tails import gaussian_difference_tail, laplace_difference_tail
-
-__all__ = ["Merit", "half_width", "merit_of"]
-
 
 # Where no shape is given, chances of a swap are those of counts that fall as this over the rank.
 REFERENCE = 1e4

@@ -7,27 +7,25 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dptopk import _validate as validate
-from dptopk._choices import Domain
-from dptopk._display import at_most, html_lines, touched
+from dptopk._internal import validate
+from dptopk._internal.choices import Domain
+from dptopk._internal.formatting import at_most, html_lines, touched
 from dptopk.accounting.bounds import Bound
-from dptopk.accounting.budget import Budget
 from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter, ReleaseWithheld
-from dptopk.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms import CountMLE, PartitionSelection
 from dptopk.mechanisms.base import Appearing, Mechanism, Noisy, Thresholded
 from dptopk.planning.merit import half_width
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome, noise_std, passes_paid
 from dptopk.planning.warnings import doubts
-from dptopk.release import Release
+from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.random import Generator
-
-__all__ = ["Phase", "Plan", "joined", "phases_of"]
 
 
 @dataclass(frozen=True)

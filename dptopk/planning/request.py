@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Literal
 
-from dptopk import _validate as validate
-from dptopk._choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts, Domain
+from dptopk._internal import validate
+from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts, Domain
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
 from dptopk.planning.shape import Shape
-
-__all__ = ["Request", "Split", "at_least", "at_most"]
 
 # Half way from one share that is tried first to the next.
 BESIDE = (0.7, 1.4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dptopk._choices import Effort
+from dptopk._internal.choices import Effort
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -18,8 +18,6 @@ from dptopk.planning.merit import Merit, half_width, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
 from dptopk.planning.simulation import BLOCK
-
-__all__ = ["FINE", "ROUGH", "Candidate", "at", "closer", "exactly", "looks", "rank", "roughly"]
 
 # How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
 # budget one look must be to be extrapolated from.

@@ -10,12 +10,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptopk import _validate as validate
-from dptopk._choices import EFFORTS, ChargeAs, Counts, Domain, Effort, Method
-from dptopk.accounting.budget import Budget
+from dptopk._internal import validate
+from dptopk._internal.choices import EFFORTS, ChargeAs, Counts, Domain, Effort, Method
 from dptopk.accounting.work import CUT, late, within
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.designs import DESIGNS, METHOD_NAMES, Design
 from dptopk.planning.plan import Plan
 from dptopk.planning.request import Request, at_least
@@ -25,7 +25,6 @@ from dptopk.planning.shape import Shape
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["default_d_bar", "plan_topk"]
 
 # Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked at.
 NEAR = 1.1

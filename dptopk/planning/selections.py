@@ -7,14 +7,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from dptopk._choices import ChargeAs
+from dptopk._internal.choices import ChargeAs
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.costs import BoundedRange, Charge, Cost, ExponentialClockDP
 from dptopk.mechanisms.thresholds import special_slots
 from dptopk.planning.request import Request, Split
-
-__all__ = ["Charged", "charge_of_selections"]
 
 # Clocks are taken where they afford this much more: the comparison is to about a per cent.
 WORTH = 1.01

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from dptopk.costs import Charge
-from dptopk.counts import LARGEST_COUNT
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.counts import LARGEST_COUNT
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box, CountMLE, KnownLaplace, PartitionSelection
 from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
-from dptopk.release import Release
-
-__all__ = ["Outcome", "Shape", "noise_std", "passes_paid"]
+from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
 # A shape is cut to its largest counts; smaller ones hardly ever come into the top k.

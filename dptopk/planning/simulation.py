@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import (
     JointTopK,
     KnownGumbel,
@@ -23,11 +23,9 @@ from dptopk.mechanisms import (
 from dptopk.mechanisms.base import Thresholded
 from dptopk.mechanisms.canonical import Subsets
 from dptopk.mechanisms.joint import Sequences
-from dptopk.mechanisms.random import random_bits
-from dptopk.mechanisms.slack import Answers, Ranked
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.slack import Answers, Ranked
 from dptopk.mechanisms.whole import WholeAnswer
-
-__all__ = ["BLOCK", "Draw", "Standard", "drawer"]
 
 Array = np.ndarray[Any, Any]
 #: The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape (BLOCK, k) both.
@@ -137,7 +135,7 @@ def _seeded(purpose: str, number: int) -> np.random.Generator:
 
 
 def _at_once(mechanism: Any, sensitivity: Sensitivity, counts: Array) -> Draw:
-    """A slack and an answer within it (dptopk.mechanisms.slack), slacks rounded up to one of SLACKS."""
+    """A slack and an answer within it (dptopk.mechanisms.samplers.slack), slacks rounded up to one of SLACKS."""
     kind = Sequences if isinstance(mechanism, JointTopK) else Subsets
     answers = kind(Ranked(_integers(counts), 0), mechanism.k)
     ends, chances = _slacks(answers, mechanism.epsilon / (2 * sensitivity.linf))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["doubts"]
-
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
 

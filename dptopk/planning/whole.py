@@ -20,8 +20,6 @@ from dptopk.mechanisms import (
 from dptopk.planning.request import Request, Split, at_most
 from dptopk.planning.shape import noise_std
 
-__all__ = ["COUNTED_DRAWS", "DRAWS", "then_counts"]
-
 Draw = Callable[[Request, float], Any]
 # The δ of a mechanism that needs one of its own, as a share of the total.
 OWN_DELTA = 0.9

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.service.catalog import Catalog as Catalog, DatasetSpec as DatasetSpec
-    from dptopk.service.division import Division as Division, Query as Query, divide as divide
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
             ".catalog": "Catalog DatasetSpec",
-            ".division": "Division Query divide",
         },
     )

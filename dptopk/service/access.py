@@ -23,12 +23,10 @@ from typing import Any, Literal, get_args
 
 import sqlalchemy as sa
 
-from dptopk import _validate as validate
-from dptopk.accounting.ledger.names import analyst_name
+from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
+from dptopk.ledger.names import analyst_name
 from dptopk.service.tables import Tables
-
-__all__ = ["Access", "Person", "Role", "token_id"]
 
 Role = Literal["analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -29,8 +29,6 @@ from dptopk.service.jobs import Cancelled
 from dptopk.service.routes import authenticated, router
 from dptopk.service.state import Service, place
 
-__all__ = ["create_app", "from_environment"]
-
 LOG = logging.getLogger("dptopk.service")
 
 # The library's errors as HTTP says them; the first that fits.

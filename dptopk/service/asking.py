@@ -18,18 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.accounting.ledger.names import analyst_name
-from dptopk.accounting.ledger.spends import Receipt, Spend
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
-from dptopk.histogram import Histogram
-from dptopk.release import Release
+from dptopk.histogram.histogram import Histogram
+from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.names import analyst_name
+from dptopk.ledger.spends import Receipt, Spend
+from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
 from dptopk.service.questions import Plans, Question, charge_of, recorded, revived
-
-__all__ = ["Asker", "KeyUsed", "job_of", "shown"]
 
 
 class KeyUsed(DptopkError):

@@ -9,21 +9,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.accounts.account import Account
-from dptopk.accounting.accounts.filter import Filter
-from dptopk.accounting.accounts.parallel import Parallel
-from dptopk.accounting.accounts.shares import RESERVE
+from dptopk._internal.lru import Kept
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.ledger.dataset import owner_of
-from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.accounting.ledger.names import canonical
-from dptopk.accounting.ledger.spends import Spend
+from dptopk.budgets.account import Account
+from dptopk.budgets.filter import Filter
+from dptopk.budgets.parallel import Parallel
+from dptopk.budgets.shares import RESERVE
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.ledger.dataset import owner_of
+from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.names import canonical
+from dptopk.ledger.spends import Spend
 from dptopk.service.catalog import Catalog, DatasetSpec
-from dptopk.service.kept import Kept
-
-__all__ = ["Books", "opened"]
 
 KEPT = 512  # pages of the books
 MOST_POINTS = 1000  # of the line of spending over time

@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dptopk import _validate as validate
-from dptopk._choices import Domain
-from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger.keys import read_key
+from dptopk._internal import validate
+from dptopk._internal.choices import Domain
 from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
 from dptopk.datasets import read_labels
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Sensitivity
-
-__all__ = ["Catalog", "DatasetSpec", "Segmented", "Terms", "valid_name"]
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.ledger.keys import read_key
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -9,10 +9,8 @@ from typing import Any
 
 from dptopk.datasets import events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
-from dptopk.histogram import Histogram
+from dptopk.histogram.histogram import Histogram
 from dptopk.service.catalog import DatasetSpec, Segmented
-
-__all__ = ["Histograms", "Unreadable"]
 
 Progress = Callable[[int, int], None]
 _Key = tuple[str, str, tuple[tuple[str, str], ...], Segmented]

@@ -8,8 +8,6 @@ from dptopk.service.access import Access
 from dptopk.service.catalog import Catalog
 from dptopk.service.tables import Tables
 
-__all__ = ["CATALOG", "demo_catalog", "tokens"]
-
 CATALOG = """\
 ledger = "ledger.db"
 

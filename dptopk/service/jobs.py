@@ -18,8 +18,6 @@ import sqlalchemy as sa
 from dptopk.errors import DptopkError, LedgerError
 from dptopk.service.tables import Tables
 
-__all__ = ["BEAT", "Cancelled", "Job", "Jobs"]
-
 EVERY = 0.2  # seconds between two lines of progress
 BEAT = 5.0  # seconds between two signs of life of a job
 LOST = 60.0  # seconds without one after which the worker counts as killed

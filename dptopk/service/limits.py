@@ -7,8 +7,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["Rates"]
-
 MOST = 10_000  # buckets kept
 
 

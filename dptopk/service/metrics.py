@@ -9,8 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Metrics"]
-
 
 class Metrics:
     """Counters of one worker, and the text that Prometheus reads."""

@@ -6,11 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dptopk._choices import Counts, Method
+from dptopk._internal.choices import Counts, Method
 from dptopk.mechanisms.named import NAMES
 from dptopk.service.questions import Run, TopK
-
-__all__ = ["Asked", "Divide", "Named", "NewVersion", "Problem", "Ran", "Wanted"]
 
 Value = str | int | float | bool
 

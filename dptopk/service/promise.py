@@ -7,14 +7,12 @@ from typing import Any
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import Appearing, Noisy, Thresholded
 from dptopk.planning import Plan
 from dptopk.planning.merit import half_width
 from dptopk.planning.shape import noise_std
 from dptopk.service.questions import Prepared, Single
-
-__all__ = ["error_bar", "promise"]
 
 
 def error_bar(made: Plan) -> float | None:

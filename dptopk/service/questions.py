@@ -10,22 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from dptopk import _validate as validate
-from dptopk._choices import COUNTS, METHODS
-from dptopk.accounting.budget import Budget
+from dptopk._internal import validate
+from dptopk._internal.choices import COUNTS, METHODS
+from dptopk._internal.lru import Kept
 from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
 from dptopk.datasets import segments_charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
-from dptopk.histogram import Histogram
-from dptopk.labels import from_plain
+from dptopk.histogram.histogram import Histogram
+from dptopk.histogram.labels import from_plain
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of, named
 from dptopk.planning import Plan, plan_topk
-from dptopk.release import Release
+from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
-from dptopk.service.kept import Kept
-
-__all__ = ["Plans", "Prepared", "Question", "Run", "Single", "TopK", "charge_of", "question_of", "recorded", "revived"]
 
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together

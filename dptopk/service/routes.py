@@ -13,18 +13,16 @@ from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from dptopk.accounting.ledger.spends import Spend
+from dptopk.ledger.spends import Spend
+from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person, token_id
 from dptopk.service.asking import job_of, shown
 from dptopk.service.catalog import DatasetSpec, valid_name
-from dptopk.service.division import divide, queries_of
 from dptopk.service.jobs import Job
 from dptopk.service.models import Asked, Divide, NewVersion, Problem, Ran
 from dptopk.service.promise import promise
 from dptopk.service.questions import Question, charge_of
 from dptopk.service.state import Service
-
-__all__ = ["authenticated", "router"]
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "No token, or not a valid one."},

@@ -10,21 +10,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from dptopk.accounting.ledger.spends import Spend
+from dptopk._internal.lru import Kept
 from dptopk.errors import BudgetExceeded, DptopkError
+from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
 from dptopk.service.asking import Asker, KeyUsed, job_of
 from dptopk.service.books import Books, opened
 from dptopk.service.catalog import Catalog, DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import BEAT, Cancelled, Jobs
-from dptopk.service.kept import Kept
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
 from dptopk.service.questions import Plans, Question, Run
 from dptopk.service.tables import Tables
-
-__all__ = ["Service", "place"]
 
 LOG = logging.getLogger("dptopk.service")
 PAGES = 256  # previews and answers, as they leave

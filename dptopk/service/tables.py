@@ -10,8 +10,6 @@ import sqlalchemy as sa
 
 from dptopk.errors import LedgerError
 
-__all__ = ["Tables"]
-
 _META = sa.MetaData()
 
 TOKENS = sa.Table(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.bounds import INTERACTIONS, Bound, _registry, bound, compose, names, split_failure, table
+from dptopk._internal.choices import INTERACTIONS
+from dptopk.accounting.bounds import Bound, _registry, bound, compose, names, split_failure, table
 from dptopk.accounting.curves import DeltaCurve, Query
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.costs import (

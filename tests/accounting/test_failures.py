@@ -9,7 +9,7 @@ import pytest
 
 from dptopk.accounting import bounds
 from dptopk.accounting.bounds import compose, names, split_failure, table
-from dptopk.accounting.f_dp.regions import composition_region
+from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
 from dptopk.costs import ApproxDP, Charge
 from dptopk.errors import IncompatibleCosts
 

@@ -8,10 +8,10 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.cli import app
 from dptopk.costs import BoundedRange, Charge
 from dptopk.datasets import macbeth_counts
+from dptopk.ledger.ledger import Ledger
 
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import Budget, Charge, Ledger, PureDP, Sensitivity, plan_topk
-from dptopk.accounting.ledger import transaction
 from dptopk.cli.app import app
+from dptopk.ledger import transaction
 
 OPTIONS = ("--k", "2", "--epsilon", "2", "--known-domain", "--labels-per-user", "1", "--seed", "1")
 TABLE = "label,count\na,500\nb,300\n"

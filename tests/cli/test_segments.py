@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.cli.app import app
 from dptopk.costs import Charge
+from dptopk.ledger.ledger import Ledger
 
 BASE = ("--k", 2, "--epsilon", 2, "--delta", 1e-6, "--labels-per-user", 1, "--seed", 1)
 PARTS = ("--segment-by", "region", "--segments", "eu,us,asia")

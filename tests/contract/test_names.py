@@ -33,6 +33,14 @@ from dptopk import (
 from dptopk.accounting import bounds
 from dptopk.datasets import events_histogram
 
+TOP = """
+    Histogram Sensitivity Budget Charge Session Ledger Client Accountant Plan Release Bound
+    PureDP ApproxDP BoundedRange CDP ZCDP GaussianDP DiscreteGaussianDP DiscreteLaplaceDP MultiDP
+    KnownGumbel KnownLaplace KnownGaussian Exponential UnknownGumbel UnknownLaplace UnknownGaussian TruncatedGaussian
+    CountMLE Centred Box JointTopK CanonicalTopK OneShotTopK RoutedTopK PartitionSelection
+    compose plan_topk plan_continual calibrate
+    DptopkError InvalidParameter IncompatibleCosts BudgetExceeded NotCertified LedgerError
+"""  # all that stands at the top
 MECHANISMS = {
     "KnownGumbel": ("k", "epsilon", "charge_as"),
     "KnownLaplace": ("epsilon",),
@@ -137,12 +145,11 @@ def test_signature(function: Any, positional: list[str], keywords: dict[str, Any
 
 @pytest.mark.parametrize(("name", "fields"), MECHANISMS.items())
 def test_mechanisms_are_frozen_keyword_only_dataclasses(name: str, fields: tuple[str, ...]) -> None:
-    mechanism = getattr(dptopk, name)
+    mechanism = getattr(dptopk.mechanisms, name)
     found = parameters(mechanism)
     assert tuple(found) == fields
     assert {p.kind for p in found.values()} == {KEYWORD}
     assert mechanism.__dataclass_params__.frozen
-    assert getattr(dptopk.mechanisms, name) is mechanism
     charge = parameters(mechanism.charge)
     assert list(charge) == ["sensitivity", "labels"]
     assert charge["labels"].kind == KEYWORD
@@ -170,6 +177,10 @@ def test_release_has(attribute: str) -> None:
 ])  # fmt: skip
 def test_methods(owner: type, names: list[str]) -> None:
     assert [name for name in names if not hasattr(owner, name)] == []
+
+
+def test_the_top_shows_these_names_and_no_others() -> None:
+    assert {name for name in dir(dptopk) if not name.startswith("_")} == set(TOP.split())
 
 
 def test_bound_names_and_columns() -> None:

@@ -28,9 +28,9 @@ from dptopk import (
     mechanisms,
     plan_topk,
 )
-from dptopk.accounting.ledger.state import FORMAT
 from dptopk.cli import app
 from dptopk.datasets import read_counts, read_labels
+from dptopk.ledger.state import FORMAT
 
 SENSITIVITY = Sensitivity(l0=2)
 PUBLIC = Histogram(["a", "b"], [9000, 5000], sensitivity=SENSITIVITY, domain="public")
@@ -126,8 +126,8 @@ def test_labels_of_different_types_are_different_questions(tmp_path: Path) -> No
 
 
 def test_a_ledger_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dptopk.accounting.ledger.state.FORMAT", FORMAT + 1)
-    monkeypatch.setattr("dptopk.accounting.ledger.ledger.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("dptopk.ledger.state.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("dptopk.ledger.ledger.FORMAT", FORMAT + 1)
     Ledger(tmp_path / "ledger.db").close()
     monkeypatch.undo()
     with pytest.raises(LedgerError, match=f"format {FORMAT + 1}"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from ledger.test_postgresql import url  # noqa: F401 - a server for this module
 
 from dptopk import InvalidParameter
 

@@ -7,7 +7,7 @@ import pytest
 
 from dptopk.datasets import read_counts, read_labels
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram
+from dptopk.histogram.histogram import Histogram
 
 FRAME = pd.DataFrame({"word": ["the", "007", "naïve, “quoted”"], "n": [3, 2, 1], "other": [0, 0, 0]})
 

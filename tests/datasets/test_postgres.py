@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from ledger.test_postgresql import url  # noqa: F401 - a server for this module
 
 from dptopk import InvalidParameter
 

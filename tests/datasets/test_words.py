@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dptopk.datasets import macbeth, macbeth_counts
-from dptopk.histogram import Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "count_words.py"
 

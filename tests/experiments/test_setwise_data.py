@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dptopk.accounting.budget import Budget
 from dptopk.costs import BoundedRange, Charge
+from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.experiments.setwise_data import adaptivity_gaps, affordable, mixes, order_effect, value_in_order
 

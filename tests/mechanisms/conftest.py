@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dptopk.mechanisms.random import Bits
+from dptopk.mechanisms.samplers.random import Bits
 
 
 class ScriptedBits(Bits):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dptopk import Box, Budget, Histogram, KnownGumbel, KnownLaplace, PureDP, Release, Sensitivity, Session, compose
-from dptopk.box_tails import box_side_tail, box_std, box_tail, log_power_sum
+from dptopk._internal.box_tails import box_side_tail, box_std, box_tail, log_power_sum
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import UnknownBox
-from dptopk.mechanisms.box_noise import SideLaw, box_noise
-from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.samplers.box_noise import SideLaw, box_noise
+from dptopk.mechanisms.samplers.random import random_bits
 
 ANY = Sensitivity()
 

@@ -10,8 +10,8 @@ from dptopk import Budget, Centred, Histogram, KnownGaussian, KnownLaplace, Sens
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import UnknownCentred
 from dptopk.mechanisms.centred import best_centre
-from dptopk.mechanisms.maxima import gaussian_maximum_tail, laplace_maximum_tail
-from dptopk.mechanisms.noise import gaussian_law, laplace_law
+from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
+from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 
 ANY = Sensitivity()
 BUDGET = Budget(1, 1e-6)

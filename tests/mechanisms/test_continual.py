@@ -10,9 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dptopk import Budget, Charge, ContinualTopK, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
+from dptopk import Budget, Charge, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
+from dptopk.mechanisms import ContinualTopK
 from dptopk.mechanisms.continual import Stream
-from dptopk.mechanisms.factorisation import FACTORISATIONS
+from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS
 
 ONE = Sensitivity(l0=1)
 DAYS = [{"a": 30, "b": 3}, {"b": 60}, {"c": 100, "a": 1}, {}, {"d": 500, "c": 1}, {"a": 200}, {"b": 9}]

@@ -15,13 +15,12 @@ from dptopk import (
     KnownLaplace,
     PartitionSelection,
     Sensitivity,
-    SparseGaussian,
     TruncatedGaussian,
-    TruncatedLaplace,
     UnknownGaussian,
     UnknownGumbel,
     UnknownLaplace,
 )
+from dptopk.mechanisms import SparseGaussian, TruncatedLaplace
 
 MAKERS = {
     "KnownGumbel": lambda x: KnownGumbel(k=1, epsilon=x),

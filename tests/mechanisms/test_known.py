@@ -21,9 +21,9 @@ from dptopk import (
     KnownLaplace,
     OneShotTopK,
     Sensitivity,
-    StabilityTopK,
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
+from dptopk.mechanisms import StabilityTopK
 
 PUBLIC = Histogram(["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2))
 COUNTING = [KnownLaplace(epsilon=0.5), KnownGaussian(sigma=3.0)]

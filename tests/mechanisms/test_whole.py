@@ -19,9 +19,9 @@ from dptopk import (
     RoutedTopK,
     Sensitivity,
     Session,
-    StabilityTopK,
     compose,
 )
+from dptopk.mechanisms import StabilityTopK
 
 PURE = [JointTopK, CanonicalTopK, OneShotTopK, RoutedTopK]
 DELTA = [lambda **kw: StabilityTopK(**kw, delta=1e-6), lambda **kw: RoutedTopK(**kw, delta=1e-6)]

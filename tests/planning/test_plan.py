@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.budget import Budget
+from dptopk.costs.budget import Budget
 from dptopk.datasets import macbeth
 from dptopk.errors import InvalidParameter
-from dptopk.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Centred, CountMLE, KnownGaussian
 from dptopk.planning import default_d_bar, plan_topk
 

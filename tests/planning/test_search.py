@@ -16,11 +16,11 @@ import pytest
 
 from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, plan_topk
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.setwise import groups, recursion
 from dptopk.datasets import macbeth
 from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace, partition_selection
-from dptopk.mechanisms.best_coin import best_coin
-from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.shape import Shape, _averages
 from dptopk.planning.warnings import doubts

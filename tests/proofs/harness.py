@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms.base import rows_to_count
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, passing
 

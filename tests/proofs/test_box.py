@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dptopk import Box, Sensitivity
-from dptopk.histogram import descending
+from dptopk.histogram.histogram import descending
 from dptopk.mechanisms import UnknownBox
 from dptopk.mechanisms.box import box_cost, loss_chance
 from dptopk.mechanisms.thresholds import passing

@@ -9,7 +9,7 @@ import pytest
 
 from dptopk import Centred, Charge, Histogram, KnownGaussian, KnownLaplace, Sensitivity
 from dptopk.costs import DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
-from dptopk.mechanisms.noise import gaussian_law, laplace_law
+from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 
 EPSILONS = (0.0, 0.3, 1.0, 2.0, 3.0)
 TOLERANCE = 1e-6

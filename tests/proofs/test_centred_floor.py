@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dptopk import Charge, KnownGaussian, KnownLaplace, Sensitivity
-from dptopk.histogram import descending
+from dptopk.histogram.histogram import descending
 from dptopk.mechanisms import UnknownCentred
 from dptopk.mechanisms.thresholds import passing
 

@@ -9,8 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from dptopk import Budget, Charge, ContinualTopK, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
-from dptopk.mechanisms.factorisation import FACTORISATIONS, Factorisation, factorise
+from dptopk import Budget, Charge, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
+from dptopk.mechanisms import ContinualTopK
+from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, factorise
 
 SIGMA, REACH = 1.3, 11
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 3.0)

@@ -14,13 +14,13 @@ from dptopk import (
     KnownGaussian,
     KnownLaplace,
     Sensitivity,
-    SparseGaussian,
     TruncatedGaussian,
     UnknownGaussian,
     UnknownLaplace,
 )
-from dptopk.histogram import descending
-from dptopk.mechanisms.noise import gaussian_law, laplace_law
+from dptopk.histogram.histogram import descending
+from dptopk.mechanisms import SparseGaussian
+from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.thresholds import passing
 
 from .charges import delta_of

@@ -9,7 +9,7 @@ import pytest
 
 from dptopk import Exponential, Histogram, KnownGumbel, Sensitivity, UnknownGumbel
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
-from dptopk.mechanisms import selection
+from dptopk.mechanisms.samplers import selection
 
 from .charges import delta_of
 from .harness import LABELS, World, hockey_stick, laws

@@ -6,18 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptopk import (
-    Charge,
-    KnownLaplace,
-    Sensitivity,
-    TruncatedGaussian,
-    UnknownGaussian,
-    UnknownLaplace,
-    tails,
-)
+from dptopk import Charge, KnownLaplace, Sensitivity, TruncatedGaussian, UnknownGaussian, UnknownLaplace
+from dptopk._internal import tails
 from dptopk.costs import PureDP
-from dptopk.histogram import descending
-from dptopk.mechanisms import maxima
+from dptopk.histogram.histogram import descending
+from dptopk.mechanisms.samplers import maxima
 from dptopk.mechanisms.thresholds import Slots
 
 from .charges import delta_of

@@ -16,21 +16,21 @@ from dptopk import (
     Charge,
     Histogram,
     InvalidParameter,
-    LabelCoinsDP,
     Ledger,
     Release,
     Sensitivity,
     Session,
     compose,
 )
-from dptopk.accounting.renyi import coin_chances as coin_module
+from dptopk.accounting.renyi import best_coin as best_coins, coin_chances as coin_module
+from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.renyi.coin_chances import MOST_LEVELS, Chances, coin_chances, least_levels, levels_about
 from dptopk.accounting.renyi.label_coins import game_delta, label_coins_statements, renyi_delta
-from dptopk.mechanisms import PartitionSelection, best_coin as best_coins
-from dptopk.mechanisms.best_coin import best_coin
-from dptopk.mechanisms.exact import bernoulli
+from dptopk.costs import LabelCoinsDP
+from dptopk.mechanisms import PartitionSelection
 from dptopk.mechanisms.named import mechanism_of, named
-from dptopk.mechanisms.random import random_bits
+from dptopk.mechanisms.samplers.exact import bernoulli
+from dptopk.mechanisms.samplers.random import random_bits
 
 from .harness import World, hockey_stick, laws
 from .test_mutants import mutant

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dptopk.mechanisms.noise import gaussian_law
+from dptopk.mechanisms.samplers.noise import gaussian_law
 
 ORDERS = (1.0001, 1.5, 2.0, 4.0, 9.0, 40.0)
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptopk import Charge, Sensitivity, compose, tails
+from dptopk import Charge, Sensitivity, compose
+from dptopk._internal import tails
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_delta, sparse_gaussian_statements
 from dptopk.costs import DiscreteGaussianDP, SparseGaussianDP
 from dptopk.errors import InvalidParameter

@@ -16,12 +16,12 @@ from dptopk import (
     OneShotTopK,
     RoutedTopK,
     Sensitivity,
-    StabilityTopK,
     compose,
 )
-from dptopk.mechanisms import advantage, router, selection, stability
+from dptopk.mechanisms import StabilityTopK, router, stability
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.slack import Ranked
+from dptopk.mechanisms.samplers import advantage, selection
+from dptopk.mechanisms.samplers.slack import Ranked
 
 from .harness import World, hockey_stick
 from .paths import law_of, paths

@@ -9,7 +9,7 @@ import pytest
 from dptopk import Histogram, InvalidParameter, Sensitivity
 from dptopk.mechanisms import TruncatedLaplace
 from dptopk.mechanisms.laplace import rate
-from dptopk.mechanisms.noise import laplace_law
+from dptopk.mechanisms.samplers.noise import laplace_law
 from dptopk.mechanisms.truncated_laplace import _edge_mass
 
 from .charges import delta_of
@@ -83,7 +83,7 @@ def test_delta_holds_whatever_is_rounded(epsilon, delta):
 def test_samples_stay_within_the_bound_and_follow_the_cut_law():
     sensitivity = Sensitivity(l0=1)
     mechanism = TruncatedLaplace(epsilon=0.5, delta=0.02)
-    from dptopk.mechanisms.random import random_bits
+    from dptopk.mechanisms.samplers.random import random_bits
 
     bound, draws = mechanism.bound(sensitivity), 40_000
     noise = mechanism.draw_noise(sensitivity, draws, random_bits(np.random.default_rng(5)))

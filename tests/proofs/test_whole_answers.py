@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from dptopk import CanonicalTopK, Histogram, JointTopK, OneShotTopK, Sensitivity
-from dptopk.mechanisms import canonical, joint, one_shot, slack
+from dptopk.mechanisms import canonical, joint, one_shot
 from dptopk.mechanisms.canonical import Subsets
 from dptopk.mechanisms.joint import Sequences
-from dptopk.mechanisms.random import random_bits
-from dptopk.mechanisms.slack import Ranked, draw_answer, log_odds
+from dptopk.mechanisms.samplers import slack
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, log_odds
 
 from .harness import World, hockey_stick
 from .paths import law_of

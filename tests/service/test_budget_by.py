@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, KnownLaplace
-from dptopk.accounting.ledger.ledger import Ledger
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import LedgerError
+from dptopk.ledger.ledger import Ledger
 from dptopk.service.asking import Asker
 from dptopk.service.books import opened
 from dptopk.service.catalog import Catalog

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, LedgerError
-from dptopk.client import ServiceError
+from dptopk.session.client import ServiceError
 
 PART = {"budget": Budget(0.3, 1e-7), "method": "threshold", "counts": "gaussian"}
 
@@ -107,7 +107,7 @@ def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeyp
     monkeypatch.setattr(Client, "_call", call)
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
-    monkeypatch.setattr("dptopk.client.time", clock)
+    monkeypatch.setattr("dptopk.session.client.time", clock)
     lost = [ServiceError(status, "lost", "lost") for status in (0, 429, 500, 502, 503, 504)]
     failures += [*lost, LedgerError("lost")]
     first = client.top_k(3, **PART)

@@ -16,16 +16,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dptopk.accounting.budget import Budget
-from dptopk.accounting.ledger.ledger import Ledger
-from dptopk.client import Client
+from dptopk.costs.budget import Budget
 from dptopk.errors import BudgetExceeded, DptopkError
+from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.asking import Asker
 from dptopk.service.catalog import Catalog
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
 from dptopk.service.tables import Tables
+from dptopk.session.client import Client
 
 from .conftest import ASKED, CATALOG, Server, write_words
 

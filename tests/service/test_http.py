@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from dptopk.release import Release
+from dptopk.release.release import Release
 
 from .conftest import ASKED, WORDS, Server, write_words
 

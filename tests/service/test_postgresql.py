@@ -6,10 +6,10 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from accounting.ledger.test_postgresql import url  # noqa: F401 - a server for this module
+from ledger.test_postgresql import url  # noqa: F401 - a server for this module
 from sqlalchemy import create_engine
 
-from dptopk.accounting.ledger.ledger import Ledger
+from dptopk.ledger.ledger import Ledger
 
 from .conftest import ASKED, CATALOG, Server, write_words
 from .test_exactly_once import storm

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from dptopk import Budget, Client, InvalidParameter, KnownGaussian, KnownLaplace, UnknownGumbel
-from dptopk.accounting.ledger.entries import normal
 from dptopk.costs import Charge, PureDP
 from dptopk.datasets import Segments
 from dptopk.errors import BudgetExceeded, LedgerError
+from dptopk.ledger.entries import normal
 from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLaplace
 from dptopk.mechanisms.named import mechanism_of, named
 from dptopk.service import data

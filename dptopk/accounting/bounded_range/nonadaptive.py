@@ -27,16 +27,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dptopk import _validate as validate
-from dptopk._choices import Interaction
+from dptopk._internal import validate
+from dptopk._internal.choices import Interaction
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = ["br_nonadaptive_delta", "br_nonadaptive_epsilon", "candidates"]
 
 Ints = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
@@ -27,8 +27,6 @@ from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.work import late, within
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import NotApplicable
-
-__all__ = ["br_heterogeneous_bracket"]
 
 MOST_EPSILONS = 3
 MOST_OUTCOMES = 300

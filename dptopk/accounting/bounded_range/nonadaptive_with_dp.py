@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
-from dptopk._choices import Interaction
+from dptopk._internal import validate
+from dptopk._internal.choices import Interaction
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
@@ -31,8 +31,6 @@ from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.pld.common_step import signs
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = ["br_dp_nonadaptive_delta", "br_dp_nonadaptive_epsilon"]
 
 # b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three seconds.
 LARGEST_WORK = 4e7

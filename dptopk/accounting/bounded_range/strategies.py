@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
 from dptopk.accounting.work import CUT, late
 
-__all__ = ["OptimumCurve", "Point"]
-
 
 @dataclass(frozen=True, slots=True)
 class Point:

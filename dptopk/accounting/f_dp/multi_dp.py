@@ -23,7 +23,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.kinds.dominating_pairs import BracketCurve
@@ -32,8 +32,6 @@ from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture, worst_cas
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = ["composition_law", "discrete_pair", "multi_dp", "multi_dp_bracket", "multi_dp_delta"]
 
 # Dropped constraints that a note names one by one.
 MOST_NAMED = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.accounting.gaussian.discrete import (
@@ -27,10 +27,9 @@ else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
-            ".discrete": (
-                "LatticeLaw discrete_gaussian_curve discrete_gaussian_delta discrete_gaussian_epsilon "
-                "discrete_gaussian_scale lattice_law listed_curve"
-            ),
+            ".discrete": "LatticeLaw discrete_gaussian_curve discrete_gaussian_delta "
+            "discrete_gaussian_epsilon discrete_gaussian_scale lattice_law "
+            "listed_curve",
             ".pair": "gaussian_curve gaussian_delta gaussian_epsilon gaussian_log_delta gaussian_mu",
         },
     )

@@ -18,15 +18,10 @@ from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCur
 from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
 from dptopk.accounting.gaussian.pair import (
     gaussian_curve,
-    gaussian_delta,
-    gaussian_epsilon,
     gaussian_log_delta,
-    gaussian_mu,
 )
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = ["gaussian", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu", "total_mu"]
 
 # How often a root finder asks for an expectation, about, and the most terms that are formed in all.
 EVALUATIONS, MOST_TERMS = 40, 10**7

@@ -27,22 +27,12 @@ from decimal import Decimal, localcontext
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
 from dptopk.accounting.pld.laws import LEAST, Power, power
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.errors import InvalidParameter
-
-__all__ = [
-    "LatticeLaw",
-    "discrete_gaussian_curve",
-    "discrete_gaussian_delta",
-    "discrete_gaussian_epsilon",
-    "discrete_gaussian_scale",
-    "lattice_law",
-    "listed_curve",
-]
 
 # Up to this error in ln mass the closed form replaces the convolution.
 _CLOSED_FORM_ERROR = 1e-11

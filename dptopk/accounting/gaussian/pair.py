@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.curves import EPS, SLACK, DeltaCurve, Floats
-
-__all__ = ["gaussian_curve", "gaussian_delta", "gaussian_epsilon", "gaussian_log_delta", "gaussian_mu"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)

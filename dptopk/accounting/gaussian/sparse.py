@@ -16,12 +16,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from dptopk._internal.tails import gaussian_tail
 from dptopk.accounting.curves import Floats, outward
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
 from dptopk.errors import InvalidParameter
-from dptopk.tails import gaussian_tail
-
-__all__ = ["sparse_gaussian_delta", "sparse_gaussian_statements"]
 
 # Of more labels than this, splits are looked at in ranges of j, each at its worse ends; but the last few one by one.
 MOST_SPLITS, LAST_SPLITS = 24, 6

@@ -24,8 +24,6 @@ from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, PureDP, sum_up
 from dptopk.errors import NotApplicable
 
-__all__ = ["implied", "is_approx", "plain", "pure_epsilons", "pure_of", "pure_sum", "statements"]
-
 
 def implied(cost: Cost) -> Implied:
     """The row of the table for one cost (a cost without failure mass: see ``bounds.split_failure``)."""

@@ -18,8 +18,6 @@ from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.pld.tilt import best_tilt
 from dptopk.costs import Charge, sum_up
 
-__all__ = ["DOMINATED", "Bracket", "BracketCurve", "certified_bracket", "grid_product", "sources"]
-
 # Costs with one pair that dominates in both directions: Theorem A applies to their products.
 DOMINATED = types_with(sources=True)
 

@@ -11,8 +11,6 @@ from typing import Any
 from dptopk.accounting.curves import outward
 from dptopk.costs.rounding import decimal, round_up
 
-__all__ = ["Implied", "gaussian_row", "max_kl", "pure_row", "ratio_up", "square_up"]
-
 
 def max_kl(epsilon: float) -> float:
     """Largest mean loss of an ε-BR mechanism, y - 1 - ln y with y = ε/(e^ε - 1); exact to rounding, moved up.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from dptopk.accounting.pld.log_mgf import LogMGF
     from dptopk.accounting.pld.sources import Source
 
-__all__ = ["Kind", "kind_of", "kinds", "register", "types_with"]
 
 _MODULES = (
     "pure_dp", "bounded_range", "exponential_clock", "approx_dp", "multi_dp", "discrete_laplace", "gaussian",

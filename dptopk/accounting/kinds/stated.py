@@ -10,8 +10,6 @@ from dptopk.accounting.kinds.implied import pure_row
 from dptopk.accounting.kinds.registry import Kind, kind_of, register
 from dptopk.costs import Cost, MultiDP
 
-__all__ = ["register_stated"]
-
 
 def register_stated(
     cost_type: type[Any],

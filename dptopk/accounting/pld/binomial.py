@@ -21,8 +21,6 @@ from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import EPS, Floats
 
-__all__ = ["bernstein_reach", "log_binomial_pmf", "log_response_pmf"]
-
 ERROR_FACTOR = 8
 
 # ln n! - (n + 1/2) ln n + n - ln sqrt(2π) for n = 0 (never used), 1, ..., 15, where the asymptotic series is too short.

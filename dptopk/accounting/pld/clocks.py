@@ -24,8 +24,6 @@ from dptopk.accounting.pld.lattice import MOST_PLACES
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 
-__all__ = ["ExponentialClock", "clock_log_mgf", "decay"]
-
 # κ lies between these: beyond them κ(κ+1), or its inverse, is no float.
 SMALLEST, LARGEST = 1e-290, 1e290
 # Tilted mass that is cut off at either end is at most e^{-CUT}.

@@ -16,8 +16,6 @@ import numpy as np
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.laws import LossLaw, Power, power
 
-__all__ = ["CommonStep", "Parts", "Responses", "common_step", "signs"]
-
 Responses = tuple[tuple[float, float], ...]  # (ε, weight) pairs by falling ε, the weights adding up to 1
 Parts = Sequence[tuple[Responses, int]]  # with their counts
 

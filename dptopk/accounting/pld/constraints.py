@@ -26,8 +26,6 @@ from dptopk.accounting.curves import Floats
 from dptopk.costs import ApproxDP, MultiDP
 from dptopk.errors import InvalidParameter
 
-__all__ = ["Mixture", "active_constraints", "mixture", "worst_case"]
-
 Pair = tuple[float, float]
 
 # δ's are moved by this much before the hull is formed; the floating-point error of the hull is below a tenth of it.

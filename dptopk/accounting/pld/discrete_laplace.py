@@ -22,8 +22,6 @@ from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 
-__all__ = ["discrete_laplace_log_mgf", "mean_loss"]
-
 # Atoms of one pair that are listed: MOST for one copy, MOST / sqrt(count) but no fewer than FEWEST for several. Wider
 # shifts are taken in larger steps, which changes the variance of the loss by a share of about 1 / atoms².
 MOST, FEWEST = 4096, 64

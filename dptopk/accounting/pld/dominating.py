@@ -19,11 +19,9 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.errors import InvalidParameter
-
-__all__ = ["dominating_mu"]
 
 # Up to this scale the d_k of step 2, about 12 s², are listed; beyond it step 3 is off by at most 1/(24 s²), relatively.
 _LISTED = 32.0

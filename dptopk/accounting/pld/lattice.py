@@ -35,8 +35,6 @@ from dptopk.accounting.pld.pairs import Pairs, log_sum, pair_of
 from dptopk.accounting.pld.spectrum import Indices, Spectrum
 from dptopk.accounting.pld.tilt import log_peak
 
-__all__ = ["LossDistribution", "gathered", "product", "splitting_gap"]
-
 # Bound on the aliased mass of a product, in the tilted measure.
 ALIASED = 1e-12
 # Losses this close below a grid point, in steps, are moved up to it by a lower bound, which then pays for the move.

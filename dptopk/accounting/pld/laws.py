@@ -19,8 +19,6 @@ import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
 
-__all__ = ["LEAST", "UNDERFLOW", "LossLaw", "Power", "binomials", "by_squaring", "power", "product"]
-
 Factor = TypeVar("Factor")
 
 # What masses that underflow elsewhere than in a ``Power`` may add up to: at most 1e7 of them, each below 1e-307.

@@ -25,18 +25,6 @@ from dptopk.accounting.curves import Curve, Floats, outward
 from dptopk.accounting.pld.constraints import NUDGE, worst_case
 from dptopk.costs import MultiDP, sum_up
 
-__all__ = [
-    "LOG_MGF_ERROR",
-    "ChernoffCurve",
-    "LogMGF",
-    "bounded_range_log_mgf",
-    "mixture_log_mgf",
-    "pure_dp_log_mgf",
-    "quadratic_log_mgf",
-    "summed_log_mgf",
-    "zcdp_log_mgf",
-]
-
 LogMGF = Callable[[Floats], Floats]
 
 # Bound on the relative error of the two log-MGFs: about twenty roundings, checked against 50 digits in the tests.

@@ -19,8 +19,6 @@ from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, outward
 
-__all__ = ["LossCurve"]
-
 
 class LossCurve(Curve):
     """The privacy profile of a finite loss distribution.

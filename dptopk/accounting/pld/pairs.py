@@ -9,8 +9,6 @@ import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
 
-__all__ = ["Pairs", "log_sum", "merged_responses", "pair_of", "randomised_response"]
-
 
 @dataclass(frozen=True)
 class Pairs:

@@ -25,8 +25,6 @@ from dptopk.accounting.pld.lattice import gathered, product
 from dptopk.accounting.pld.pairs import Pairs, merged_responses, pair_of, randomised_response
 from dptopk.costs import MultiDP
 
-__all__ = ["Grid", "Source"]
-
 # Up to this count equal ε's stay single rows; above, their binomial loss is one pair.
 FEW = 3
 # Scale from which a discrete Gaussian's sums are taken in closed form: the error e^{-π² WIDE²} is below any float.

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.laws import by_squaring
 
-__all__ = ["Indices", "Spectrum"]
-
 Indices = NDArray[np.int64]
 
 # Rows handled together, and the grid cells they come from.

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["best_tilt", "log_peak"]
-
 # How closely the logarithm of the best tilt is looked for.
 TILT_ACCURACY = 0.02
 

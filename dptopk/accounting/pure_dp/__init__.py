@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.accounting.pure_dp.heterogeneous import (
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
         optimal_dp_delta as optimal_dp_delta,
         optimal_dp_epsilon as optimal_dp_epsilon,
     )
-    from dptopk.accounting.pure_dp.two_epsilon import two_epsilon_delta as two_epsilon_delta
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
-            ".heterogeneous": (
-                "optimal_dp_approx_epsilon optimal_dp_bracket optimal_dp_exact_delta optimal_dp_exact_epsilon"
-            ),
+            ".heterogeneous": "optimal_dp_approx_epsilon optimal_dp_bracket optimal_dp_exact_delta "
+            "optimal_dp_exact_epsilon",
             ".homogeneous": "advanced_epsilon improved_advanced_epsilon optimal_dp_delta optimal_dp_epsilon",
-            ".two_epsilon": "two_epsilon_delta",
         },
     )

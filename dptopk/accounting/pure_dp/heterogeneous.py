@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Curve, DeferredCurve, Floats, Query
 from dptopk.accounting.kinds.conversions import pure_epsilons
@@ -25,15 +25,6 @@ from dptopk.accounting.pure_dp.homogeneous import all_pure
 from dptopk.accounting.work import within
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = [
-    "optimal_dp_approx",
-    "optimal_dp_approx_epsilon",
-    "optimal_dp_bracket",
-    "optimal_dp_exact",
-    "optimal_dp_exact_delta",
-    "optimal_dp_exact_epsilon",
-]
 
 # Outcomes that the exact formula lists at most: about a second, and 150 MB.
 MOST_TERMS = 2_000_000

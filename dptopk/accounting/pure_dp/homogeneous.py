@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, DeferredCurve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import pure_epsilons
@@ -22,16 +22,6 @@ from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.costs.rounding import sum_decimals
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = [
-    "advanced",
-    "advanced_epsilon",
-    "basic",
-    "improved_advanced_epsilon",
-    "optimal_dp",
-    "optimal_dp_delta",
-    "optimal_dp_epsilon",
-]
 
 
 def all_pure(charge: Charge) -> bool:

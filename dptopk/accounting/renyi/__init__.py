@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.accounting.pld.log_mgf import (
@@ -25,7 +25,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
         {
-            "dptopk.accounting.pld.log_mgf": "LOG_MGF_ERROR ChernoffCurve bounded_range_log_mgf pure_dp_log_mgf",
+            "dptopk.accounting.pld.log_mgf": "ChernoffCurve LOG_MGF_ERROR bounded_range_log_mgf pure_dp_log_mgf",
             ".composition": "renyi_curve",
             ".concentrated": "cdp_epsilon zcdp_curve zcdp_epsilon zcdp_rho zcdp_total",
         },

@@ -20,8 +20,6 @@ import numpy as np
 from dptopk.accounting.curves import Floats
 from dptopk.errors import InvalidParameter
 
-__all__ = ["CHANCE_ROUNDING", "MOST_LEVELS", "Chances", "coin_chances", "least_levels", "levels_about"]
-
 # Levels beyond which a coin is refused.
 MOST_LEVELS = 20_000
 # How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.

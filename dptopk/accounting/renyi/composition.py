@@ -22,8 +22,6 @@ from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
 from dptopk.errors import NotApplicable
 
-__all__ = ["log_mgf", "renyi", "renyi_curve"]
-
 
 def renyi_curve(log_mgf: LogMGF, epsilon_max: float = np.inf, *, different: int = 0) -> ChernoffCurve:
     """The (ε, δ) curve of a mechanism whose loss has log-MGF at most ``log_mgf`` (CKS20, Proposition 12).

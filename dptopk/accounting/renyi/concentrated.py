@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import implied
@@ -16,8 +16,6 @@ from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.accounting.renyi.composition import renyi_curve
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
-
-__all__ = ["cdp_epsilon", "setwise_cdp", "setwise_zcdp", "zcdp_curve", "zcdp_epsilon", "zcdp_rho", "zcdp_total"]
 
 
 def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:

@@ -24,8 +24,6 @@ from dptopk.accounting.curves import Floats, outward
 from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
 from dptopk.errors import InvalidParameter
 
-__all__ = ["game_delta", "label_coins_statements", "renyi_delta"]
-
 # The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of FINE; up to COARSE
 # if that takes more than WORK sums. Where COARSE does as well, the Rényi divergences of all labels are added up.
 LEAST_CELLS, FINE, COARSE, WORK = 250, 0.01, 0.3, 6e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._lazy import attach
+from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.accounting.setwise.optimum import SetwiseCurve as SetwiseCurve, optimal_setwise as optimal_setwise

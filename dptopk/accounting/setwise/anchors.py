@@ -22,8 +22,6 @@ from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.coins import Anchors
 from dptopk.costs import BoundedRange, Charge
 
-__all__ = ["tuned"]
-
 Ranges = tuple[tuple[float, int], ...]
 
 

@@ -14,8 +14,6 @@ from dptopk.accounting.pld.pairs import Pairs
 from dptopk.accounting.pld.sources import Gaussian, Grid, Source
 from dptopk.accounting.setwise import guesses
 
-__all__ = ["Atoms"]
-
 
 @dataclass(frozen=True, slots=True)
 class Atoms:

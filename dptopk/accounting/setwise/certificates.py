@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.accounting.bounds import Certificate, split_failure
 from dptopk.accounting.curves import EPS, Floats, Query
 from dptopk.accounting.kinds.dominating_pairs import sources
@@ -37,8 +37,6 @@ from dptopk.accounting.setwise.recursion import Rules, mean_loss
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.costs.rounding import round_up
 from dptopk.errors import NotCertified
-
-__all__ = ["certify"]
 
 FORMAT = 2
 LARGEST_EPSILON = 50.0  # of one cost

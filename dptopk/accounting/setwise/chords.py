@@ -34,8 +34,6 @@ from numpy.typing import NDArray
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.setwise import guesses
 
-__all__ = ["lower_step", "step_slack", "upper_step"]
-
 
 def tolerance(h: float) -> float:
     """R and S of a cell below this share of H_{i+N} count as 0: slopes are rough."""

@@ -25,8 +25,6 @@ from dptopk.accounting.setwise.prices import price_layers, window_of
 from dptopk.accounting.setwise.recursion import Rules
 from dptopk.accounting.work import check
 
-__all__ = ["Anchors", "law_of_prices", "priced_ranges_pair"]
-
 
 @dataclass(frozen=True)
 class Anchors:

@@ -24,8 +24,6 @@ from dptopk.accounting.setwise.groups import pair_above
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules
 from dptopk.costs import BoundedRange, Charge, Cost
 
-__all__ = ["Declared", "profile"]
-
 _ENDLESS = 2**40  # a node beyond every grid: V is positive everywhere
 
 

@@ -30,8 +30,6 @@ from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
-__all__ = ["GroupPair", "concentrated_pair", "equal_ranges_pair", "mixed_ranges_pair", "pair_above"]
-
 
 @dataclass(frozen=True)
 class GroupPair(Source):

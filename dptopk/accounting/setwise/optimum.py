@@ -47,8 +47,6 @@ from dptopk.accounting.work import USED_UP, OutOfTime
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
-__all__ = ["Run", "SetwiseCurve", "optimal_setwise"]
-
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
 SMALLEST_ORDER = 1e-290
@@ -97,7 +95,9 @@ class SetwiseCurve(Curve):
 
     def _merged(self, query: Query) -> Answer:
         """Very many different ranges, rounded up to fewer for an upper bound and down for a lower one."""
-        fewer = [SetwiseCurve(_rounded(self.ranges, upper=side), self.rest, self.concentrated) for side in (True, False)]
+        fewer = [
+            SetwiseCurve(_rounded(self.ranges, upper=side), self.rest, self.concentrated) for side in (True, False)
+        ]
         above = fewer[0].answer(replace(query, lower=False)).value
         value, order = self.chernoff(query)
         value = min(value, above)

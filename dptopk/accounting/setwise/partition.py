@@ -18,8 +18,6 @@ from dptopk.accounting.setwise.anchors import tuned
 from dptopk.accounting.setwise.coins import Anchors
 from dptopk.accounting.setwise.steps import rounding_noise
 
-__all__ = ["Group", "partition"]
-
 Ranges = tuple[tuple[float, int], ...]
 
 

@@ -27,8 +27,6 @@ from dptopk.accounting.setwise.recursion import Layer, Rules
 from dptopk.accounting.work import OutOfTime, Work, late
 from dptopk.costs import Cost
 
-__all__ = ["alone", "capacity", "game_layers", "price_layers", "prices_of", "proportional", "window_of"]
-
 Key = TypeVar("Key", bound=Hashable)
 
 

@@ -29,8 +29,6 @@ from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State, common_grid
 from dptopk.accounting.work import check
 
-__all__ = ["FLOOR", "Layer", "Rules", "ladder", "mean_loss", "solve", "solve_in_order"]
-
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
 Nodes = NDArray[Any]

@@ -11,8 +11,6 @@ import numpy as np
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.setwise import guesses
 
-__all__ = ["State", "common_grid", "rounding_noise"]
-
 State = tuple[int, ...]
 
 

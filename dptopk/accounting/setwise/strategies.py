@@ -25,8 +25,6 @@ from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, sol
 from dptopk.accounting.setwise.steps import rounding_noise
 from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP
 
-__all__ = ["Strategy", "last_ranges", "steps_from_below", "strategy", "with_gaussians"]
-
 
 @dataclass(frozen=True)
 class FixedRanges(Source):

@@ -16,8 +16,6 @@ from scipy.special import logsumexp
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.setwise import guesses
 
-__all__ = ["two_outcomes_delta", "two_outcomes_law"]
-
 ROUNDING = 1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas
 
 

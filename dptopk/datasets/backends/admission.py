@@ -12,8 +12,6 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["admit", "check_backend"]
-
 
 def check_backend(connection: Any, backend: Backend) -> pd.DataFrame:
     """Try an engine on every clause of the contract, on made-up tables that Ibis puts beside yours for the time.

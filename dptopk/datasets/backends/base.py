@@ -15,8 +15,6 @@ from typing import Any
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["Backend", "MemoryFull", "OpenTable", "builtin", "digits_of_ibis", "imported", "without_data"]
-
 # Case, accents, two spellings of one letter, what is not printed, spaces at the end.
 ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
 

@@ -24,8 +24,6 @@ from dptopk.datasets.events import events_histogram
 from dptopk.datasets.segments import segment_histograms
 from dptopk.errors import InvalidParameter
 
-__all__ = ["CHECKS", "Broken", "Tried"]
-
 # Texts that some collation, folding, trimming, quoting or 16-bit order takes for one another, or for something else.
 TEXTS = (
     *("A", "a", "á", "a\u0301", "a ", " a", "", "ß", "ss", "İ", "i", "ı", "\u212b", "Å", "\uffff", "😀", "ﬁ", "fi"),

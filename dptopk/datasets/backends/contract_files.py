@@ -11,8 +11,6 @@ from dptopk.datasets.backends.opening import Engine
 from dptopk.datasets.events import events_histogram
 from dptopk.errors import InvalidParameter
 
-__all__ = ["FILE_CHECKS"]
-
 MALFORMED = {
     "Latin-1": b"u,i\na,caf\xe9\nb,caf\xe8\n",
     "mixed ends of lines": b"u,i\r\na,x\nb,y\r\n",

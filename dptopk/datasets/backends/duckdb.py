@@ -8,13 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dptopk import _validate as validate
+from dptopk._internal import validate
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
 from dptopk.datasets.backends.files import DIFFERING, Files, header, located, opened
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.errors import InvalidParameter
-
-__all__ = ["DUCKDB", "DuckDB"]
 
 
 def _encode(text: Any) -> Any:

@@ -12,8 +12,6 @@ from typing import Any
 from dptopk.datasets.backends.base import without_data
 from dptopk.errors import InvalidParameter
 
-__all__ = ["DIFFERING", "Files", "header", "located", "opened", "well_formed"]
-
 # Files of one folder must agree: an engine that takes the types of one of them reads 7.9 in another as 8.
 DIFFERING = "table: a column has different types in the files of the folder; write them alike"
 

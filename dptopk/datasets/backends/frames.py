@@ -10,9 +10,7 @@ import numpy as np
 
 from dptopk.datasets.backends.base import without_data
 from dptopk.errors import InvalidParameter
-from dptopk.labels import label_text, missing
-
-__all__ = ["FRAMES", "library"]
+from dptopk.histogram.labels import label_text, missing
 
 
 def library(table: Any) -> str:

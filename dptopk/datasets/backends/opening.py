@@ -16,8 +16,6 @@ from dptopk.datasets.backends.postgres import POSTGRES
 from dptopk.datasets.backends.spark import SPARK, Spark
 from dptopk.errors import InvalidParameter
 
-__all__ = ["Engine", "open_table"]
-
 Engine = DuckDB | Spark
 
 # The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit` in this process.

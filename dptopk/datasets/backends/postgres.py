@@ -6,8 +6,6 @@ from typing import Any
 
 from dptopk.datasets.backends.base import Backend, builtin
 
-__all__ = ["POSTGRES"]
-
 
 def _encode(text: Any) -> Any:
     return builtin("convert_to", ("string", "string"), "binary")(text, "UTF8")

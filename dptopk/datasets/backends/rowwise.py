@@ -9,8 +9,6 @@ from typing import Any
 
 from dptopk.errors import InvalidParameter
 
-__all__ = ["refuse_across_rows"]
-
 # Lists of what is allowed: an operation of another version of Ibis, or of the user's own, is refused.
 TABLES = ("DatabaseTable", "InMemoryTable", "UnboundTable", "SelfReference")
 RELATIONS = (*TABLES, "Project", "Filter", "Union", "DropColumns", "DropNull", "FillNull")

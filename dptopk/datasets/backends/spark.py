@@ -14,8 +14,6 @@ from dptopk.datasets.backends.files import DIFFERING, Files, header, located, op
 from dptopk.datasets.backends.frames import library
 from dptopk.errors import InvalidParameter
 
-__all__ = ["SPARK", "Spark"]
-
 
 def _encode(text: Any) -> Any:
     return builtin("encode", ("string", "string"), "binary")(text, "UTF-8")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.bounded_range.concentration import adaptivity_gap, mgf_delta, mgf_epsilon
 from dptopk.accounting.bounded_range.nonadaptive import (
     _best,
     br_nonadaptive_curve,
@@ -16,6 +15,7 @@ from dptopk.accounting.bounded_range.nonadaptive import (
     candidates,
 )
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.published.dong_durfee_rogers import adaptivity_gap, mgf_delta, mgf_epsilon
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta
 from dptopk.accounting.bounded_range.nonadaptive_heterogeneous import br_heterogeneous_bracket
-from dptopk.accounting.bounds import NotApplicable, compose
+from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
-from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
 
 
 def delta_of_strategy(epsilons, t, x):

@@ -13,8 +13,8 @@ from dptopk.accounting.bounded_range.nonadaptive_with_dp import (
     br_dp_nonadaptive_delta,
     br_dp_nonadaptive_epsilon,
 )
-from dptopk.accounting.bounded_range.orderings import dp_first_delta, dp_later_delta
 from dptopk.accounting.bounds import compose, table
+from dptopk.accounting.published.cesar_rogers import dp_first_delta, dp_later_delta
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter

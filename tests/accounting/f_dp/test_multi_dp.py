@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.bounds import NotApplicable, compose
+from dptopk.accounting.bounds import compose
 from dptopk.accounting.f_dp import multi_dp as module
 from dptopk.accounting.f_dp.multi_dp import composition_law, discrete_pair, multi_dp_delta
 from dptopk.accounting.pld.common_step import common_step
 from dptopk.accounting.pld.constraints import NUDGE, mixture
 from dptopk.costs import ApproxDP, Charge, MultiDP, PureDP
-from dptopk.errors import InvalidParameter
+from dptopk.errors import InvalidParameter, NotApplicable
 
 FIGURE_2 = ((0.3, 0.0), (0.15, 0.02))
 FIVE = ((0.5, 0.0), (0.41, 0.001), (0.3, 0.005), (0.2, 0.02), (0.1, 0.06))

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.gaussian.composition import gaussian_epsilon
+from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 

@@ -7,12 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from dptopk.accounting.accounts.tokens import dominates
 from dptopk.accounting.interop import to_dp_event
 from dptopk.accounting.kinds.conversions import plain
 from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.kinds.registry import kind_of, kinds
 from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.budgets.tokens import dominates
 from dptopk.costs import (
     CDP,
     COST_TYPES,

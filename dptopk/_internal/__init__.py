@@ -1,0 +1,1 @@
+"""What every room uses: validation, formatting, tails, caches, lazy loading."""

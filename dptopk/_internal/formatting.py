@@ -1,0 +1,160 @@
+"""Text that people look at: labels and names shown, never obeyed by a terminal, a browser or a spreadsheet."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# A cell that starts with one of these is a formula to a spreadsheet.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def visible(value: Any) -> str:
+    r"""The text of a value with everything that is not printable written out.
+
+    >>> visible("a" + chr(27) + "[2J")
+    'a\\x1b[2J'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+
+
+def escape(value: Any) -> str:
+    """The visible text of a value for HTML, in element text and in quoted attributes.
+
+    >>> escape('<b onclick="x">')
+    '&lt;b onclick=&quot;x&quot;&gt;'
+    """
+    return html.escape(visible(value), quote=True)
+
+
+def spreadsheet(value: Any) -> Any:
+    """A cell that a spreadsheet shows as it is: text that would start a formula gets an apostrophe before it.
+
+    >>> spreadsheet("=1+1"), spreadsheet("the"), spreadsheet(-3)
+    ("'=1+1", 'the', -3)
+    """
+    if not isinstance(value, str):
+        return value
+    shown = visible(value)
+    return f"'{shown}" if value.startswith(FORMULA) else shown
+
+
+def at_most(value: float, digits: int = 6) -> str:
+    """An upper bound to so many digits, rounded up: what is read is a bound too.
+
+    A relative 1e-12 of it is taken for the rounding of floating-point numbers, and not shown.
+
+    >>> at_most(2.2510001), at_most(10.000000000000002), at_most(3.2072801, digits=4)
+    ('2.25101', '10', '3.208')
+    """
+    return _rounded(value * (1 - 1e-12), digits, ROUND_CEILING)
+
+
+def at_least(value: float, digits: int = 6) -> str:
+    """A lower bound to so many digits, rounded down.
+
+    >>> at_least(2.2509999)
+    '2.25099'
+    """
+    return _rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    exact = Decimal(value)
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)):.{digits}g}"
+
+
+def numbered(count: int, noun: str) -> str:
+    """A number and its noun, in the plural where it must be.
+
+    >>> numbered(1, "label"), numbered(5, "label")
+    ('1 label', '5 labels')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def touched(l0: int | None) -> str:
+    """How many labels one user touches, in words.
+
+    >>> touched(5), touched(None)
+    ('at most 5 labels', 'any number of labels')
+    """
+    return "any number of labels" if l0 is None else f"at most {numbered(l0, 'label')}"
+
+
+def number(value: float) -> str:
+    """A count: whole numbers whole, others to one decimal.
+
+    >>> number(3.0), number(3.25)
+    ('3', '3.2')
+    """
+    return str(int(value)) if value == int(value) else f"{value:.1f}"
+
+
+def bar(value: float, low: float, high: float, largest: float, width: int = 24, marks: str = "█░") -> str:
+    """A bar of text: filled up to ``low``, shaded from there to ``high``.
+
+    >>> bar(5, 4, 6, 8, width=8, marks="#-")
+    '####--'
+    """
+    scale = width / largest if largest > 0 else 0.0
+    filled = round(max(min(low, value), 0) * scale)
+    return marks[0] * filled + marks[1] * max(round(max(high, 0) * scale) - filled, 0)
+
+
+def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()) -> str:
+    """A table; every cell is escaped, apart from those in the columns ``raw``, which hold markup of our own."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in headers)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td>{cell if place in raw else escape(cell)}</td>" for place, cell in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<table class="dptopk"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def html_rows(rows: pd.DataFrame) -> str:
+    """An answer: the columns rank and label, count and low and high where it has them, with bars."""
+    headers = ["rank", "label"]
+    if "count" in rows:
+        headers.append("noisy count")
+    bars = "low" in rows
+    if bars:
+        headers += ["with 95% confidence, all rows at once", ""]
+    records = rows.to_dict("records")
+    largest = max((max(row["count"], row["high"]) for row in records), default=0) if bars else 0
+    cells = []
+    for row in records:
+        cell = [row["rank"], row["label"], *([number(row["count"])] if "count" in rows else [])]
+        if bars:
+            cell += [f"{row['low']} to {row['high']}", html_bar(row["count"], row["low"], row["high"], largest)]
+        cells.append(cell)
+    return html_table(headers, cells, raw=frozenset({4} if bars else ()))
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Paragraphs, escaped."""
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
+def html_bar(value: float, low: float, high: float, largest: float) -> str:
+    """A bar with its interval: the fill ends at the value, the lighter stretch is what it may be."""
+    if largest <= 0:
+        return ""
+    left, middle, right = (100 * min(max(x, 0) / largest, 1.0) for x in (low, value, high))
+    return (
+        '<span style="display:inline-block;position:relative;width:16em;height:.8em;background:#8881">'
+        f'<span style="position:absolute;left:0;top:0;bottom:0;width:{middle:.2f}%;background:#4477aa"></span>'
+        f'<span style="position:absolute;left:{left:.2f}%;top:35%;height:30%;width:{right - left:.2f}%;'
+        'background:#ee6677"></span></span>'
+    )

@@ -1,0 +1,125 @@
+"""Keyword validators whose messages name the argument and its value."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.errors import InvalidParameter
+
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+
+
+def assign(instance: object, **values: object) -> None:
+    """Write validated values into a frozen dataclass, in its ``__post_init__`` or ``__init__``."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def instance(kind: type[T], **arguments: Any) -> T:
+    """Return the one argument if it is of that type; the message names the type that came, never the value."""
+    ((name, value),) = arguments.items()
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InvalidParameter(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}", parameter=name)
+    return value
+
+
+def text(**arguments: Any) -> str:
+    """Return the one argument if it is text that is not empty."""
+    ((name, value),) = arguments.items()
+    if not isinstance(value, str) or not value:
+        raise InvalidParameter(f"{name} must be a non-empty text", parameter=name)
+    return value
+
+
+def finite(**arguments: Any) -> float:
+    """Return the one argument as a finite float, or raise InvalidParameter naming it."""
+    ((name, value),) = arguments.items()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidParameter(f"{name} must be a real number, got {value!r}", parameter=name)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidParameter(f"{name} must be finite, got {value!r}", parameter=name) from None
+    if not math.isfinite(number):
+        raise InvalidParameter(f"{name} must be finite, got {number}", parameter=name)
+    return number
+
+
+def positive(**arguments: Any) -> float:
+    """Return the one argument as a finite float above 0."""
+    ((name, value),) = arguments.items()
+    number = finite(**arguments)
+    if number <= 0:
+        raise InvalidParameter(f"{name} must be greater than 0, got {value}", parameter=name)
+    return number
+
+
+def nonnegative(**arguments: Any) -> float:
+    """Return the one argument as a finite float of at least 0."""
+    ((name, value),) = arguments.items()
+    number = finite(**arguments)
+    if number < 0:
+        raise InvalidParameter(f"{name} must be at least 0, got {value}", parameter=name)
+    return number + 0.0  # -0.0 becomes 0.0
+
+
+def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
+    """Return the one argument as a float in [0, 1), or in (0, 1) when zero is not allowed."""
+    ((name, value),) = arguments.items()
+    number = finite(**arguments)
+    if not (0 <= number < 1) or (number == 0 and not allow_zero):
+        raise InvalidParameter(f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}", parameter=name)
+    return number + 0.0
+
+
+def count(*, at_least: int = 1, **arguments: Any) -> int:
+    """Return the one argument as an int of at least ``at_least``; integral floats are refused."""
+    ((name, value),) = arguments.items()
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InvalidParameter(f"{name} must be an integer, got {value!r}", parameter=name)
+    number = int(value)
+    if number < at_least:
+        raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
+    return number
+
+
+def nonnegatives(**arguments: Any) -> NDArray[np.float64]:
+    """Return the one argument as an array of finite floats of at least 0."""
+    return _array(arguments, lambda values: np.isfinite(values) & (values >= 0), "finite and at least 0")
+
+
+def probabilities(**arguments: Any) -> NDArray[np.float64]:
+    """Return the one argument as an array of floats in [0, 1)."""
+    return _array(arguments, lambda values: (values >= 0) & (values < 1), "in [0, 1)")
+
+
+def _array(
+    arguments: dict[str, Any], accept: Callable[[NDArray[np.float64]], NDArray[np.bool_]], range_: str
+) -> NDArray[np.float64]:
+    ((name, value),) = arguments.items()
+    try:
+        values = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"{name} must be an array of numbers", parameter=name) from None
+    refused = values[~accept(values)]
+    if refused.size:
+        raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}", parameter=name)
+    return values + 0.0
+
+
+def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
+    """Return the one argument, as it stands among the choices."""
+    ((name, value),) = arguments.items()
+    for choice in choices:
+        if isinstance(value, str) and value == choice:
+            return choice
+    listed = ", ".join(repr(choice) if " " in choice else choice for choice in choices)
+    raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}", parameter=name)

@@ -1,0 +1,1 @@
+"""Cadir, Najib and Shkel: trade-off functions, privacy regions, two-epsilon composition."""

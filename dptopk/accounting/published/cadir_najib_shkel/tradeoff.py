@@ -1,0 +1,309 @@
+"""Trade-off functions f: the least type II error of a test between P and Q at type I error t, and (ε, δ) from them.
+
+f is convex, falls from f(0) <= 1 to f(1) = 0 and lies below 1 - t; a mechanism is f-DP when telling neighbours apart is
+at least as hard as f says. The line of slope -e^ε below f meets t = 0 at 1 - δ(ε), so that the two views hold the same:
+
+    δ(ε) = 1 - min_t (f(t) + e^ε t)        f(t) = max_ε (1 - δ(ε) - e^ε t).
+
+A piecewise linear f is a finite pair: a segment is an outcome, its width the probability under P and its drop that
+under Q (a jump at t = 0 has no width, a flat end no drop). It is kept as this pair, whose small masses keep their
+relative accuracy; the vertices of the graph are partial sums.
+
+A mixture of tests (test i is drawn with a known probability α_i, and the observer sees which one it is) has the
+infimal convolution of the scaled trade-off functions (CNS Lemma 1), so convex conjugates add: f_m* = Σ α_i f_i*. The
+conjugate of a piecewise linear f has its kinks at the slopes of f, and jumps there by the widths of the segments. So
+adding conjugates means to merge the lists of (slope, width), and to conjugate back means to lay the segments, each
+scaled by α_i, end to end by rising slope: O(n log n) for n pieces in all. For regions this is the Minkowski sum
+Σ α_i F_i (Corollary 1).
+
+Source: Dong-Roth-Su 2022, Propositions 2.5 and 2.12; Cadir-Najib-Shkel 2026, Section II, Lemma 1, Corollary 1, Lemma 2,
+Propositions 3 to 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk._internal import validate
+from dptopk.accounting.curves import Floats
+from dptopk.accounting.pld.constraints import Mixture, mixture
+from dptopk.costs import MultiDP
+from dptopk.errors import InvalidParameter
+
+
+class TradeoffFunction:
+    """A trade-off function on [0, 1]."""
+
+    def __call__(self, type_1: ArrayLike) -> Floats:
+        """The least type II error at a type I error in [0, 1], any shape."""
+        raise NotImplementedError
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """δ(ε) of the f-DP guarantee for every ε >= 0 of an array of any shape: 1 + f*(-e^ε)."""
+        raise NotImplementedError
+
+    def touch(self, epsilon: ArrayLike) -> Floats:
+        """A type I error at which a line of slope -e^ε touches f from below, for every ε >= 0, any shape."""
+        raise NotImplementedError
+
+    @property
+    def fixed_point(self) -> float:
+        """The c with f(c) = c, where the graph of a symmetric f meets its axis: a line of slope -1 touches there."""
+        low, high = 0.0, 1.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if float(self(middle)) > middle else (low, middle)
+        return high
+
+    def sample(self, points: int = 201) -> tuple[Floats, Floats]:
+        """Type I errors, evenly spaced on [0, 1], and f there: data for a plot."""
+        type_1 = np.linspace(0.0, 1.0, validate.count(points=points, at_least=2))
+        return type_1, self(type_1)
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseLinear(TradeoffFunction):
+    """A piecewise linear trade-off function, as the pair of distributions that it is.
+
+    Build it with ``from_masses`` or ``from_constraints``.
+
+    Attributes:
+        p: shape (n,), probabilities under P = widths of the segments, from left to right.
+        q: shape (n,), probabilities under Q = drops of the segments; q/p falls strictly.
+
+    >>> f = PiecewiseLinear.from_constraints([(1.0, 0.0)])
+    >>> f([0.0, 0.1, 1.0]).round(4).tolist()  # 1 - e·t on the left
+    [1.0, 0.7282, 0.0]
+    """
+
+    p: Floats
+    q: Floats
+
+    @classmethod
+    def from_masses(cls, p: ArrayLike, q: ArrayLike) -> PiecewiseLinear:
+        """The trade-off function of two distributions on finitely many outcomes, in any order.
+
+        Raises:
+            InvalidParameter: unless p and q are non-negative vectors of one length that each add up to 1 (to 1e-9).
+        """
+        widths, drops = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+        if widths.ndim != 1 or widths.shape != drops.shape or not len(widths):
+            raise InvalidParameter("p and q must be one-dimensional arrays of the same length")
+        for name, masses in (("p", widths), ("q", drops)):
+            if not (masses >= 0).all() or abs(math.fsum(masses) - 1) > 1e-9:
+                raise InvalidParameter(f"{name} must hold probabilities that add up to 1")
+        possible = (widths > 0) | (drops > 0)
+        widths, drops = widths[possible], drops[possible]
+        losses = _log_ratio(widths, drops)
+        distinct, place = np.unique(losses, return_inverse=True)
+        widths, drops = (np.bincount(place, masses, len(distinct)).astype(float) for masses in (widths, drops))
+        return cls(widths, drops)
+
+    @classmethod
+    def from_mixture(cls, worst: Mixture) -> PiecewiseLinear:
+        """The trade-off function of a mixture of randomised responses."""
+        losses, p = worst.atoms()
+        finite = np.isfinite(losses)
+        q_finite = p[finite][::-1]  # symmetric: a loss l under P is as likely as -l under Q
+        return cls.from_masses(np.append(p, 0.0), np.concatenate([q_finite, np.zeros((~finite).sum()), [worst.atom]]))
+
+    @classmethod
+    def from_constraints(cls, constraints: Iterable[tuple[float, float]] | MultiDP) -> PiecewiseLinear:
+        """The largest f below which every mechanism with all these (ε, δ) constraints stays: max_i f_{ε_i, δ_i}."""
+        return cls.from_mixture(mixture(constraints))
+
+    @property
+    def losses(self) -> Floats:
+        """ln(p/q) of every segment, rising, -inf and inf at the ends where an error is impossible; slopes are -e^-l."""
+        return _log_ratio(self.p, self.q)
+
+    def pair(self) -> tuple[Floats, Floats]:
+        """The dominating pair: (probabilities under P, losses), outcomes impossible under P left out."""
+        return self.p[self.p > 0], self.losses[self.p > 0]
+
+    def vertices(self) -> tuple[Floats, Floats]:
+        """The vertices of the graph: type I errors from 0 to 1, and f there."""
+        sloped = self.p > 0
+        type_1 = np.minimum(np.append(0.0, np.cumsum(self.p[sloped])), 1.0)
+        type_1[-1] = 1.0
+        type_2 = np.append(np.cumsum(self.q[sloped][::-1])[::-1], 0.0)
+        return type_1, np.minimum(type_2, 1.0)
+
+    def __call__(self, type_1: ArrayLike) -> Floats:
+        """Linear interpolation between the vertices."""
+        return np.asarray(np.interp(np.asarray(type_1, dtype=float), *self.vertices()))
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Σ (q - e^ε p)_+ over the segments, without cancellation."""
+        x = np.asarray(epsilon, dtype=float)
+        slopes = -self.losses  # ln(q/p), falling
+        sums = [
+            math.fsum(self.q[:last] * -np.expm1(np.minimum(value - slopes[:last], 0.0)))
+            for value, last in zip(x.ravel(), np.searchsorted(self.losses, -x.ravel()), strict=True)
+        ]
+        deltas: Floats = np.minimum(np.array(sums), 1.0).reshape(x.shape)
+        return deltas
+
+    def touch(self, epsilon: ArrayLike) -> Floats:
+        """The vertex at which the segments become flatter than -e^ε."""
+        x = np.asarray(epsilon, dtype=float)
+        steeper = np.searchsorted(self.losses[self.p > 0], -x)
+        return np.asarray(self.vertices()[0][steeper])
+
+    def constraints(self) -> tuple[tuple[float, float], ...]:
+        """The (ε, δ) statements, by falling ε, that a symmetric f is equivalent to: one for each slope <= -1.
+
+        Segments without width state nothing finite of their own: a jump at 0 shows in every δ.
+        """
+        slopes = -self.losses[np.isfinite(self.losses)]
+        slopes = slopes[slopes >= 0]
+        return tuple(zip(slopes.tolist(), self.delta(slopes).tolist(), strict=True))
+
+    def inverse(self) -> PiecewiseLinear:
+        """The trade-off function of the test the other way round, f^-1; f is symmetric when it equals its inverse."""
+        return PiecewiseLinear.from_masses(self.q, self.p)
+
+
+@dataclass(frozen=True)
+class GaussianTradeoff(TradeoffFunction):
+    """G_μ = T(N(0, 1), N(μ, 1)), exact; μ > 0 is shift / standard deviation. k-fold composition: G_{μ√k}.
+
+    Source: Dong-Roth-Su 2022, Section 2.2.
+
+    >>> float(GaussianTradeoff(1.0).delta(1.0).round(6))
+    0.126937
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        validate.positive(mu=self.mu)
+
+    def __call__(self, type_1: ArrayLike) -> Floats:
+        """Φ(Φ^-1(1 - t) - μ)."""
+        from scipy.special import ndtr, ndtri
+
+        return np.asarray(ndtr(-ndtri(np.asarray(type_1, dtype=float)) - self.mu))
+
+    def touch(self, epsilon: ArrayLike) -> Floats:
+        """Φ(-ε/μ - μ/2): the type I error of the likelihood ratio test with threshold e^ε."""
+        from scipy.special import ndtr
+
+        return np.asarray(ndtr(-np.asarray(epsilon, dtype=float) / self.mu - self.mu / 2))
+
+    @property
+    def fixed_point(self) -> float:
+        """Φ(-μ/2)."""
+        return float(self.touch(0.0))
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2); the difference is taken in logarithms."""
+        from scipy.special import log_ndtr
+
+        x = np.asarray(epsilon, dtype=float)
+        log_q, log_p = log_ndtr(self.mu / 2 - x / self.mu), log_ndtr(-self.mu / 2 - x / self.mu)
+        return np.asarray(np.exp(log_q) * -np.expm1(np.minimum(x + log_p - log_q, 0.0)))
+
+
+@dataclass(frozen=True)
+class LaplaceTradeoff(TradeoffFunction):
+    """The trade-off function of Laplace noise, T(Lap(0, 1), Lap(ε, 1)), exact; ε > 0 is shift / scale.
+
+    Source: Dong-Roth-Su 2022, Proposition A.6.
+
+    >>> f = LaplaceTradeoff(1.0)
+    >>> f([0.0, 0.1, 0.5, 1.0]).round(4).tolist(), float(f.delta(0.5).round(6))
+    ([1.0, 0.7282, 0.1839, 0.0], 0.221199)
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        validate.positive(epsilon=self.epsilon)
+
+    def __call__(self, type_1: ArrayLike) -> Floats:
+        """1 - e^ε t, then e^-ε/(4t), then e^-ε (1 - t); written without overflow."""
+        t = np.asarray(type_1, dtype=float)
+        small = math.exp(-self.epsilon)
+        with np.errstate(divide="ignore"):
+            steep = -np.expm1(np.minimum(self.epsilon + np.log(t), 0.0))
+            middle = small / (4 * t)
+        return np.where(t < small / 2, steep, np.where(t <= 0.5, middle, small * (1 - t)))
+
+    def touch(self, epsilon: ArrayLike) -> Floats:
+        """e^{-(ε + x)/2}/2 for the slope -e^x, x < ε; 0 for a steeper one."""
+        x = np.asarray(epsilon, dtype=float)
+        return np.where(x < self.epsilon, np.exp(-(self.epsilon + x) / 2) / 2, 0.0)
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """1 - e^{(x - ε)/2} for x < ε, else 0."""
+        x = np.asarray(epsilon, dtype=float)
+        return -np.expm1(np.minimum(x - self.epsilon, 0.0) / 2)
+
+
+def dp_tradeoff(epsilon: float, delta: float, type_1: ArrayLike) -> Floats:
+    """f_{ε,δ}(t) = max(0, 1 - δ - e^ε t, e^-ε (1 - δ - t)), the trade-off function of one (ε, δ) constraint.
+
+    Args:
+        epsilon: ε >= 0.
+        delta: δ in [0, 1).
+        type_1: t in [0, 1], any shape.
+
+    Source: Cadir-Najib-Shkel 2026, Section II; Wasserman-Zhou 2010.
+    """
+    epsilon, delta = validate.nonnegative(epsilon=epsilon), validate.probability(delta=delta)
+    t = validate.nonnegatives(type_1=type_1)
+    return np.maximum(0.0, np.maximum(1 - delta - math.exp(epsilon) * t, math.exp(-epsilon) * (1 - delta - t)))
+
+
+def _log_ratio(p: Floats, q: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(p) - np.log(q)
+    return logs
+
+
+def mix(functions: Sequence[PiecewiseLinear], weights: Sequence[float]) -> PiecewiseLinear:
+    """The trade-off function of the mixture that picks test i with probability ``weights[i]``; exact to rounding.
+
+    Args:
+        functions: the trade-off functions f_i.
+        weights: α_i >= 0, adding up to 1 (to 1e-9).
+
+    Raises:
+        InvalidParameter: when the weights do not match or do not add up to 1.
+
+    >>> steep, flat = (PiecewiseLinear.from_constraints([pair]) for pair in ((1.3, 0.0), (0.5, 0.2)))
+    >>> float(mix([steep, flat], [0.5, 0.5])(0.0).round(12))
+    0.9
+    """
+    if not functions or len(functions) != len(weights):
+        raise InvalidParameter("weights must have one entry for each of the functions")
+    alphas = [validate.nonnegative(weights=weight) for weight in weights]
+    if abs(math.fsum(alphas) - 1) > 1e-9:
+        raise InvalidParameter("weights must add up to 1")
+    return PiecewiseLinear.from_masses(
+        np.concatenate([alpha * f.p for alpha, f in zip(alphas, functions, strict=True)]),
+        np.concatenate([alpha * f.q for alpha, f in zip(alphas, functions, strict=True)]),
+    )
+
+
+def conjugate(function: PiecewiseLinear, slope: ArrayLike) -> Floats:
+    """The convex conjugate f*(s) = max over t in [0, 1] of s t - f(t), for every s of an array of any shape.
+
+    The maximum is at a vertex: the one between the segments of slopes below and above s (Proposition 4).
+
+    Args:
+        function: f.
+        slope: s.
+    """
+    s = np.asarray(slope, dtype=float)
+    type_1, type_2 = function.vertices()
+    slopes = -np.exp(-function.losses[function.p > 0])  # rising
+    at = np.searchsorted(slopes, s)
+    values: Floats = s * type_1[at] - type_2[at]
+    return values

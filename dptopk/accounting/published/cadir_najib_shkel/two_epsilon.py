@@ -1,0 +1,140 @@
+"""Optimal composition of pure DP costs with two different ε's, in closed form, for any counts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk._internal import validate
+from dptopk.accounting.bounds import bound
+from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, Floats, Query, outward, smallest_where
+from dptopk.accounting.kinds.conversions import pure_epsilons
+from dptopk.accounting.kinds.registry import types_with
+from dptopk.accounting.pld.binomial import log_response_pmf
+from dptopk.accounting.pld.loss_curve import LossCurve
+from dptopk.accounting.pure_dp.homogeneous import all_pure, homogeneous, refuse_too_many
+from dptopk.costs import Charge, sum_up
+from dptopk.errors import NotApplicable
+
+# δ asked and δ found are compared by their logarithms, each within one float of the exact one.
+LOG_ROUNDING = 2 * EPS
+# Masses below e^-700 are left out of the outer sum, and what they could add is put on top.
+LARGEST_EXPONENT = 700.0
+# Arrays of at most this many terms are formed at a time.
+CHUNK = 2_000_000
+
+
+def two_epsilon_delta(
+    epsilon_1: float, count_1: int, epsilon_2: float, count_2: int, epsilon_global: ArrayLike
+) -> Floats:
+    """Smallest δ such that every adaptive composition of x ε_1-DP and y ε_2-DP mechanisms is (ε_g, δ)-DP.
+
+    Algorithm 1 of CNS lists the corners (ε_{a*,b*}, δ_{a*,b*}) of the privacy region. Its double sum is here taken one
+    ε at a time: given that the second kind of mechanism has lost L, the first is left with ε_g - L,
+
+        δ(ε_g) = Σ_b Bin(y, b) δ_1(ε_g - (2b - y) ε_2),      δ_1(-z) = 1 - e^{-z} + e^{-z} δ_1(z),
+
+    with δ_1 the homogeneous optimum: a search for each b in place of a sum, and any ε_g in place of the corners.
+
+    Args:
+        epsilon_1: the first ε > 0.
+        count_1: x >= 1.
+        epsilon_2: the second ε > 0.
+        count_2: y >= 1.
+        epsilon_global: ε_g >= 0, an array of any shape.
+
+    Returns:
+        δ, of the shape of ``epsilon_global``: exact, rounded up.
+
+    Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
+
+    >>> float(two_epsilon_delta(0.5, 1, 1.0, 1, 0.2))
+    0.40257...
+    """
+    first = validate.positive(epsilon_1=epsilon_1), validate.count(count_1=count_1)
+    second = validate.positive(epsilon_2=epsilon_2), validate.count(count_2=count_2)
+    return TwoEpsilonCurve(first, second).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+
+
+class TwoEpsilonCurve(Curve):
+    """The privacy profile of x ε_1-DP and y ε_2-DP costs.
+
+    Args:
+        first, second: (ε, count) each.
+        attained: whether a lower bound may be reported.
+    """
+
+    def __init__(self, first: tuple[float, int], second: tuple[float, int], *, attained: bool = True) -> None:
+        inner, outer = sorted((first, second), key=lambda pair: -pair[1])
+        self._inner: LossCurve = homogeneous(*inner, attained=attained)
+        self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
+        epsilon, count = outer
+        log_masses, errors = log_response_pmf(count, epsilon)
+        kept = log_masses > -LARGEST_EXPONENT
+        self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[kept]
+        self._masses, self._error = np.exp(log_masses[kept]), float(errors[kept].max()) + 8 * EPS
+        self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT) if not kept.all() else 0.0
+        self._loss_error = 4 * EPS * self._epsilon_max
+        self._attained = attained
+
+    def _delta(self, x: Floats, side: int) -> Floats:
+        values = np.empty(x.shape)
+        rows = max(1, CHUNK // self._losses.size)
+        for start in range(0, x.size, rows):
+            part = x[start : start + rows]
+            z = part[:, None] - self._losses - side * self._loss_error
+            values[start : start + rows] = self._delta_left(z, side) @ self._masses
+        rounding = self._error + (self._losses.size + 8) * EPS
+        if side < 0:
+            return values * (1 - rounding)
+        upper: Floats = np.minimum(outward(values * (1 + rounding) + self._left_out), 1.0)
+        return np.where(x >= self._epsilon_max, 0.0, upper)
+
+    def _delta_left(self, z: Floats, side: int) -> Floats:
+        """δ_1 at any z, negative ones included, rounded to the side asked for."""
+        size = np.abs(z)
+        at_size = self._inner.delta(size) if side > 0 else self._inner.delta_lower(size)
+        shrunk = np.exp(-size)
+        values: Floats = np.where(z >= 0, at_size, -np.expm1(-size) + shrunk * at_size)
+        return values
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Upper bound on δ."""
+        x = np.asarray(epsilon, dtype=float)
+        return self._delta(x.ravel(), 1).reshape(x.shape)
+
+    def epsilon(self, delta: ArrayLike) -> Floats:
+        """Upper bound on ε."""
+        d = np.asarray(delta, dtype=float)
+        with np.errstate(divide="ignore"):
+            target = np.log(d.ravel())
+            target -= np.where(np.isfinite(target), LOG_ROUNDING * (1 + np.abs(target)), 0.0)
+            found = smallest_where(lambda x: np.log(self._delta(x, 1)), target, self._epsilon_max)
+        return found.reshape(d.shape)
+
+    def answer(self, query: Query) -> Answer:
+        """The answer with a lower bound: δ rounded down, at ε or just below the ε found."""
+        upper = Curve.answer(self, query)
+        if not self._attained:
+            return upper
+        if query.epsilon is not None:
+            return Answer(upper.value, float(self._delta(np.array([query.epsilon]), -1)[0]))
+        below = upper.value * (1 - np.array([1e-11, 1e-8, 1e-5, 1e-3]))
+        above_target = self._delta(below, -1) > query.delta_below
+        return Answer(upper.value, float(below[above_target].max(initial=0.0)))
+
+
+@bound(
+    "two_epsilon",
+    source="Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
+    takes=types_with(pure=True),
+    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
+)
+def two_epsilon(charge: Charge) -> Curve:
+    """The optimal composition of two different ε's; the optimum itself when every cost is an ε-DP cost."""
+    epsilons = pure_epsilons(charge)
+    if len(epsilons) != 2:
+        raise NotApplicable(f"needs exactly two different epsilons, got {len(epsilons)}")
+    refuse_too_many(epsilons)
+    first, second = epsilons.items()
+    return DeferredCurve(lambda: TwoEpsilonCurve(first, second, attained=all_pure(charge)))

@@ -1,0 +1,101 @@
+"""One ε-DP and two ε-BR mechanisms, chosen adaptively: the optimum in closed form for each order (CR Lemmas 5.3, 5.4).
+
+The DP mechanism in front is strictly worse for privacy than in the middle or at the end when ε_g < ε; from ε_g = ε on
+the order does not matter. The closed form for ε_g >= ε is ours: there only the outcome +ε of the DP mechanism counts,
+and two adaptive BR mechanisms at y = ε_g - ε remain, where the best t is ε/2 for y <= ε/2 (as for x(t) below) and
+(y + ε)/3, with all three q equal, after that. CR's z(t) is taken from their appendix: the main text misprints its q.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dptopk._internal import validate
+from dptopk.accounting.curves import Floats, outward
+
+
+def dp_first_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:
+    """δ of (DP, BR, BR): the exact optimum, rounded outward.
+
+    Args:
+        epsilon: ε > 0 of all three.
+        epsilon_global: ε_g >= 0, any shape.
+
+    Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
+
+    >>> float(dp_first_delta(1.0, 0.3).round(6))
+    0.413601
+    """
+    e, g = _arguments(epsilon, epsilon_global)
+    low = np.minimum(g, e)
+    first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, e, low))
+    return _rounded(np.where(g < e, first + _z((2 * e + low) / 3, e, low), _beyond(e, g)))
+
+
+def dp_later_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:
+    """δ of (BR, DP, BR), which is also that of (BR, BR, DP): the exact optimum, rounded outward.
+
+    Args:
+        epsilon: ε > 0 of all three.
+        epsilon_global: ε_g >= 0, any shape.
+
+    Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
+
+    >>> float(dp_later_delta(1.0, 0.3).round(6))
+    0.409278
+    """
+    e, g = _arguments(epsilon, epsilon_global)
+    low = np.minimum(g, e)
+    t = np.maximum(low, e / 2)  # the best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x
+    below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
+    return _rounded(np.where(g < e, below, _beyond(e, g)))
+
+
+def _arguments(epsilon: float, epsilon_global: ArrayLike) -> tuple[float, Floats]:
+    return validate.positive(epsilon=epsilon), validate.nonnegatives(epsilon_global=epsilon_global)
+
+
+def _rounded(delta: Floats) -> Floats:
+    """About thirty roundings of sums and products of non-negative terms."""
+    values: Floats = np.minimum(outward(delta, 1e-14), 1.0)
+    return values
+
+
+# In the formulas e is ε, g is ε_g, and x, y, z are the terms of CR Lemma 5.4.
+
+
+def _q(t: float | Floats, e: float) -> Floats:
+    """q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε})."""
+    ratio: Floats = np.asarray(np.expm1(t - e) / np.expm1(-e))
+    return ratio
+
+
+def _rr(e: float) -> float:
+    """q_{2ε,ε}, the probability of +ε in randomised response."""
+    return float(1 / (1 + np.exp(-e)))
+
+
+def _square(t: float | Floats, e: float) -> Floats:
+    """δ of one BR mechanism at 2t - ε: q_{ε,t}² (1 - e^{-ε})."""
+    value: Floats = -np.expm1(-e) * _q(t, e) ** 2
+    return value
+
+
+def _x(t: float | Floats, e: float, g: Floats) -> Floats:
+    return _rr(e) * (_q(t, e) * _square((g - t) / 2, e) + (1 - _q(t, e)) * _square((g + e - t) / 2, e))
+
+
+def _y(t: float | Floats, e: float, g: Floats) -> Floats:
+    return _rr(e) * (-_q(t, e) * np.expm1(g - e - t) + (1 - _q(t, e)) * _square((g + e - t) / 2, e))
+
+
+def _z(t: float | Floats, e: float, g: Floats) -> Floats:
+    return (1 - _rr(e)) * _q(t, e) * _square(e + (g - t) / 2, e)
+
+
+def _beyond(e: float, g: Floats) -> Floats:
+    """δ for ε_g >= ε."""
+    y = np.clip(g - e, 0, 2 * e)
+    t = (y + e) / 3
+    return np.where(y < e / 2, _x(e / 2, e, np.clip(g, e, 1.5 * e)), _rr(e) * _q(t, e) * _square(t, e))

@@ -1,0 +1,241 @@
+"""What every account of a budget has in common: one owner process, one spend at a time, no copies, records.
+
+An account in memory is the only record of what was spent. So a copy, a pickle or a forked process would be a second
+budget: all three are refused. A check and the spend that follows happen under one lock.
+
+``quote`` says what a spend would take, as a record that can be kept as JSON; ``take`` takes it. A ledger keeps the
+record with the charge: read again, on another processor or by a later version, it is taken as it was written, and
+``disagreement`` says where the account would decide otherwise today.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from dptopk._internal.formatting import at_most, html_lines, html_table
+from dptopk.costs import Charge, Cost
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter
+
+Record = dict[str, Any]
+MOST = 2**30  # the largest answer of ``fits``
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """An account in numbers, at one moment.
+
+    Attributes:
+        epsilon_spent: an odometer reading of what was spent, at ``delta``; not a guarantee (see ``odometer``).
+        epsilon_total: the guarantee, at ``delta``, now and later.
+        delta: the δ of both.
+        share: how much of the budget is used, in [0, 1]: of the scarcest kind.
+        shares: the same for each kind.
+    """
+
+    epsilon_spent: float
+    epsilon_total: float
+    delta: float
+    share: float
+    shares: Mapping[str, float]
+    _account: Account
+
+    @property
+    def epsilon_left(self) -> float:
+        """A filter: the ε of a pure cost that is accepted now. Else the total without the reading."""
+        return self._account.epsilon_left(self.epsilon_spent)
+
+    def fits(self, charge: Charge) -> int:
+        """How many more times a charge fits into the account, as it is when asked; at most 2^30."""
+        return self._account.fits(charge)
+
+
+class Account(ABC):
+    """What a budget is spent from: an Accountant (registered costs) or a Filter (free choice)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    # What an account must say
+
+    @abstractmethod
+    def quote(self, charge: Charge) -> Record:
+        """What a spend would take now.
+
+        Raises:
+            BudgetExceeded: when it would be refused; the reason says what is missing and what would fit.
+            IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+        """
+
+    @abstractmethod
+    def take(self, charge: Charge, record: Record) -> None:
+        """Spend a charge at the terms of a record, given by ``quote`` now or long ago.
+
+        Raises:
+            BudgetExceeded: when what the record says does not fit; then nothing is spent.
+            InvalidParameter: when the record is not one for this charge.
+        """
+
+    @abstractmethod
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """What a refund would give back; ``record``: of the spend, where it is known."""
+
+    @abstractmethod
+    def give_back(self, charge: Charge, record: Record) -> None:
+        """Give back what a record of ``quote_refund`` says."""
+
+    @abstractmethod
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Where this account would have decided otherwise than a record, beyond rounding; '' when nowhere."""
+
+    @abstractmethod
+    def state(self) -> Record:
+        """All that changes, as JSON; ``restore`` reads it."""
+
+    @abstractmethod
+    def restore(self, state: Record) -> None:
+        """Take over a state that ``state`` gave for an account of the same terms."""
+
+    @abstractmethod
+    def remaining(self) -> Charge | str:
+        """What is left: a charge of registered costs, or a filter's budget in words."""
+
+    @abstractmethod
+    def shares(self) -> dict[str, float]:
+        """What is used of each kind of budget, as shares in [0, 1]."""
+
+    @abstractmethod
+    def spent(self) -> Charge:
+        """What has been spent, as it was charged, refunds taken off."""
+
+    @abstractmethod
+    def epsilon(self) -> float:
+        """Upper bound on ε at every moment."""
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """The account in numbers."""
+
+    @abstractmethod
+    def group(self) -> Charge:
+        """A charge whose set-wise bound holds for all that this account may ever let through (theory: groups)."""
+
+    # What follows
+
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        """Hold the account's lock, in the process that the account belongs to."""
+        if os.getpid() != self._pid:
+            raise InvalidParameter("this account belongs to another process: a fork would be a second budget")
+        with self._lock:
+            yield
+
+    def account(self, analyst: str) -> Account:  # noqa: ARG002 - one signature
+        """The account that an analyst draws on: this one, for everybody."""
+        return self
+
+    def epsilon_left(self, spent: float) -> float:
+        """What is left of the ε after a reading of what was spent."""
+        return max(self.epsilon() - spent, 0.0)
+
+    def can_spend(self, charge: Charge) -> bool:
+        """Whether ``spend`` would accept the charge."""
+        try:
+            self.quote(charge)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def spend(self, charge: Charge) -> Record:
+        """Take the charge off what is left; call it before the mechanism runs.
+
+        Returns:
+            The record of what was taken, which ``quote_refund`` takes.
+
+        Raises:
+            BudgetExceeded: when it is not covered; then nothing is spent.
+            IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+        """
+        with self._here():
+            record = self.quote(charge)
+            self.take(charge, record)
+            return record
+
+    def refund(self, charge: Charge) -> None:
+        """Give back costs that were spent but never ran, such as the selections after an early stop.
+
+        How many selections ran may depend on what came out: a selection that never ran was never played. The δ of a
+        query is spent in full and never comes back; the charge must have delta 0.
+
+        Raises:
+            InvalidParameter: when this was not spent, when delta is not 0, or where it is not sound; then nothing is
+                given back.
+        """
+        with self._here():
+            self.give_back(charge, self.quote_refund(charge))
+
+    def fits(self, charge: Charge) -> int:
+        """How many more times a charge fits, at most 2^30."""
+        if not charge:
+            return MOST
+        fits, too_many = 0, 1
+        while too_many <= MOST and self._fits(charge, too_many):
+            fits, too_many = too_many, too_many * 2
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            fits, too_many = (middle, too_many) if self._fits(charge, middle) else (fits, middle)
+        return fits
+
+    def _fits(self, charge: Charge, repetitions: int) -> bool:
+        costs = {cost: times * repetitions for cost, times in charge}
+        bare = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
+        try:  # deltas are compared exactly, apart: that of ``charge.times`` is rounded up
+            return self._delta_fits(charge, repetitions) and self.can_spend(bare)
+        except DptopkError:
+            return False
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the guarantee, what is spent and what is left."""
+        now = self.summary()
+        shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
+        lines = [
+            f"{type(self).__name__}: ({at_most(now.epsilon_total)}, {now.delta:g})-DP for everything, at every moment",
+            f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}",
+        ]
+        return html_lines(lines) + html_table(["of the budget", "used"], shares)
+
+    @abstractmethod
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        """Whether the deltas and failure masses of so many charges are covered."""
+
+    def __copy__(self) -> NoReturn:
+        self._no_copy()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self._no_copy()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        self._no_copy()
+
+    def _no_copy(self) -> NoReturn:
+        raise InvalidParameter(f"{type(self).__name__} cannot be copied or pickled: it would be a second budget")
+
+
+@lru_cache(maxsize=4096)
+def cost_of(text: str) -> Cost:
+    """The one cost that ``str(cost)`` wrote.
+
+    Raises:
+        InvalidParameter: when the text is not one cost.
+    """
+    costs = list(Charge.parse(text).costs.items())
+    if len(costs) != 1 or costs[0][1] != 1:
+        raise InvalidParameter(f"{text!r} is not one cost")
+    return costs[0][0]

@@ -1,0 +1,327 @@
+"""The accountant: a registered multiset of costs, played in any order, with a guarantee that never moves.
+
+The registration fixes the guarantee: whatever is spent, in whatever order and however adaptively, everything together
+is (ε, δ)-DP with ε the best set-wise bound for the registered charge. A spend uses up tokens of the registration, each
+covering one cost (``domination``). Which token a cost uses is settled when it is spent and not changed later: in the
+game behind the set-wise bounds the token is picked before the mechanism runs. For the same reason a refund returns a
+token only for something that did not run.
+
+Where the costs are not known beforehand, ``Accountant.filter(budget)`` gives a filter instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dptopk._internal import validate
+from dptopk._internal.choices import EFFORTS, Effort
+from dptopk.accounting import bounds
+from dptopk.budgets.account import Account, Record, Summary, cost_of
+from dptopk.budgets.tokens import dominates, match, size
+from dptopk.costs import Charge, Cost
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dptopk.budgets.filter import Filter
+    from dptopk.costs.budget import Budget
+
+
+class _AskedOfTheClass:
+    """``Accountant.filter``, which an instance does not have: it would seem to be about what the instance has spent."""
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., Filter]:
+        if instance is not None:
+            raise AttributeError(
+                "Accountant.filter(budget) makes a new account; an Accountant has no filter of its own"
+            )
+        return _filter
+
+
+def _filter(budget: Budget, **options: Any) -> Filter:
+    """A filter for costs that are not registered beforehand; see ``filter.Filter``."""
+    from dptopk.budgets.filter import Filter
+
+    return Filter(budget, **options)
+
+
+class Accountant(Account):
+    """A set-wise accountant over a registered charge.
+
+    Args:
+        registered: the multiset of costs that may be spent; its ``delta`` is the most that the deltas of all spent
+            charges may add up to (failure mass inside ApproxDP and MultiDP costs is part of those costs).
+        delta: the total δ at which ``epsilon()`` is reported, in [registered.delta, 1).
+        rtol, effort, max_seconds: how well the guarantee is computed; see ``bounds.compose``.
+        guarantee: computed before for the same registration and delta; None: computed when first asked for.
+
+    Raises:
+        InvalidParameter: on a δ below the registered one, or an empty registration.
+
+    >>> from dptopk.costs import BoundedRange, PureDP
+    >>> accountant = Accountant(Charge({BoundedRange(0.1): 20, PureDP(0.2): 1}), delta=1e-6)
+    >>> accountant.spend(Charge({BoundedRange(0.09): 5}))
+    >>> print(accountant.remaining())
+    DP(0.2) + 15*BR(0.1)
+    >>> accountant.epsilon() < 1.6
+    True
+    """
+
+    def __init__(
+        self,
+        registered: Charge,
+        delta: float,
+        *,
+        rtol: float = 1e-3,
+        effort: Effort = "normal",
+        max_seconds: float | None = None,
+        guarantee: bounds.Bound | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(registered, Charge) or not registered:
+            raise InvalidParameter(f"registered must be a Charge that is not empty, got {registered!r}")
+        self.delta = validate.probability(delta=delta)
+        if self.delta < registered.delta:
+            raise InvalidParameter(f"delta must be at least the registered delta {registered.delta}, got {delta}")
+        self.registered = registered
+        self._options: dict[str, Any] = {
+            "rtol": validate.positive(rtol=rtol),
+            "effort": validate.member(EFFORTS, effort=effort),
+            "max_seconds": None if max_seconds is None else validate.positive(max_seconds=max_seconds),
+        }
+        self._left: Counter[Cost] = Counter(dict(registered.costs))
+        self._used: dict[Cost, Counter[Cost]] = {}  # cost spent -> tokens it used up
+        self._delta_left = Fraction(registered.delta)
+        self._adaptive = False
+        if guarantee is not None:
+            self.__dict__["guarantee"] = guarantee
+
+    filter = _AskedOfTheClass()
+
+    def epsilon(self) -> float:
+        """Upper bound on ε, fixed by the registration: valid now and after every later spend and refund."""
+        return self.guarantee.epsilon
+
+    @cached_property
+    def guarantee(self) -> bounds.Bound:
+        """The best set-wise bound for the registration, with its name, source and note."""
+        return self._best(self.registered)
+
+    def _best(self, charge: Charge) -> bounds.Bound:
+        return bounds.compose(charge, delta=self.delta, interaction="setwise", **self._options)
+
+    def quote(self, charge: Charge) -> Record:
+        """The tokens that a spend would use: for every cost the smallest registered tokens that cover it.
+
+        Raises:
+            BudgetExceeded: when there are no tokens for all of it, or its delta is not covered.
+            IncompatibleCosts: when the charge is stated for another neighbour relation.
+        """
+        with self._here():
+            assignment = self._assignment(charge)
+            if isinstance(assignment, str):
+                raise BudgetExceeded(charge, self.remaining(), assignment)
+        return {"tokens": [[str(cost), str(token), times] for (cost, token), times in assignment.items()]}
+
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        return repetitions * Fraction(charge.delta) <= self._delta_left
+
+    def _assignment(self, charge: Charge) -> dict[tuple[Cost, Cost], int] | str:
+        """The tokens that a spend would use, or why it is refused."""
+        validate.instance(Charge, charge=charge)
+        if charge.neighbours != self.registered.neighbours:
+            raise IncompatibleCosts(f"registered for {self.registered.neighbours}, charged for {charge.neighbours}")
+        if Fraction(charge.delta) > self._delta_left:
+            return f"its delta {charge.delta:.6g} is more than the {float(self._delta_left):.6g} that are left"
+        if all(times <= self._left[cost] for cost, times in charge):
+            return {(cost, cost): times for cost, times in charge}
+        assignment = match(charge.costs, self._left, dominates, size)
+        return self._missing(charge) if assignment is None else assignment
+
+    def _missing(self, charge: Charge) -> str:
+        """Which kinds of cost are not covered, and how many of each would be."""
+        lines = []
+        for cost, times in charge:
+            if not any(dominates(token, cost) for token in self.registered.costs):
+                lines.append(f"{cost} is not registered, nor a cost that covers it")
+                continue
+            left = sum(n for token, n in self._left.items() if n and dominates(token, cost))
+            if left < times:
+                lines.append(f"{times}*{cost} asked for, {left} left")
+        return "; ".join(lines) or "the tokens left do not cover all of it at once"
+
+    def take(self, charge: Charge, record: Record) -> None:
+        """Use up the tokens that a record names, and the charge's delta; see ``Account.take``."""
+        with self._here():
+            used = _tokens(record)
+            paid: Counter[Cost] = Counter()
+            wanted: Counter[Cost] = Counter()
+            for cost, token, times in used:
+                paid[cost] += times
+                wanted[token] += times
+            if paid != Counter(dict(charge.costs)):
+                raise InvalidParameter("the record of a charge names other costs than the charge")
+            if any(self._left[token] < times for token, times in wanted.items()):
+                raise BudgetExceeded(charge, self.remaining(), "the tokens named are not left")
+            if Fraction(charge.delta) > self._delta_left:
+                raise BudgetExceeded(charge, self.remaining(), "the deltas add up to more than was registered")
+            for cost, token, times in used:
+                self._left[token] -= times
+                self._used.setdefault(cost, Counter())[token] += times
+            self._delta_left -= Fraction(charge.delta)
+            self._adaptive |= charge.adaptive
+
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """The tokens that come back for costs that were spent but never ran.
+
+        Where one cost has used tokens of several kinds, the token that all of the others cover comes back: whichever
+        of them the cost that ran had used, the set left is no larger than the true one.
+
+        Args:
+            charge: what never ran.
+            record: of the spend it was part of, whose tokens alone then come into question; None: all that were used.
+
+        Raises:
+            InvalidParameter: when this was not spent, when delta is not 0, or when no such smallest token exists.
+        """
+        if not isinstance(charge, Charge) or charge.delta:
+            raise InvalidParameter("charge to refund must be a Charge with delta 0: a delta is never refunded")
+        with self._here():
+            returned = []
+            for cost, times in charge:
+                used = Counter(self._used.get(cost, {}))
+                if record is not None:
+                    used &= Counter({token: n for spent, token, n in _tokens(record) if spent == cost})
+                returned += [[str(cost), str(token), n] for token, n in _smallest(cost, times, used)]
+        return {"tokens": returned}
+
+    def give_back(self, charge: Charge, record: Record) -> None:
+        """Put tokens back that a record of ``quote_refund`` names."""
+        with self._here():
+            returned = _tokens(record)
+            for cost, token, times in returned:
+                if self._used.get(cost, Counter())[token] < times or times > charge.costs.get(cost, 0):
+                    raise InvalidParameter(f"charge to refund was not spent: {cost}")
+            for cost, token, times in returned:
+                self._used[cost][token] -= times
+                if not self._used[cost][token]:
+                    del self._used[cost][token]
+                self._left[token] += times
+
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Which tokens of a record would not pay for their costs by today's table."""
+        wrong = [f"{token} for {cost}" for cost, token, _ in _tokens(record) if not dominates(token, cost)]
+        return f"charge {charge} took " + ", ".join(wrong) if wrong else ""
+
+    def state(self) -> Record:
+        """Tokens left, tokens used, and the δ left, exactly."""
+        with self._here():
+            used = [[str(c), str(t), n] for c, tokens in self._used.items() for t, n in tokens.items() if n]
+            return {
+                "left": {str(token): n for token, n in self._left.items()},
+                "used": sorted(used),
+                "delta_left": str(self._delta_left),
+                "adaptive": self._adaptive,
+            }
+
+    def restore(self, state: Record) -> None:
+        """Take over a state of an account of the same registration."""
+        with self._here():
+            self._left = Counter({cost_of(token): n for token, n in state["left"].items()})
+            self._used = {}
+            for cost, token, n in _tokens({"tokens": state["used"]}):
+                self._used.setdefault(cost, Counter())[token] = n
+            self._delta_left = Fraction(state["delta_left"])
+            self._adaptive = state["adaptive"]
+
+    def remaining(self) -> Charge:
+        """What may still be spent: the tokens left, and the δ left (rounded down)."""
+        left = float(self._delta_left)
+        while Fraction(left) > self._delta_left:
+            left = max(0.0, left * (1 - 2**-52))
+        return Charge(self._left, delta=left, neighbours=self.registered.neighbours)
+
+    def shares(self) -> dict[str, float]:
+        """What is used of each registered token and of the registered δ, as shares in [0, 1]."""
+        left, delta = self.remaining(), self.registered.delta
+        used = {str(token): 1 - left.costs.get(token, 0) / times for token, times in self.registered}
+        return used | ({"delta": 1 - left.delta / delta} if delta else {})
+
+    def spent(self) -> Charge:
+        """What has been spent, as it was charged (not the tokens it used), refunds taken off."""
+        costs = {cost: tokens.total() for cost, tokens in self._used.items()}
+        delta = float(Fraction(self.registered.delta) - self._delta_left)
+        return Charge(costs, delta=delta, adaptive=self._adaptive, neighbours=self.registered.neighbours)
+
+    def odometer(self) -> bounds.Bound:
+        """A reading of what was spent so far, at the same δ. NOT a guarantee.
+
+        The number is the set-wise bound for ``spent()``. It would be a guarantee only if ``spent()`` had been fixed
+        before the first answer. Where the analyst's choice of when to stop, or the number of selections a query came
+        to use, depended on the answers, only ``epsilon()`` holds.
+        """
+        return self._best(self.spent())
+
+    def summary(self) -> Summary:
+        """The account in numbers; the reading of what was spent is ``odometer``'s, never above the guarantee."""
+        shares, spent = self.shares(), self.spent()
+        reading = self._best(spent).epsilon if spent.costs else 0.0
+        return Summary(min(reading, self.epsilon()), self.epsilon(), self.delta, max(shares.values()), shares, self)
+
+    def group(self) -> Charge:
+        """The registration itself."""
+        return self.registered
+
+    def table(self) -> pd.DataFrame:
+        """All bounds for the registration, as ``bounds.table``; ``taken`` marks the one that ``epsilon()`` uses."""
+        rows = bounds.table(self.registered, delta=self.delta, interaction="setwise", **self._options)
+        rows["taken"] = rows["name"] == self.guarantee.name
+        return rows
+
+    def balance(self) -> pd.DataFrame:
+        """A row for each registered token: token, registered, left, used."""
+        import pandas as pd
+
+        rows = [
+            {"token": str(token), "registered": times, "left": self._left[token], "used": times - self._left[token]}
+            for token, times in self.registered
+        ]
+        return pd.DataFrame(rows, columns=["token", "registered", "left", "used"])
+
+    def __repr__(self) -> str:
+        return f"Accountant(registered={self.registered}, delta={self.delta}, remaining={self.remaining()})"
+
+
+def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
+    """What a record says: (cost, token, how many).
+
+    Raises:
+        InvalidParameter: when it says something else.
+    """
+    try:
+        rows = [(cost_of(cost), cost_of(token), n) for cost, token, n in record["tokens"]]
+    except (KeyError, TypeError, ValueError):
+        raise InvalidParameter("the record of a charge is not one of registered tokens") from None
+    if any(type(n) is not int or n < 1 for _, _, n in rows):
+        raise InvalidParameter("the record of a charge is not one of registered tokens")
+    return rows
+
+
+def _smallest(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[Cost, int]]:
+    """The tokens that come back for a cost: again and again the one that all the others cover."""
+    used, returned = +used, []
+    if used.total() < times:
+        raise InvalidParameter(f"charge to refund was not spent: {cost}")
+    while times:
+        smallest = next((t for t in used if all(dominates(other, t) for other in used)), None)
+        if smallest is None:
+            raise InvalidParameter(f"charge to refund used different tokens, none of them the smallest: {cost}")
+        moved = min(times, used.pop(smallest))
+        returned.append((smallest, moved))
+        times -= moved
+    return returned

@@ -1,0 +1,228 @@
+"""Disjoint segments: what releases on them cost one user together, and a budget of which each of them has its own.
+
+The segments are named in public and one user's data lie in at most one of them, as a fact of the data. Then a question
+about one segment costs only the users in it. A user in segment g pays for what is asked of g and of all the data; all
+other answers are computed from data that are the same with and without that user and from noise of their own, also
+where the analyst chose the question after seeing g's answers. So the play is one of g's account alone, and the
+guarantee of the data set is that of one account, however many segments there are (docs/ledger.md, Segments).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from dptopk._internal import validate
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.budgets.account import Account, Record, Summary
+from dptopk.costs import Charge, Cost, sum_up
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
+
+
+class Parallel(Account):
+    """The accounts of disjoint segments: a question about one takes from one, a question about all data from each.
+
+    Args:
+        parts: segment -> its account, all with the same guarantee.
+
+    What the caller must ensure: one user is in at most one segment, now and for as long as the accounts are spent from,
+    and neighbours are "add_remove" (other charges are refused).
+
+    Raises:
+        InvalidParameter: when there are no segments, or their accounts do not promise the same.
+
+    >>> from dptopk import Accountant, PureDP
+    >>> regions = Parallel({name: Accountant(Charge({PureDP(0.1): 3}), 1e-6) for name in ("eu", "us")})
+    >>> regions.only("eu").spend(Charge({PureDP(0.1): 2}))
+    >>> regions.spend(Charge({PureDP(0.1): 1}))
+    >>> regions.only("eu").can_spend(Charge({PureDP(0.1): 1})), regions.only("us").can_spend(Charge({PureDP(0.1): 2}))
+    (False, True)
+    >>> print(regions.spent())
+    3*DP(0.1)
+    """
+
+    def __init__(self, parts: Mapping[Any, Account]) -> None:
+        super().__init__()
+        if not parts or not all(isinstance(part, Account) for part in parts.values()):
+            raise InvalidParameter("parts must map segments to accounts, at least one")
+        self.parts: dict[Any, Account] = dict(parts)
+        if len({(part.group(), getattr(part, "delta", None)) for part in self.parts.values()}) > 1:
+            raise InvalidParameter("parts must be accounts with the same guarantee: it is that of the data set")
+
+    def only(self, *segments: Any) -> Parallel:
+        """The same accounts, of some of the segments: what a question about these takes from.
+
+        Raises:
+            InvalidParameter: on a segment that was not declared.
+        """
+        if not all(segment in self.parts for segment in segments):
+            raise InvalidParameter("segments: one of them was not declared")
+        return Parallel({segment: self.parts[segment] for segment in segments})
+
+    def quote(self, charge: Charge) -> Record:
+        """What each segment's account would take; refused where one of them refuses."""
+        validate.instance(Charge, charge=charge)
+        if charge.neighbours != "add_remove":
+            raise IncompatibleCosts("a user who is replaced is in two segments: they are for add_remove alone")
+        records = []
+        for name, part in self.parts.items():
+            try:
+                records.append([name, part.quote(charge)])
+            except BudgetExceeded as refused:
+                raise BudgetExceeded(charge, refused.remaining, f"segment {name}: {refused.reason}") from None
+        return {"segments": records}
+
+    def take(self, charge: Charge, record: Record) -> None:
+        """Spend from all, or where one refuses from none."""
+        self._all(record, lambda part, held: part.take(charge, held))
+
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """What each segment's account would give back; ``record``: of the spend."""
+        held = {} if record is None else self._held(record)
+        return {"segments": [[name, part.quote_refund(charge, held.get(name))] for name, part in self.parts.items()]}
+
+    def give_back(self, charge: Charge, record: Record) -> None:
+        """Give back to all, or where one refuses to none."""
+        self._all(record, lambda part, held: part.give_back(charge, held))
+
+    def _all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
+        with ExitStack() as locks:
+            for account in sorted(self.parts.values(), key=id):  # one order for all, so that no two wait for each other
+                locks.enter_context(account._here())  # noqa: SLF001
+            held, before = self._held(record), dict[Any, Record]()
+            try:
+                for name, part in self.parts.items():
+                    before[name] = part.state()
+                    act(part, held[name])
+            except BaseException:
+                for name, state in before.items():
+                    self.parts[name].restore(state)
+                raise
+
+    def _held(self, record: Record) -> dict[Any, Record]:
+        """The records of the segments' accounts."""
+        try:
+            held: dict[Any, Record] = dict(record["segments"])
+        except (KeyError, TypeError, ValueError):
+            raise InvalidParameter("the record of a charge is not one of segments") from None
+        if held.keys() != self.parts.keys():
+            raise InvalidParameter("the record of a charge is for other segments")
+        return held
+
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Where one of the accounts would decide otherwise today."""
+        held = self._held(record)
+        found = (part.disagreement(charge, held[name]) for name, part in self.parts.items())
+        return next((difference for difference in found if difference), "")
+
+    def state(self) -> Record:
+        """The states of the accounts."""
+        return {"segments": [[name, part.state()] for name, part in self.parts.items()]}
+
+    def restore(self, state: Record) -> None:
+        """Take over states of the same segments' accounts."""
+        for name, held in self._held(state).items():
+            self.parts[name].restore(held)
+
+    def remaining(self) -> Charge | str:
+        """What every segment has left; where they differ, what each has."""
+        left = {name: part.remaining() for name, part in self.parts.items()}
+        first = next(iter(left.values()))
+        if all(each == first for each in left.values()):
+            return first
+        return "; ".join(f"{name}: {each}" for name, each in left.items())
+
+    def shares(self) -> dict[str, float]:
+        """What is used of each segment's account, of its scarcest kind."""
+        if len(self.parts) == 1:
+            return next(iter(self.parts.values())).shares()
+        return {str(name): max(part.shares().values()) for name, part in self.parts.items()}
+
+    def spent(self) -> Charge:
+        """A charge that covers what any one segment has spent: parallel composition."""
+        return segments_charge([part.spent() for part in self.parts.values()], segments_per_user=1)
+
+    def epsilon(self) -> float:
+        """Upper bound on ε for every user: each pays from one account."""
+        return next(iter(self.parts.values())).epsilon()
+
+    def epsilon_left(self, spent: float) -> float:
+        """What is left of the ε in the segment that has least."""
+        return min(part.epsilon_left(spent) for part in self.parts.values())
+
+    def summary(self) -> Summary:
+        """The accounts in numbers: of each number that of the segment which has spent most."""
+        distinct = {part.spent(): part for part in self.parts.values()}
+        each = [part.summary() for part in distinct.values()]
+        shares = self.shares()
+        return Summary(
+            max(now.epsilon_spent for now in each), self.epsilon(), each[0].delta, max(shares.values()), shares, self
+        )
+
+    def group(self) -> Charge:
+        """That of one segment's account: the value of the game is the largest over the segments, all of this group."""
+        return next(iter(self.parts.values())).group()
+
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        return all(part._delta_fits(charge, repetitions) for part in self.parts.values())  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        return f"Parallel({', '.join(map(repr, self.parts))}; remaining={self.remaining()})"
+
+
+def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Charge:
+    """What one user pays for releases on disjoint segments, when the user counts in at most s of them.
+
+    The releases on segments without the user do not depend on the user, so the loss is that of some s of the charges,
+    whichever they are. The answer covers every such choice: for costs of one family, ordered by their parameter, it
+    holds as many costs of at least each size as the s segments with the most of them hold together; for others, as
+    many of each cost; and the s largest deltas. Equal charges: exactly s of them (s = 1: parallel composition). Under
+    "replace_one" one user leaves s segments and another enters s, so that 2s take the place of s.
+
+    Args:
+        charges: one for each segment, fixed before any data is seen.
+        segments_per_user: s, at least 1, as enforced by segment_histograms.
+
+    Returns:
+        A charge that dominates every choice of s charges: an upper bound, exact when the charges are equal.
+
+    Raises:
+        IncompatibleCosts: for different neighbour relations.
+
+    >>> from dptopk import PureDP
+    >>> small, large = Charge({PureDP(0.1): 3}), Charge({PureDP(0.2): 2})
+    >>> print(segments_charge([small, small, large], segments_per_user=1))
+    DP(0.1) + 2*DP(0.2)
+    """
+    s = validate.count(segments_per_user=segments_per_user)
+    if not all(isinstance(charge, Charge) for charge in charges):
+        raise InvalidParameter("charges must be a Charge for each segment")
+    relations = {charge.neighbours for charge in charges if charge}
+    if len(relations) > 1:
+        raise IncompatibleCosts(f"segments charged for different neighbours: {', '.join(sorted(relations))}")
+    s *= 2 if "replace_one" in relations else 1
+    costs: dict[Cost, int] = {}
+    for family in _families(charges):
+        covered = 0
+        for place, cost in enumerate(family):  # from the largest: how many costs of at least this size at once
+            sizes = (sum(charge.costs.get(larger, 0) for larger in family[: place + 1]) for charge in charges)
+            at_least = sum(sorted(sizes, reverse=True)[:s])
+            costs[cost] = at_least - covered
+            covered = at_least
+    return Charge(
+        costs,
+        delta=sum_up(sorted((charge.delta for charge in charges), reverse=True)[:s]),
+        adaptive=any(charge.adaptive for charge in charges),
+        neighbours=next(iter(relations), "add_remove"),
+    )
+
+
+def _families(charges: Sequence[Charge]) -> list[list[Any]]:
+    """The distinct costs, in families in which a larger cost is a weaker promise, each from the largest down."""
+    families: dict[Any, list[tuple[float, Any]]] = {}
+    for cost in {cost for charge in charges for cost in charge.costs}:
+        family = kind_of(cost).family
+        name, size = family(cost) if family else (cost, 0.0)
+        families.setdefault(name, []).append((size, cost))
+    return [[cost for _, cost in sorted(family, key=lambda pair: -pair[0])] for family in families.values()]

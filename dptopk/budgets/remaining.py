@@ -1,0 +1,75 @@
+"""What is left of a budget, in numbers that people can read: for sessions, for ledgers, for notebooks and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dptopk._internal.formatting import at_least, html_lines, html_table
+from dptopk.budgets.account import Account
+from dptopk.costs import Charge
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What is left of a budget, at one moment.
+
+    Attributes:
+        left: the registered costs that are left, or a filter's budget in words.
+        epsilon_left: of a filter the largest ε of a pure cost that is accepted now; else total minus reading.
+        epsilon_spent: a reading of what was spent, at ``delta``; no guarantee of its own.
+        epsilon_total: the guarantee at ``delta``, for everything, now and later.
+        delta: the δ of both.
+        share_used: how much of the budget is used, in [0, 1]: of the scarcest kind.
+        fits: how many more of each kind of question fit, each kind by itself.
+    """
+
+    left: Charge | str
+    epsilon_spent: float
+    epsilon_total: float
+    epsilon_left: float
+    delta: float
+    share_used: float
+    fits: Mapping[str, int]
+
+    @classmethod
+    def of(cls, account: Account, asked: Mapping[str, Charge]) -> Remaining:
+        """What is left of an account; ``asked``: the most that each kind of question costs, by its name."""
+        now = account.summary()
+        fits = {question: now.fits(charge) for question, charge in asked.items()}
+        return cls(
+            account.remaining(), now.epsilon_spent, now.epsilon_total, now.epsilon_left, now.delta, now.share, fits
+        )
+
+    def lines(self) -> list[str]:
+        """The same in words."""
+        spent, total = self.epsilon_spent, self.epsilon_total
+        used = f"{self.share_used:.1%} of the budget is used"
+        left = at_least(self.epsilon_left, 4)
+        return [
+            f"ε about {spent:.4g} of {total:.4g} spent, {left} left, at δ = {self.delta:g}; {used}",
+            f"left: {self.left}",
+            *(f"{more} more of {question}" for question, more in self.fits.items()),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary."""
+        return {
+            "epsilon_spent": self.epsilon_spent,
+            "epsilon_total": self.epsilon_total if math.isfinite(self.epsilon_total) else None,
+            "epsilon_left": self.epsilon_left,
+            "delta": self.delta,
+            "share_used": self.share_used,
+            "left": str(self.left),
+            "fits": dict(self.fits),
+        }
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        fits = html_table(["question", "how many more fit"], self.fits.items()) if self.fits else ""
+        return html_lines(self.lines()[:2]) + fits

@@ -1,0 +1,157 @@
+"""Several analysts on one data set, each with a registration or a filter of their own: the total is their product.
+
+Each share is a group in the sense of Theorem C (docs/setwise.md): whatever its analyst does with it, adaptively and
+also after seeing the others' answers, its value is at most that of its own pair, and everything together at most the
+product of the pairs. That is far below the sum of the guarantees. *The shares are fixed before the first answer*: a
+share chosen by looking at answers would be a choice between games. Analysts who come later draw on the reserve, a share
+that was there from the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NoReturn
+
+from dptopk._internal import validate
+from dptopk.accounting import bounds
+from dptopk.budgets.account import Account, Record, Summary
+from dptopk.costs import Charge, sum_up
+from dptopk.errors import BudgetExceeded, InvalidParameter
+
+RESERVE = "reserve"
+
+
+class Shares(Account):
+    """The shares of a data set's analysts, and the guarantee of all of them together.
+
+    Args:
+        parts: name of an analyst, or "reserve" for everybody else -> an account nothing was spent of.
+        delta: the total δ at which the guarantee is stated.
+        guarantee: computed before for the same shares and delta; None: computed when first asked for.
+
+    Raises:
+        InvalidParameter: when there are no shares, when something was spent, or on shares for different neighbours.
+
+    >>> from dptopk import Accountant, BoundedRange
+    >>> month = Charge({BoundedRange(0.1): 50})
+    >>> shares = Shares({name: Accountant(month, 1e-6) for name in ("ann", "bob")}, delta=1e-6)
+    >>> shares.account("ann").spend(Charge({BoundedRange(0.1): 50}))
+    >>> shares.epsilon() < 0.75 * shares.sum().epsilon
+    True
+    """
+
+    def __init__(self, parts: Mapping[str, Account], delta: float, *, guarantee: bounds.Bound | None = None) -> None:
+        super().__init__()
+        if not parts or not all(isinstance(part, Account) for part in parts.values()):
+            raise InvalidParameter("parts must map names to accounts, at least one")
+        if any(part.spent() for part in parts.values()):
+            raise InvalidParameter(
+                "parts must be accounts nothing was spent of: shares are fixed before the first answer"
+            )
+        self.delta = validate.probability(delta=delta)
+        self.parts = dict(parts)
+        self._group = Charge.join(*(part.group() for part in parts.values()))
+        if guarantee is not None:
+            self.__dict__["guarantee"] = guarantee
+
+    def account(self, analyst: str) -> Account:
+        """The account that an analyst draws on: an own share, else the reserve.
+
+        Raises:
+            BudgetExceeded: when there is neither.
+        """
+        part = self.parts.get(analyst, self.parts.get(RESERVE))
+        if part is None:
+            raise BudgetExceeded(Charge(), "no share", f"{analyst!r} has no share, and there is no reserve")
+        return part
+
+    @cached_property
+    def guarantee(self) -> bounds.Bound:
+        """The smaller of the product of the shares' pairs and the sum of their guarantees."""
+        product = bounds.compose(self._group, delta=self.delta, interaction="setwise")
+        total = self.sum()
+        return total if total.epsilon < product.epsilon else product
+
+    def sum(self) -> bounds.Bound:
+        """The sum of the shares' guarantees, the δ divided evenly beyond what each must have."""
+        groups = [part.group() for part in self.parts.values()]
+        least = [sum_up([bounds.split_failure(group)[1], group.delta]) for group in groups]
+        if sum_up(least) > self.delta:
+            note = "delta is below the shares' own masses of bad events"
+            return bounds.Bound(math.inf, self.delta, None, "sum", "basic composition of the shares", (), note)
+        spare = max(self.delta * (1 - 1e-12) - sum_up(least), 0.0) / len(groups)
+        each = [
+            bounds.compose(group, delta=min(own + spare, 1 - 2**-53)) for group, own in zip(groups, least, strict=True)
+        ]
+        epsilon = sum_up([bound.epsilon for bound in each])
+        return bounds.Bound(epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in)
+
+    def epsilon(self) -> float:
+        """Upper bound on ε of everything that all analysts will ever see."""
+        return self.guarantee.epsilon
+
+    def group(self) -> Charge:
+        """The groups of all shares together."""
+        return self._group
+
+    def spent(self) -> Charge:
+        """What all have spent."""
+        return Charge.join(*(part.spent() for part in self.parts.values()))
+
+    def remaining(self) -> str:
+        """What each has left."""
+        return "; ".join(f"{name}: {part.remaining()}" for name, part in self.parts.items())
+
+    def shares(self) -> dict[str, float]:
+        """What is used of each share, of its scarcest kind."""
+        return {name: max(part.shares().values()) for name, part in self.parts.items()}
+
+    def summary(self) -> Summary:
+        """All shares in numbers; ``share`` is that of the analyst who has used most."""
+        used, spent = self.shares(), self.spent()
+        reading = bounds.compose(spent, delta=self.delta).epsilon if spent.costs else 0.0
+        return Summary(min(reading, self.epsilon()), self.epsilon(), self.delta, max(used.values()), used, self)
+
+    def fits(self, charge: Charge) -> int:
+        """How many more times a charge fits into the share that has most room for it."""
+        return max(part.fits(charge) for part in self.parts.values())
+
+    def state(self) -> Record:
+        """The states of the shares."""
+        return {name: part.state() for name, part in self.parts.items()}
+
+    def restore(self, state: Record) -> None:
+        """Take over states of equal shares."""
+        for name, part in self.parts.items():
+            part.restore(state[name])
+
+    def _refused(self, *_: object) -> NoReturn:
+        raise InvalidParameter("several analysts share this budget: spend from account(analyst)")
+
+    def quote(self, charge: Charge) -> Record:
+        """Refused: see ``account``."""
+        self._refused(charge)
+
+    def take(self, charge: Charge, record: Record) -> None:
+        """Refused: see ``account``."""
+        self._refused(charge, record)
+
+    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
+        """Refused: see ``account``."""
+        self._refused(charge, record)
+
+    def give_back(self, charge: Charge, record: Record) -> None:
+        """Refused: see ``account``."""
+        self._refused(charge, record)
+
+    def disagreement(self, charge: Charge, record: Record) -> str:
+        """Refused: see ``account``."""
+        self._refused(charge, record)
+
+    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
+        self._refused(charge, repetitions)
+
+    def __repr__(self) -> str:
+        return f"Shares({', '.join(map(repr, self.parts))}, delta={self.delta}, remaining={self.remaining()})"

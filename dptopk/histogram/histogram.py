@@ -1,0 +1,373 @@
+"""Histogram (label -> count) and Sensitivity: what a private query runs on, and how far one user can move it."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk._internal.choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.counts import pairs_of, whole_counts
+from dptopk.histogram.labels import INT64, as_labels, check_distinct, identity, label_order, listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# So many unlisted labels can take part in a selection.
+LARGEST_DOMAIN = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far adding or removing one user can move a histogram; every moved count moves in the same direction.
+
+    Args:
+        linf: τ from 1 to 2^62, the most by which one user moves one count.
+        l0: Δ from 1 to 2^62, the most labels that one user touches; None = unrestricted.
+        neighbours: "add_remove" (one user added or removed) or "replace_one".
+
+    Raises:
+        InvalidParameter: on values outside these ranges.
+    """
+
+    linf: int = 1
+    l0: int | None = None
+    neighbours: Neighbours = "add_remove"
+
+    def __post_init__(self) -> None:
+        l0 = None if self.l0 is None else validate.count(l0=self.l0)
+        validate.assign(self, linf=validate.count(linf=self.linf), l0=l0)
+        for name, value in (("linf", self.linf), ("l0", self.l0 or 1)):
+            if value > LARGEST_DOMAIN:  # of counts and of labels
+                raise InvalidParameter(f"{name} must be at most 2^62, got {value}")
+        validate.member(NEIGHBOURS, neighbours=self.neighbours)
+
+    def touched(self, labels: int | None = None) -> int | None:
+        """The most labels among ``labels`` that one user touches: min(Δ, labels); None when neither is known."""
+        bounds = [bound for bound in (self.l0, labels) if bound is not None]
+        return min(bounds, default=None)
+
+    def covers(self, other: Sensitivity) -> bool:
+        """Whether what is proven for this sensitivity holds for the other: no user moves more there than here."""
+        wider = self.l0 is not None and (other.l0 is None or other.l0 > self.l0)
+        return other.linf <= self.linf and not wider and other.neighbours == self.neighbours
+
+
+class Histogram:
+    """A histogram and what is known about it in advance; it cannot be changed, and shares no memory with the caller.
+
+    Args:
+        labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
+            0..n-1, which makes the domain public. Labels are the same when type and value are: 1, 1.0 and "1" differ.
+            Without ``counts``: labels with their counts, as a dict, a Counter or ``value_counts()`` of pandas has them.
+        counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole numbers.
+        sensitivity: how far one user can move the counts.
+        domain: "private" (the labels come from the data), "public" (the label set is known to all), or the public
+            labels themselves: then they are the rows, in this order, with count 0 where none is given, and what lies
+            outside is left out. A ``range`` may be of any length.
+        domain_size: for a public domain with labels=None or absent_label: its size, at most 2^62, if it may be larger
+            than n; labels that are not listed have count 0.
+        absent_label: names the labels of a public domain that is too large to be written down: the label of index
+            0 <= i < domain_size in the *whole* domain, the rows' labels among them, all different. Neither may depend
+            on which labels have a row.
+        complete: False when the rows are the top of a longer histogram (by count, ties by label).
+        limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no more labels.
+            Known beforehand, unlike the number of rows at hand; that is the default, which is right when there surely
+            were more labels.
+        capped: whether contributions above the sensitivity were cut off to make these counts; releases then say so.
+
+    Raises:
+        InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing labels, labels that
+            nothing orders (such as objects without a text of their own), unequal lengths, a domain_size or limit below
+            n, labels with a domain_size but no absent_label (which of them have a row would show), or a limit of a
+            complete histogram. The message never holds a label or a count.
+
+    >>> histogram = Histogram(["the", "and", "to"], [649, 545, 383], sensitivity=Sensitivity(l0=1))
+    >>> len(histogram), histogram.domain
+    (3, 'private')
+    >>> Histogram({"the": 649, "and": 545}).labels.tolist()
+    ['the', 'and']
+    >>> Histogram(["the"], [649], domain=["a", "the"]).counts.tolist()
+    [0, 649]
+    """
+
+    counts: np.ndarray[Any, Any]
+    sensitivity: Sensitivity
+    domain: Domain
+    domain_size: int
+    complete: bool
+    limit: int | None
+    capped: bool
+    identity: str
+    _labels: np.ndarray[Any, Any] | None
+    _naming: Callable[[int], Any] | None
+
+    def __init__(
+        self,
+        labels: Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] | Mapping[Any, int] | None,
+        counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any] | None = None,
+        *,
+        sensitivity: Sensitivity = Sensitivity(),
+        domain: Domain | Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] = "private",
+        domain_size: int | None = None,
+        absent_label: Callable[[int], Any] | None = None,
+        complete: bool = True,
+        limit: int | None = None,
+        capped: bool = False,
+    ) -> None:
+        validate.instance(Sensitivity, sensitivity=sensitivity)
+        if not isinstance(complete, bool | np.bool_):
+            raise InvalidParameter(f"complete must be True or False, got {complete!r}")
+        if counts is None:
+            labels, counts = pairs_of(labels)
+        found = whole_counts(counts)
+        rows = None if labels is None else as_labels(labels)
+        naming: Callable[[int], Any] | None
+        if rows is not None and len(rows) != len(found):
+            raise InvalidParameter("labels and counts must have the same length")
+        limit = _limit(limit, rows=len(found), complete=bool(complete))
+        if isinstance(domain, str):
+            kind = "public" if labels is None else validate.member(DOMAINS, domain=domain)
+            size, naming = _unlisted(domain_size, absent_label, kind=kind, rows=len(found), numbered=labels is None)
+        else:
+            if rows is None or domain_size is not None or absent_label is not None or not complete:
+                raise InvalidParameter("domain: public labels are given with labels and counts of a whole histogram")
+            kind = "public"
+            rows, found, naming = _within(rows, found, domain)
+            size = len(rows) if naming is None else len(domain)
+        for array in (found, rows):
+            if array is not None:
+                array.flags.writeable = False
+        self.__dict__.update(
+            counts=found, sensitivity=sensitivity, domain=kind, domain_size=size, complete=bool(complete), limit=limit,
+            capped=bool(capped), identity=uuid.uuid4().hex, _labels=rows, _naming=naming,
+        )  # fmt: skip
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Histogram cannot be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Histogram cannot be changed: {name}")
+
+    @classmethod
+    def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
+        """The histogram in two columns of a data frame; ``options`` are those of Histogram.
+
+        A column has one type. Where pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0 beside a 2.5)
+        labels were changed before they came here: read label columns as text, or with a type of your own.
+
+        Raises:
+            InvalidParameter: when a column does not exist, and as Histogram does.
+        """
+        for name, column in (("label", label), ("count", count)):
+            if column not in df.columns:
+                raise InvalidParameter(f"{name}: the data frame has no column {column!r}")
+        return cls(df[label], df[count], **options)
+
+    def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
+        """The same rows under a claim that allows one user more.
+
+        Raises:
+            InvalidParameter: when the claim allows less than this histogram's, or has other neighbours.
+        """
+        if not sensitivity.covers(self.sensitivity):
+            raise InvalidParameter(f"sensitivity: {sensitivity} does not cover {self.sensitivity}")
+        wider = copy.copy(self)
+        wider.__dict__["sensitivity"] = sensitivity
+        return wider
+
+    def __len__(self) -> int:
+        """Number of rows at hand (for a private domain this number is itself private)."""
+        return len(self.counts)
+
+    def __repr__(self) -> str:
+        size = f", domain_size={self.domain_size}" if self.domain == "public" else ""
+        return f"Histogram(domain={self.domain!r}{size}, complete={self.complete}, sensitivity={self.sensitivity})"
+
+    @cached_property
+    def labels(self) -> np.ndarray[Any, Any]:
+        """The labels of the rows, shape (n,)."""
+        return np.arange(len(self.counts)) if self._labels is None else self._labels
+
+    @property
+    def absent(self) -> int:
+        """Number of public labels that are not listed, all with count 0."""
+        return self.domain_size - len(self.counts)
+
+    @property
+    def listed(self) -> bool:
+        """Whether every label of a public domain has a place of its own: all are rows, or they are numbered."""
+        return self._naming is None
+
+    def label_at(self, index: int) -> Any:
+        """The label of row ``index``; where labels are numbered, of any index of the domain."""
+        if self._labels is None:
+            return index
+        return self._labels[index : index + 1].tolist()[0]
+
+    def named(self, index: int) -> Any:
+        """The label of index 0 <= i < domain_size in the whole of a public domain that is not listed."""
+        if self._naming is None:
+            return self.label_at(index)
+        return self._naming(index)
+
+    def whole(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """All labels of a public domain and their counts, shape (domain_size,): the rows first if they are listed."""
+        if self._naming is None:
+            pad = np.zeros(self.absent, dtype=np.int64)
+            numbered = self.labels if self._labels is not None else np.arange(self.domain_size)
+            return numbered, np.concatenate([self.counts, pad]) if self.absent else self.counts
+        names = [self.named(index) for index in range(self.domain_size)]
+        return as_labels(names), self.count_of(names)
+
+    def count_of(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
+        """The count of each of the given labels, 0 for a label that has no row."""
+        rows = self.positions(labels)
+        found = self.counts[rows] if len(self) else np.zeros_like(rows)
+        return np.where(rows >= 0, found, 0)
+
+    def top_rows(self, d: int) -> np.ndarray[Any, Any]:
+        """Rows of the d largest counts among the present labels (count > 0), largest first, ties in label order.
+
+        Linear time apart from the d rows themselves; labels are compared only where counts are tied.
+
+        Returns:
+            At most d row indices; fewer when fewer labels are present.
+        """
+        if 0 < d < len(self.counts):
+            cut = max(int(np.partition(self.counts, -d)[-d]), 1)
+            candidates = np.flatnonzero(self.counts >= cut)
+        else:
+            candidates = np.flatnonzero(self.counts > 0)
+        tied = None if self._labels is None else self._labels[candidates]
+        chosen: np.ndarray[Any, Any] = candidates[descending(self.counts[candidates], tied)]
+        return chosen[: max(d, 0)]
+
+    def outside(self, labels: Sequence[Any]) -> bool:
+        """Whether one of the labels is surely not in the public domain: decided by the domain, not by the counts."""
+        if self.domain == "private":
+            return False
+        if self._labels is None:
+            return not all(type(label) is int and 0 <= label < self.domain_size for label in labels)
+        if self._naming is None:
+            return bool((self.positions(labels) < 0).any())
+        return isinstance(self._naming, _Range) and not all(map(self._naming.__contains__, labels))
+
+    def positions(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
+        """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
+        labels = listed(labels)
+        check_distinct(labels)
+        wanted = {identity(label): place for place, label in enumerate(labels)}
+        rows = np.full(len(labels), -1, dtype=np.int64)
+        if self._labels is None or self._labels.dtype != object:
+            asked = [label for label in wanted if type(label) is int and label in INT64]
+            for label, row in self._integer_rows(asked):
+                rows[wanted[label]] = row
+            return rows
+        for row, label in enumerate(self._labels.tolist()):
+            place = wanted.get(identity(label))
+            if place is not None:
+                rows[place] = row
+        return rows
+
+    def _integer_rows(self, asked: list[int]) -> Iterator[tuple[int, int]]:
+        """Pairs of label and row, of those that have one."""
+        if self._labels is None:
+            yield from ((label, label) for label in asked if 0 <= label < len(self.counts))
+            return
+        rows = np.flatnonzero(np.isin(self._labels, np.array(asked, dtype=np.int64)))
+        yield from zip(self._labels[rows].tolist(), rows.tolist(), strict=True)
+
+
+class _Range:
+    """Names of a domain that is a range of integers."""
+
+    def __init__(self, domain: range) -> None:
+        self.domain = domain
+
+    def __call__(self, index: int) -> int:
+        return self.domain[index]
+
+    def __contains__(self, label: Any) -> bool:
+        return type(label) is int and label in self.domain
+
+
+def _within(
+    rows: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], domain: Any
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], _Range | None]:
+    """Rows and counts of the public labels, and the names of labels that have no row, where not all are listed."""
+    if isinstance(domain, range):
+        names = _Range(domain)
+        validate.count(domain_size=len(domain), at_least=0)
+        kept = np.array([label in names for label in rows.tolist()], dtype=bool)
+        return rows[kept], counts[kept], names
+    public = as_labels(domain)
+    place = {identity(label): row for row, label in enumerate(public.tolist())}
+    places = np.array([place.get(identity(label), -1) for label in rows.tolist()], dtype=np.int64)
+    whole = np.zeros(len(public), dtype=np.int64)
+    whole[places[places >= 0]] = counts[places >= 0]
+    return public, whole, None
+
+
+def _unlisted(
+    size: int | None, absent_label: Callable[[int], Any] | None, *, kind: str, rows: int, numbered: bool
+) -> tuple[int, Callable[[int], Any] | None]:
+    """The size of the domain, and how labels without a row are named."""
+    if absent_label is not None and not callable(absent_label):
+        raise InvalidParameter("absent_label must be a function from index to label")
+    if size is None:
+        if absent_label is not None and not numbered:
+            raise InvalidParameter("domain_size must be given with absent_label")
+        return rows, None
+    if kind == "private":
+        raise InvalidParameter("domain_size is known only for a public domain")
+    if absent_label is None and not numbered:
+        raise InvalidParameter("domain_size: labels without a row need names; give domain=labels, or absent_label")
+    size = validate.count(domain_size=size, at_least=0)
+    if size < rows:  # how many rows there are may be private
+        raise InvalidParameter("domain_size must be at least the number of rows")
+    if size > LARGEST_DOMAIN:
+        raise InvalidParameter(f"domain_size must be at most 2^62, got {size}")
+    return size, None if numbered else absent_label
+
+
+def descending(values: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+    """The permutation that sorts integer values downwards, ties in label order (None: in the order given).
+
+    Labels are compared only inside runs of equal values.
+
+    >>> descending(np.array([3, 5, 3]), np.array(["b", "c", "a"], dtype=object)).tolist()
+    [1, 2, 0]
+    """
+    order: np.ndarray[Any, Any] = np.argsort(-values, kind="stable")
+    if labels is None or len(order) < 2:
+        return order
+    same = values[order[1:]] == values[order[:-1]]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(tied):
+        rows = order[tied]
+        rows = rows[label_order(labels[rows])]
+        order[tied] = rows[np.argsort(-values[rows], kind="stable")]
+    return order
+
+
+def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
+    """Rows asked for, None when all were."""
+    if complete:
+        if limit is not None:
+            raise InvalidParameter("limit is of an incomplete histogram: give complete=False with it")
+        return None
+    if limit is None:
+        return rows
+    limit = validate.count(limit=limit)
+    if rows > limit:
+        raise InvalidParameter(f"limit={limit} is below the number of rows")
+    return limit

@@ -1,0 +1,343 @@
+"""Labels as they were given: what is done to one label depends on that label alone.
+
+A rule that looked at all labels together (one type for a whole column, say) would let one user's label change what is
+released about everybody's, at no charge. So labels stay the objects they are; they are compared, ordered, written down
+and read back one by one. Only an array whose type the caller fixed beforehand, or integers throughout, is held as an
+array of integers, which shows nowhere.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from dptopk.errors import InvalidParameter
+
+INT64 = range(-(2**63), 2**63)
+_REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text that Python gives an object without one of its own
+
+
+def listed(labels: Any) -> list[Any]:
+    """Labels as a list of their own, each as it was given; a NumPy scalar becomes the Python value it stands for.
+
+    Args:
+        labels: a list, array, series, iterator or any other one-dimensional collection with an order.
+
+    Raises:
+        InvalidParameter: for one text, a table, a set or a mapping, and what cannot be iterated.
+    """
+    if isinstance(labels, str | bytes):
+        raise InvalidParameter("labels must be a sequence of labels, not one text")
+    table = getattr(labels, "ndim", 1) != 1 or hasattr(labels, "columns")
+    if table or isinstance(labels, set | frozenset | Mapping) or not isinstance(labels, Iterable):
+        raise InvalidParameter(f"labels must be a sequence of labels, got {type(labels).__name__}")
+    if isinstance(labels, np.ndarray) and labels.dtype.kind not in "mM":  # whose tolist gives bare integers
+        found: list[Any] = labels.tolist()
+        return [_own(label) for label in found] if labels.dtype.kind == "O" else found
+    if hasattr(labels, "to_pylist"):  # Arrow
+        return list(labels.to_pylist())
+    return [_own(label) for label in labels]
+
+
+def _own(label: Any) -> Any:
+    """The Python value of a NumPy scalar; dates and spans of NumPy stay, since theirs may be a bare number."""
+    if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
+        return label.item()
+    return label
+
+
+def as_labels(labels: Any) -> np.ndarray[Any, Any]:
+    """Distinct labels as an array of their own: int64 if all are integers, else objects; shape (n,).
+
+    Raises:
+        InvalidParameter: for labels that are missing, repeated, not hashable, or that nothing puts in an order (two
+            labels with one text and type, a text with an address of memory); the message holds none of them.
+    """
+    kind = getattr(getattr(labels, "dtype", None), "kind", "")
+    if kind in {"i", "u"} and getattr(labels, "ndim", 0) == 1 and isinstance(labels.dtype, np.dtype):
+        array = np.array(labels)
+        if kind == "i" or not array.size or int(array.max()) in INT64:
+            array = array.astype(np.int64)
+            if np.unique(array).size < array.size:
+                raise InvalidParameter("labels must be distinct: a label is repeated")
+            return array
+    found = listed(labels)
+    check_distinct(found)
+    types = set(map(type, found))
+    if any(map(missing, found if not types <= {str, int} else ())):
+        raise InvalidParameter("labels must not be missing")
+    if types == {int} and min(found) in INT64 and max(found) in INT64:
+        return np.array(found, dtype=np.int64)
+    return np.fromiter(found, dtype=object, count=len(found))
+
+
+def check_distinct(labels: list[Any]) -> None:
+    """Refuse labels that are not hashable or repeated, or that nothing puts in an order."""
+    try:
+        types = set(map(type, labels))
+        same = len(set(labels if types <= {str, int} else map(identity, labels))) < len(labels)
+    except TypeError:
+        raise InvalidParameter("labels must be hashable") from None
+    if same:
+        raise InvalidParameter("labels must be distinct: a label is repeated")
+    if not types <= _WRITERS.keys() and not all(map(_written, labels)):  # whose writers write no two labels alike
+        _refuse_ties(list(map(_key, labels)))
+
+
+def missing(label: Any) -> bool:
+    """Whether this is no label but the lack of one: None, NaN, NaT, pandas' NA."""
+    if label is None:
+        return True
+    try:
+        return bool(label != label)  # noqa: PLR0124 - NaN, NaT
+    except Exception:  # noqa: BLE001 - such as pandas' NA, which has no truth value
+        return True
+
+
+def identity(label: Any) -> Any:
+    """What two labels share exactly when they are one label: type and value, so that 1, 1.0 and True are three.
+
+    Raises:
+        TypeError: when the label is not hashable.
+    """
+    kind = type(label)
+    if kind is str or kind is int:
+        return label
+    if kind is tuple:
+        return kind, tuple(map(identity, label))
+    if kind is frozenset:
+        return kind, frozenset(map(identity, label))
+    writer = _writer(label)
+    if writer is not None:  # equal values may be written in several ways: 0.0 and -0.0, 1 and 1.00, two time zones
+        return kind, json.dumps(writer(label))
+    return kind, label
+
+
+def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The permutation that sorts labels by a rule that looks at each label alone, never at the data around it.
+
+    Real numbers come first, by value; then everything else by its text; what is left tied, by its type and by what the
+    text leaves out, such as the unit of a time.
+
+    Raises:
+        InvalidParameter: where two labels are still tied, which ``as_labels`` refuses beforehand.
+
+    >>> label_order(np.array(["b", 10, "a", 9], dtype=object)).tolist()
+    [3, 1, 2, 0]
+    """
+    if labels.dtype.kind in "iu":
+        order: np.ndarray[Any, Any] = np.argsort(labels, kind="stable")
+        return order
+    texts = all(type(label) is str for label in labels)  # distinct, so texts alone decide
+    keys = labels.tolist() if texts else list(map(_key, labels))
+    if not texts:
+        _refuse_ties(keys)
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+
+def _key(label: Any) -> tuple[Any, ...]:
+    """What orders a label: a function of the label alone, the same for one label and comparable with every other."""
+    kind = type(label)
+    if kind in _REAL and label == label:  # noqa: PLR0124 - a NaN, which a tuple may hold, is smaller than nothing
+        return 0, label, kind.__name__, repr(label) if kind is float else ""
+    names = kind.__name__, kind.__module__, kind.__qualname__
+    if kind in {tuple, frozenset}:
+        parts = list(map(_key, label))
+        return 1, _text(label) if _written(label) else "", *names, tuple(parts if kind is tuple else sorted(parts))
+    writer, text = _writer(label), _text(label)
+    if writer is None and _ADDRESS.search(text):
+        raise InvalidParameter("labels: one has no text of its own, only an address of memory; use texts or tuples")
+    return 1, text, *names, json.dumps(writer(label)) if writer else ""
+
+
+def _written(label: Any) -> bool:
+    """Whether the text depends on the value alone, not on how a set was filled or where an object lies."""
+    return all(map(_written, label)) if type(label) is tuple else label is None or _writer(label) is not None
+
+
+def _refuse_ties(keys: list[Any]) -> None:
+    if len(set(keys)) < len(keys):
+        raise InvalidParameter("labels: two differ, but not in their text and type, so nothing orders them; use texts")
+
+
+def _text(label: Any) -> str:
+    try:
+        return str(label)
+    except Exception:  # noqa: BLE001 - a type of the caller's own may raise anything; so do integers of 4300 digits
+        return json.dumps(to_plain(label))
+
+
+def label_text(label: Any) -> str:
+    r"""A label as text that can be written anywhere: half of a surrogate pair becomes its escape.
+
+    >>> label_text("caf\u00e9"), label_text("\ud800"), label_text((1, 2))
+    ('café', '\\ud800', '(1, 2)')
+    """
+    return _text(label).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# JSON. Texts, truth values, floats and 64-bit integers are written as they are, all else as {tag: value}.
+
+
+def to_plain(label: Any) -> Any:
+    """A label as JSON can hold it, without loss; from_plain reads it back. It never fails.
+
+    A label of a type that is not known here is written as its text, and comes back as that text.
+
+    >>> to_plain("the"), to_plain((1, "a")), to_plain(dt.date(2026, 1, 31))
+    ('the', {'tuple': [1, 'a']}, {'date': '2026-01-31'})
+    """
+    if label is None or type(label) is bool:
+        return label
+    if type(label) is tuple:
+        return {"tuple": [to_plain(part) for part in label]}
+    if type(label) is frozenset:
+        return {"frozenset": sorted(map(to_plain, label), key=json.dumps)}
+    writer = _writer(label)
+    if writer is not None:
+        return writer(label)
+    try:
+        text = str(label)
+    except Exception:  # noqa: BLE001 - of a type of the caller's own
+        text = ""
+    return {"object": [type(label).__name__, _write_text(text)]}
+
+
+def from_plain(plain: Any) -> Any:
+    """The label that to_plain wrote.
+
+    Raises:
+        InvalidParameter: for what to_plain never writes.
+
+    >>> from_plain({"tuple": [1, "a"]})
+    (1, 'a')
+    """
+    if not isinstance(plain, dict):
+        return plain
+    ((tag, value),) = plain.items() if len(plain) == 1 else (("", None),)
+    reader = _READERS.get(tag)
+    try:
+        if reader is not None:
+            return reader(value)
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError):
+        pass  # whatever a reader makes of what is not its own
+    raise InvalidParameter("label: not a written label")
+
+
+def _write_text(label: str) -> Any:
+    try:
+        label.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
+        return {"utf-16": label.encode("utf-16-le", "surrogatepass").hex()}
+    return label
+
+
+def _write_int(label: int) -> Any:
+    return label if label in INT64 else {"int": hex(label)}
+
+
+def _write_float(label: float) -> Any:
+    return label if math.isfinite(label) else {"float": repr(label)}
+
+
+def _write_span(label: dt.timedelta) -> Any:
+    return {"timedelta": [label.days, label.seconds, label.microseconds]}
+
+
+def _write_numpy(tag: str) -> Callable[[Any], Any]:
+    return lambda label: {tag: [int(label.view("i8")), *np.datetime_data(label.dtype)]}
+
+
+_WRITERS: dict[type, Callable[[Any], Any]] = {
+    str: _write_text,
+    int: _write_int,
+    float: _write_float,
+    bool: lambda label: label,
+    bytes: lambda label: {"bytes": label.hex()},
+    complex: lambda label: {"complex": [_write_float(label.real), _write_float(label.imag)]},
+    Decimal: lambda label: {"decimal": str(label)},
+    Fraction: lambda label: {"fraction": [hex(label.numerator), hex(label.denominator)]},
+    dt.datetime: lambda label: {"datetime": label.isoformat()},
+    dt.date: lambda label: {"date": label.isoformat()},
+    dt.time: lambda label: {"time": label.isoformat()},
+    dt.timedelta: _write_span,
+    UUID: lambda label: {"uuid": str(label)},
+    np.datetime64: _write_numpy("datetime64"),
+    np.timedelta64: _write_numpy("timedelta64"),
+}
+
+
+def _writer(label: Any) -> Callable[[Any], Any] | None:
+    """How labels of this type are written; None for types that are not known here."""
+    kind = type(label)
+    if kind in _WRITERS:
+        return _WRITERS[kind]
+    # Times of pandas know nanoseconds; pandas is not imported only to see that there are none.
+    return _PANDAS_WRITERS.get(kind.__name__) if kind.__module__.split(".")[0] == "pandas" else None
+
+
+_PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "Timestamp": lambda stamp: {"timestamp": [stamp.isoformat(), stamp.unit]},
+    "Timedelta": lambda span: {"span": [int(span.asm8.view("i8")), span.unit]},
+    "Period": lambda period: {"period": [period.ordinal, period.freqstr]},
+    "Interval": lambda cell: {"interval": [to_plain(_own(cell.left)), to_plain(_own(cell.right)), cell.closed]},
+}
+
+
+def _read_timestamp(value: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.Timestamp(value[0]).as_unit(value[1])
+
+
+def _read_span(value: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.Timedelta(np.timedelta64(value[0], value[1]))
+
+
+def _read_period(value: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.Period(ordinal=value[0], freq=value[1])
+
+
+def _read_interval(value: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.Interval(from_plain(value[0]), from_plain(value[1]), closed=value[2])
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "utf-16": lambda value: bytes.fromhex(value).decode("utf-16-le", "surrogatepass"),
+    "int": lambda value: int(value, 16),
+    "float": float,
+    "tuple": lambda value: tuple(map(from_plain, value)),
+    "frozenset": lambda value: frozenset(map(from_plain, value)),
+    "bytes": bytes.fromhex,
+    "complex": lambda value: complex(*map(from_plain, value)),
+    "decimal": Decimal,
+    "fraction": lambda value: Fraction(*(int(part, 16) for part in value)),
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "timedelta": lambda value: dt.timedelta(*value),
+    "uuid": UUID,
+    "datetime64": lambda value: np.datetime64(value[0], tuple(value[1:])),
+    "timedelta64": lambda value: np.timedelta64(value[0], tuple(value[1:])),
+    "timestamp": _read_timestamp,
+    "span": _read_span,
+    "period": _read_period,
+    "interval": _read_interval,
+    "object": lambda value: from_plain(value[1]),
+}

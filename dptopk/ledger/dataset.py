@@ -1,0 +1,297 @@
+"""What the log says of one data set: its accounts, and the sums of what was charged.
+
+Nothing here grows with the number of entries. A charge is entered with the record of what it took from each account
+(``Account.quote``), a release with the record of what came back: folding adds up recorded numbers, exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from dptopk.budgets.account import Account, cost_of
+from dptopk.budgets.parallel import Parallel
+from dptopk.budgets.shares import Shares
+from dptopk.costs import Charge, Cost, sum_up
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.ledger.entries import Entry
+from dptopk.ledger.names import canonical
+from dptopk.ledger.terms import account_of
+
+
+def owner_of(analyst: str) -> str:
+    """The name of the account that holds an analyst's limit."""
+    return f"limit of {analyst!r}"
+
+
+@dataclass
+class Total:
+    """What was charged in sum, net of what came back."""
+
+    costs: Counter[Cost] = field(default_factory=Counter)
+    delta: Fraction = Fraction(0)
+    adaptive: bool = False
+    queries: int = 0
+
+    def add(self, charge: Charge) -> None:
+        """Add the charge of one query."""
+        self.costs.update(dict(charge.costs))
+        self.delta += Fraction(charge.delta)
+        self.adaptive |= charge.adaptive
+        self.queries += 1
+
+    def subtract(self, unused: Charge) -> None:
+        """Take costs off that never ran."""
+        self.costs.subtract(dict(unused.costs))
+
+    def charge(self, neighbours: Any) -> Charge:
+        """The sum as a charge; its delta rounded up."""
+        delta = float(self.delta)
+        delta = delta if Fraction(delta) >= self.delta else sum_up([delta, 5e-324])
+        return Charge(+self.costs, delta=min(delta, 1 - 2**-53), adaptive=self.adaptive, neighbours=neighbours)
+
+    def state(self) -> dict[str, Any]:
+        """As JSON; ``restored`` reads it."""
+        costs = {str(cost): times for cost, times in self.costs.items() if times}
+        return {"costs": costs, "delta": str(self.delta), "adaptive": self.adaptive, "queries": self.queries}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Total:
+        """The total that ``state`` gave."""
+        costs = Counter({cost_of(cost): times for cost, times in state["costs"].items()})
+        return cls(costs, Fraction(state["delta"]), state["adaptive"], state["queries"])
+
+
+@dataclass
+class DatasetState:
+    """What the log says about one dataset.
+
+    Attributes:
+        terms, account: of the dataset's budget.
+        limits: analyst -> terms and account of a limit.
+        now, ever: analyst -> what was charged since the last renewal, and since the beginning.
+        seen: analyst -> what stored answers paid for by others have shown, since the last renewal.
+        segments: what was declared of disjoint segments (by what, their names), or None; then all accounts are theirs.
+        versioned, renewed: the entries of the last change of version and the last renewal.
+    """
+
+    name: str
+    unit: str
+    version: str
+    sensitivity: Sensitivity
+    terms: dict[str, Any]
+    account: Account
+    limits: dict[str, tuple[dict[str, Any], Account]] = field(default_factory=dict)
+    now: dict[str, Total] = field(default_factory=dict)
+    ever: dict[str, Total] = field(default_factory=dict)
+    seen: dict[str, Total] = field(default_factory=dict)
+    renewals: int = 0
+    versioned: int = 0
+    renewed: int = 0
+    closed: set[str] = field(default_factory=set)
+    segments: dict[str, Any] | None = None
+
+    def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
+        """Charges since the last renewal (or ever), of one analyst or of all, net of what came back.
+
+        Of disjoint segments all charges since the last renewal are what the costliest one has been charged; those of
+        one analyst, or ever, are added up.
+        """
+        if self.segments and analyst is None and not lifetime:
+            return self.account.spent()
+        totals = self.ever if lifetime else self.now
+        return self._joined(totals.values() if analyst is None else _of(totals, analyst))
+
+    def charged(self, name: str) -> Charge:
+        """What was charged under exactly this spelling of a name, since the last renewal."""
+        return self._joined([self.now[name]] if name in self.now else [])
+
+    def shown(self, analyst: str) -> Charge:
+        """What an analyst was charged and was shown of others' answers, since the last renewal."""
+        return self._joined([*_of(self.now, analyst), *_of(self.seen, analyst)])
+
+    def _joined(self, totals: Iterable[Total]) -> Charge:
+        joined = Total()
+        for total in totals:
+            joined.costs.update(total.costs)
+            joined.delta += total.delta
+            joined.adaptive |= total.adaptive
+        return joined.charge(self.sensitivity.neighbours)
+
+    def limits_of(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
+        """The accounts of the limits that bind an analyst: names written before they were unified may be several."""
+        one = canonical(analyst)
+        found = {owner_of(name): account for name, (_, account) in self.limits.items() if canonical(name) == one}
+        return self._only(found, segments)
+
+    def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
+        """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits.
+
+        Args:
+            analyst: who spends.
+            segments: what the question is about; None: all data.
+
+        Raises:
+            InvalidParameter: on segments that were not declared.
+        """
+        found = {"dataset": self.account.account(canonical(analyst)), **self.limits_of(analyst)}
+        return self._only(found, segments)
+
+    def _only(self, accounts: dict[str, Account], segments: Iterable[str] | None) -> dict[str, Account]:
+        if segments is None:
+            return accounts
+        names = list(segments)
+        if self.segments is None or not names:
+            raise InvalidParameter("segments: none were declared for this data set, or none were named")
+        return {owner: account.only(*names) for owner, account in accounts.items() if isinstance(account, Parallel)}
+
+    def check_fit(self, charge: Charge, sensitivity: Sensitivity | None, version: str | None, unit: str | None) -> None:
+        """Refuse a charge that was computed for other data than these; what is None was not stated.
+
+        Raises:
+            InvalidParameter: naming what differs.
+        """
+        truth = self.sensitivity
+        if charge.neighbours != truth.neighbours:
+            raise InvalidParameter(
+                f"charge is for neighbours {charge.neighbours!r}, the dataset for {truth.neighbours!r}"
+            )
+        if sensitivity is not None and not sensitivity.covers(truth):
+            raise InvalidParameter(
+                f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}; "
+                "ask with the caps of the dataset, or larger ones"
+            )
+        if version is not None and version != self.version:
+            raise InvalidParameter(f"version: the dataset is at {self.version!r}, got {version!r}")
+        if unit is not None and unit != self.unit:
+            raise InvalidParameter(f"unit: the dataset's privacy unit is {self.unit!r}, got {unit!r}")
+
+    def records(self, accounts: Mapping[str, Account], charge: Charge) -> dict[str, Any]:
+        """What each of these accounts takes for a charge.
+
+        Raises:
+            BudgetExceeded: by the first that does not cover it.
+        """
+        records = {}
+        for owner, account in accounts.items():
+            if owner in self.closed:
+                raise BudgetExceeded(charge, account.remaining(), f"{owner}: spent beyond what is accepted today")
+            try:
+                records[owner] = account.quote(charge)
+            except BudgetExceeded as error:
+                raise BudgetExceeded(charge, error.remaining, f"{owner}: {error.reason}") from None
+        return records
+
+    def returns(self, charged: Entry, unused: Charge) -> dict[str, Any]:
+        """What comes back of a charge to each account; where it cannot come back soundly it stays charged."""
+        returned = {}
+        records = charged.body.get("records", {})
+        for owner, account in self.accounts(charged.analyst, charged.body.get("segments")).items():
+            with suppress(InvalidParameter):
+                returned[owner] = account.quote_refund(unused, records.get(owner))
+        return returned
+
+    def by_owner(self) -> dict[str, tuple[dict[str, Any], Account]]:
+        """Terms and account of everything that has a budget here: the dataset or its shares, and the limits."""
+        found = {owner_of(name): held for name, held in self.limits.items()}
+        if not isinstance(self.account, Shares):
+            return {"dataset": (self.terms, self.account), **found}
+        parts = self.account.parts.items()
+        return {f"share {name}": (self.terms["shares"][name], part) for name, part in parts} | found
+
+    def merged(self) -> dict[str, Any]:
+        """What each account of disjoint segments takes at once when users may have moved between them.
+
+        A user who was in one segment and is in another pays in both: every account begins anew with a charge that
+        covers what any of them has spent.
+
+        Raises:
+            BudgetExceeded: when that does not fit into one account.
+        """
+        if self.segments is None:
+            return {}
+        merged = {}
+        for owner, (terms, account) in self.by_owner().items():
+            spent = account.spent()
+            merged[owner] = {"charge": str(spent), "record": account_of(terms).quote(spent)}
+        return merged
+
+    def merge(self, merged: dict[str, Any]) -> None:
+        """Begin each account anew with what ``merged`` said that it takes.
+
+        Raises:
+            LedgerError: when an account of segments is left out.
+        """
+        owned = self.by_owner()
+        if self.segments and merged.keys() != owned.keys():
+            raise LedgerError("a new version without the record of what an account of segments takes")
+        for owner, taken in merged.items():
+            terms, account = owned[owner]
+            account.restore(account_of(terms).state())
+            account.take(Charge.parse(taken["charge"]), taken["record"])
+
+    def unspent(self) -> DatasetState:
+        """The same data set and budget, nothing spent, and nobody with a limit: to go through its charges again."""
+        return replace(self, account=account_of(self.terms), limits={}, now={}, ever={}, seen={}, closed=set())
+
+    def copy(self) -> DatasetState:
+        """An equal state that shares nothing with this one."""
+        return DatasetState.restored(self.name, self.state())
+
+    def state(self) -> dict[str, Any]:
+        """As JSON; ``restored`` reads it."""
+        return {
+            "unit": self.unit,
+            "version": self.version,
+            "sensitivity": asdict(self.sensitivity),
+            "terms": self.terms,
+            "account": self.account.state(),
+            "limits": {name: [terms, account.state()] for name, (terms, account) in self.limits.items()},
+            **{
+                name: {who: total.state() for who, total in totals.items()}
+                for name, totals in (("now", self.now), ("ever", self.ever), ("seen", self.seen))
+            },
+            "renewals": self.renewals,
+            "versioned": self.versioned,
+            "renewed": self.renewed,
+            "closed": sorted(self.closed),
+            "segments": self.segments,
+        }
+
+    @classmethod
+    def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
+        """The state of a dataset that ``state`` gave."""
+        made = cls(
+            name=name,
+            unit=state["unit"],
+            version=state["version"],
+            sensitivity=Sensitivity(**state["sensitivity"]),
+            terms=state["terms"],
+            account=_restored(state["terms"], state["account"]),
+            limits={who: (terms, _restored(terms, held)) for who, (terms, held) in state["limits"].items()},
+            renewals=state["renewals"],
+            versioned=state["versioned"],
+            renewed=state["renewed"],
+            closed=set(state["closed"]),
+            segments=state.get("segments"),
+        )
+        for totals, held in ((made.now, "now"), (made.ever, "ever"), (made.seen, "seen")):
+            totals.update({who: Total.restored(total) for who, total in state[held].items()})
+        return made
+
+
+def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
+    """The totals of an analyst: several, where names were written before they were unified."""
+    one = canonical(analyst)
+    return [total for name, total in totals.items() if canonical(name) == one]
+
+
+def _restored(terms: dict[str, Any], state: dict[str, Any]) -> Account:
+    account = account_of(terms)
+    account.restore(state)
+    return account

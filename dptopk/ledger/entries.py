@@ -1,0 +1,97 @@
+"""One line of the log: its normal form, its text and its place in the hash chain.
+
+A body is brought into normal form, what JSON gives back for it, before it is hashed: keys are texts, tuples are lists,
+NaN and infinities are refused. So an entry that was written is the entry that is read.
+
+The chain: hash_n = H(hash_(n-1) ‖ entry_n) with H = SHA-256, or HMAC-SHA-256 when a key is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dptopk.errors import InvalidParameter, LedgerError
+
+FORMAT = 3  # of new entries; a log may begin with entries of an older one, which keep the rules of their time
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the log; ``body`` is a JSON object, ``at`` a UTC time that informs but decides nothing."""
+
+    seq: int
+    at: str
+    kind: str
+    dataset: str
+    analyst: str
+    body: dict[str, Any]
+    previous: str
+    hash: str
+
+    @classmethod
+    def read(cls, row: tuple[Any, ...]) -> Entry:
+        """An entry from a row of the database.
+
+        Raises:
+            LedgerError: when the row cannot be one: wrong types, or a body that is no JSON object.
+        """
+        seq, at, kind, dataset, analyst, text, previous, digest_ = row
+        if type(seq) is not int or not all(isinstance(cell, str) for cell in row[1:]):
+            raise LedgerError("a row of the log holds something else than it was made for: the ledger was damaged")
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError):
+            raise LedgerError(f"entry {seq} is not readable: the ledger was damaged") from None
+        if not isinstance(body, dict):
+            raise LedgerError(f"entry {seq} is not readable: the ledger was damaged")
+        return cls(seq, at, kind, dataset, analyst, body, previous, digest_)
+
+    def chained(self, key: bytes | None, format_: int) -> str:
+        """The hash that this entry must have."""
+        fields = [self.previous, self.seq, self.at, self.kind, self.dataset, self.analyst, self.body]
+        # Format 1 hashed characters beyond ASCII as they are, which lone surrogates do not survive.
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=format_ > 1, separators=(",", ":"))
+        try:
+            return digest(key, text)
+        except UnicodeEncodeError:
+            raise LedgerError(f"entry {self.seq} is not readable: the ledger was damaged") from None
+
+
+def digest(key: bytes | None, text: str) -> str:
+    """SHA-256 of a text, or its HMAC when there is a key."""
+    data = text.encode()
+    return hmac.new(key, data, hashlib.sha256).hexdigest() if key else hashlib.sha256(data).hexdigest()
+
+
+def text_of(body: Mapping[str, Any]) -> str:
+    """The text of a body: ASCII, keys sorted."""
+    return json.dumps(body, sort_keys=True, allow_nan=False)
+
+
+def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """The one argument as it will be read again: keys as texts, tuples as lists; an empty object for None.
+
+    Raises:
+        InvalidParameter: on what JSON cannot hold: NaN, infinities, other types, keys that become the same text.
+    """
+    ((name, body),) = bodies.items()
+    if not isinstance(body, Mapping | None):
+        raise InvalidParameter(f"{name} must be a mapping, got {type(body).__name__}")
+    try:
+        read = json.loads(json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct)
+        text_of(read)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidParameter(f"{name} cannot be written down as JSON: {type(error).__name__}") from None
+    return dict(read)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("two keys become the same text")
+    return dict(pairs)

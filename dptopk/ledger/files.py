@@ -1,0 +1,140 @@
+"""What a SQLite ledger asks of its file: one name, a disk whose locks hold, and that it stays where it is.
+
+SQLite keeps its journal beside the *name* of a database and its locks on the *file*. A file with two names (a hard
+link, or a single file mounted into a container) or on a network disk whose locks do not hold lets two writers each
+spend the whole budget, and the log looks whole afterwards. So such files are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from dptopk.errors import LedgerError
+
+# Types of file systems whose locks may not hold between hosts or containers.
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb\w*|9p|fuse(\..*)?|virtiofs|vboxsf|afs|ceph|glusterfs|lustre|ncpfs|coda|gfs2?|ocfs2|davfs"
+)
+_MOUNTINFO = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """The file of a SQLite ledger.
+
+    Args:
+        path: where it is; links to it are followed first.
+        network: whether the caller vouches for the locks of a network file system.
+    """
+
+    path: Path
+    network: bool = False
+
+    @classmethod
+    def at(cls, path: str | Path, *, network: bool = False) -> LedgerFile:
+        """The file at a path, which need not exist yet."""
+        try:
+            return cls(Path(path).resolve(), network)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
+
+    def make(self) -> None:
+        """Make an empty file that only its owner can read; leave one that is there alone.
+
+        Raises:
+            LedgerError: when it cannot be made.
+        """
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise LedgerError(f"cannot create the ledger {self.path.name!r}: {reason}") from None
+
+    def check(self) -> None:
+        """Refuse a file that has two names, or lies where locks may not hold.
+
+        Raises:
+            LedgerError: when it is refused, or is not there.
+        """
+        self.identity()
+        found = mounts()
+        if str(self.path) in found:
+            raise LedgerError(
+                f"the ledger {self.path.name!r} is mounted as a single file: its journal would lie beside each of its "
+                "names; mount the folder"
+            )
+        if not self.network and backed_by_network(self.path, found):
+            raise LedgerError(
+                f"the ledger {self.path.name!r} is on a network file system, whose locks may not hold; use a local "
+                "disk or PostgreSQL (network=True if you know that they hold)"
+            )
+
+    def identity(self) -> tuple[int, int]:
+        """Device and inode number of what is at the path now.
+
+        Raises:
+            LedgerError: when there is none, or it is no regular file with one name.
+        """
+        try:
+            found = self.path.stat()
+        except (OSError, ValueError):
+            raise LedgerError(f"cannot open the ledger {self.path.name!r}: no such file") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise LedgerError(f"the ledger {self.path.name!r} is not a regular file")
+        if found.st_nlink != 1:
+            raise LedgerError(
+                f"the ledger {self.path.name!r} has {found.st_nlink} names (hard links): each would have a budget of "
+                "its own"
+            )
+        return found.st_dev, found.st_ino
+
+    def written(self) -> tuple[int, int]:
+        """When the file was last changed, and its size."""
+        found = self.path.stat()
+        return found.st_ctime_ns, found.st_size
+
+    def address(self, *, read_only: bool) -> str:
+        """The URI that opens the file; every character of the path stands for itself."""
+        uri = self.path.as_uri()
+        if not read_only:
+            return f"{uri}?mode=rw"
+        # Reading a file whose last writer used a write-ahead log would write beside it; with nothing left in that
+        # log, as on read-only media, the file can be read alone.
+        return f"{uri}?mode=ro" + ("&immutable=1" if self._is_wal() and not self._has_wal() else "")
+
+    def _is_wal(self) -> bool:
+        try:
+            with self.path.open("rb") as file:
+                return file.read(20)[18:20] == b"\x02\x02"
+        except OSError:
+            return False
+
+    def _has_wal(self) -> bool:
+        beside = self.path.with_name(f"{self.path.name}-wal")
+        return beside.exists() and beside.stat().st_size > 0
+
+
+def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:
+    """Mount points of this process and the types of their file systems; nothing where the kernel does not tell."""
+    try:
+        lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split(" ")[4])
+        found[point] = right.split(" ")[0]
+    return found
+
+
+def backed_by_network(path: Path, found: dict[str, str]) -> bool:
+    """Whether the innermost mount point above a path is a network file system."""
+    kind = next((found[str(above)] for above in (path, *path.parents) if str(above) in found), "")
+    return bool(_NETWORK.fullmatch(kind))

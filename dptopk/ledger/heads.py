@@ -1,0 +1,174 @@
+"""Exported heads: the number and hash of the last entry, kept in another place.
+
+A database that was restored from a backup, copied without its journal, or cut off at its end looks whole. A head that
+was written elsewhere after a later commit tells: the log must still hold that entry with that hash. A head file is
+replaced by a later head of the same log alone, by one process at a time. A database may hold the head instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dptopk.errors import InvalidParameter, LedgerError
+
+if sys.platform != "win32":  # there heads are replaced without a lock
+    import fcntl
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a log ended: sequence number and hash of its last entry, and the ledger's identity."""
+
+    seq: int
+    hash: str
+    ledger: str | None = None
+
+    @classmethod
+    def of(cls, head: Mapping[str, Any]) -> Head:
+        """A head as it was exported.
+
+        Raises:
+            InvalidParameter: when it is not one.
+        """
+        try:
+            seq, hash_, ledger = head["seq"], head["hash"], head.get("ledger")
+        except (KeyError, TypeError, AttributeError):
+            raise InvalidParameter("head must hold seq and hash, as an exported head does") from None
+        if type(seq) is not int or not isinstance(hash_, str) or not isinstance(ledger, str | None):
+            raise InvalidParameter("head must hold seq and hash, as an exported head does")
+        return cls(seq, hash_, ledger)
+
+    def problem(self, ledger: str | None, hash_there: str | None) -> str:
+        """What is wrong with a log that has this hash at the head's entry (None: no such entry); '' for nothing."""
+        if self.ledger is not None and ledger is not None and self.ledger != ledger:
+            return "the head is of another ledger"
+        if hash_there is None:
+            return f"the tail is missing: the log has no entry {self.seq}, which was written before"
+        if hash_there != self.hash:
+            return f"entry {self.seq} is not the one that was written before: the log was rewritten"
+        return ""
+
+
+def read_head(path: Path) -> Head | None:
+    """The head in a file; None when there is no file.
+
+    Raises:
+        InvalidParameter: when the file holds no head.
+    """
+    try:
+        return Head.of(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidParameter(f"head: {path.name!r} is not an exported head ({type(error).__name__})") from None
+
+
+class HeadFile:
+    """A head in a file.
+
+    Args:
+        path: where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Head | None:
+        """The head, if there is one."""
+        return read_head(self._path)
+
+    def swap(self, old: Head | None, new: Head) -> bool:
+        """Replace a head, whole and durably, if it is still the one there; whether it was.
+
+        Raises:
+            LedgerError: when it cannot be written; the entry itself is in the ledger.
+        """
+        beside = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+        try:
+            with _held(self._path.with_name(f".{self._path.name}.lock")):
+                if self.read() != old:
+                    return False
+                file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
+                try:
+                    os.write(file, (json.dumps(asdict(new)) + "\n").encode())
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+                beside.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise LedgerError(f"the head could not be written to {self._path.name!r}: {error.strerror}") from None
+        return True
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that one process at a time compares and replaces a head."""
+    if sys.platform == "win32":
+        yield
+        return
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # closing it gives the lock back
+        yield
+    finally:
+        os.close(lock)
+
+
+class HeadTable:
+    """A head in a database, best of another server: its one row of a table of its own.
+
+    Args:
+        url: as SQLAlchemy takes it; SQLite or PostgreSQL.
+
+    Raises:
+        LedgerError: when it cannot be opened.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._run("CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq BIGINT, hash TEXT)")
+
+    def read(self) -> Head | None:
+        """The head, if there is one."""
+        found, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
+        return Head.of(dict(zip(("ledger", "seq", "hash"), found[0], strict=True))) if found else None
+
+    def swap(self, old: Head | None, new: Head) -> bool:
+        """Replace a head durably, if it is still the one there; whether it was."""
+        change = (
+            "INSERT INTO dptopk_head VALUES (1, :ledger, :seq, :hash) ON CONFLICT (id) "
+            "DO UPDATE SET ledger = :ledger, seq = :seq, hash = :hash "
+            "WHERE dptopk_head.seq = :old_seq AND dptopk_head.hash = :old_hash"
+        )
+        there: dict[str, str | int] = (
+            {"old_seq": -1, "old_hash": ""} if old is None else {"old_seq": old.seq, "old_hash": old.hash}
+        )
+        return self._run(change, **asdict(new), **there)[1] == 1
+
+    def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
+        """Run a statement by itself; its rows, and how many it changed."""
+        import sqlalchemy as sa
+
+        try:
+            # A connection for each statement: none is shared with a child process, or left open.
+            with sa.create_engine(self._url, poolclass=sa.NullPool).begin() as connection:
+                result = connection.execute(sa.text(statement), values)
+                return list(result.fetchall()) if result.returns_rows else [], result.rowcount
+        except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+            raise LedgerError(f"the database of the head refused: {reason[0]}") from None
+
+
+def witness_at(place: str | Path) -> HeadFile | HeadTable:
+    """What keeps a head at a path or at the URL of a database."""
+    return HeadTable(str(place)) if "://" in str(place) else HeadFile(Path(place))

@@ -1,0 +1,284 @@
+"""The log and what it says, kept together: reading what others appended, appending, checkpoints, newer formats."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
+from dptopk.ledger.heads import Head, HeadFile, HeadTable
+from dptopk.ledger.index import Index, bucket_of, chain_of, name_of
+from dptopk.ledger.state import LAYOUT, LedgerState
+from dptopk.ledger.store import Store
+from dptopk.ledger.transaction import PAGE, Transaction
+from dptopk.ledger.verify import fold, misplaced
+
+CHECKPOINT_EVERY = 250  # entries; so many at most are folded when a ledger is opened
+
+
+class Journal:
+    """A store and the state after its entries, as far as they were read.
+
+    A log that lacks an entry which this process has seen committed, or which the head file names, was put back to an
+    older state: nothing is read from it, and nothing granted on it.
+
+    Args:
+        store: of the log.
+        witness: where the head is written after each commit.
+    """
+
+    def __init__(self, store: Store, witness: HeadFile | HeadTable | None = None) -> None:
+        self.store = store
+        self.state = LedgerState(store.key)
+        self._witness = witness
+        self._known: Head | None = None  # the last entry that this process has seen committed
+        self._pid = 0  # of the process that the state was read in; another one reads it anew
+        self._appended = False
+
+    def open(self, first: Mapping[str, Any] | None, heads: list[Head]) -> None:
+        """Read the log, and check it against heads; ``first``: the body of the first entry of a log that is new.
+
+        Raises:
+            LedgerError: when there is no ledger and ``first`` is None, or a head is not in the log.
+        """
+        with self.store.transaction() as log:
+            if not log.has_tables(("entries",)):
+                raise LedgerError("this is no ledger: it was never initialised")
+        if self._witness is not None:
+            self._witness.read()  # what is no head is the caller's mistake
+        self.refresh()
+        if not self.state.last[0]:
+            if first is None or heads:
+                raise LedgerError("the ledger is empty: it was never initialised")
+            with self.write() as log:
+                if not self.state.last[0]:
+                    self.append(log, "ledger", "", "", dict(first))
+        elif self.state.format < FORMAT and not self.store.read_only:
+            with self.write():
+                pass  # keys and answers of older formats are found by newer rules
+        with self.store.transaction() as log:
+            self._confirm(log, heads, replaced=False)
+
+    def head(self) -> Head:
+        """Number and hash of the last entry that was read."""
+        return Head(*self.state.last, self.state.about.get("id"))
+
+    def known(self) -> list[Head]:
+        """The last entry that this process has seen committed, if there is one."""
+        return [] if self._known is None else [self._known]
+
+    def refresh(self) -> None:
+        """Fold in what others have appended, a page of rows at a time.
+
+        Raises:
+            LedgerError: when the log lacks an entry that was known.
+        """
+        with self.store.lock:
+            try:
+                kept = [] if self._pid == os.getpid() else self._load()
+                more = True
+                while more:
+                    with self.store.transaction() as log:
+                        more = self._catch_up(log)
+                        if not more:
+                            self._confirm(log, [*self.known(), *kept])
+            except BaseException:
+                self._pid = 0  # an interrupt may have left an entry half folded: read the state anew
+                raise
+            self._known = self.head() if self.state.last[0] else None
+
+    def _confirm(self, log: Transaction, heads: Iterable[Head], *, replaced: bool = True) -> None:
+        """Refuse a log that lacks an entry that was known; ``replaced``: unless an operator gave it up."""
+        for head in heads:
+            if head == self.head() or (replaced and self._replaced(head)):
+                continue
+            self._look_up(log, head)
+
+    def _look_up(self, log: Transaction, head: Head) -> None:
+        problem = head.problem(self.state.about.get("id"), log.hash_of(head.seq))
+        if problem:
+            raise LedgerError(f"{problem}; was an old copy put in its place? (see dptopk ledger accept-restore)")
+
+    def _replaced(self, head: Head) -> bool:
+        return [head.seq, head.hash] in self.state.replaced
+
+    def _kept(self) -> list[Head]:
+        """The head in the head file, if there is one."""
+        try:
+            head = None if self._witness is None else self._witness.read()
+        except InvalidParameter as error:  # while the ledger is in use: not a mistake of whoever asks
+            raise LedgerError(str(error)) from None
+        return [] if head is None else [head]
+
+    def _keep(self, confirmed: list[Head]) -> None:
+        """Write the head to the head file, unless a later one is there; the heads ``confirmed`` are in the log."""
+        if self._witness is None:
+            return
+        there = confirmed
+        while all(head.seq < self.state.last[0] or self._replaced(head) for head in there):
+            if self._witness.swap(there[0] if there else None, self.head()):
+                return
+            there = self._kept()
+            with self.store.transaction() as log:
+                self._confirm(log, there)
+
+    def _catch_up(self, log: Transaction) -> bool:
+        """Fold in a page; whether there may be more."""
+        if self.state.last[0]:
+            self._look_up(log, self.head())
+        page = log.entries(self.state.last[0], PAGE)
+        for entry in page:
+            self.state.apply(entry)
+        return len(page) == PAGE
+
+    def _load(self) -> list[Head]:
+        """Begin with the newest snapshot, if it is the one whose hash is in the log; else with nothing.
+
+        Returns:
+            The head in the head file, which was read first: what is read from now on must hold its entry.
+        """
+        state, head = LedgerState(self.store.key), self._kept()
+        with self.store.transaction() as log:
+            kept = log.snapshot() if log.has_tables() else None
+            entry = None if kept is None else log.entry(kept[0])
+        if kept is not None and entry is not None and entry.kind == "checkpoint":
+            if not self.genuine(entry):
+                raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
+            if entry.body.get("layout") == LAYOUT and entry.body.get("state") == digest(None, kept[1]):
+                state.restore(json.loads(kept[1]))
+                state.last, state.checkpoint = (entry.seq, entry.hash), entry.seq
+        self.state, self._pid = state, os.getpid()
+        return head
+
+    def find(self, log: Transaction, kind: str, *found_by: str | int) -> Entry | None:
+        """The newest entry that is found by these (``name_of``), as the chain holds it; None when there is none.
+
+        Raises:
+            LedgerError: when what leads there is not what the log says; or in a ledger of an older format, which is
+                open for reading only and has no such rows.
+        """
+        if self.state.format < FORMAT:
+            raise LedgerError("keys and answers of an older format are found once the ledger was opened for writing")
+        name = name_of(kind, *found_by)
+        bucket = bucket_of(name)
+        places = log.places(bucket, self.state.last[0])
+        if chain_of(places) != self.state.index.chains.get(bucket, GENESIS):
+            raise LedgerError("what leads to keys and answers is not what the log says: the ledger was damaged")
+        seqs = [seq for seq, found in places if found == name]
+        if not seqs:
+            return None
+        entry = log.entry(seqs[-1])
+        if entry is None or not self.genuine(entry):
+            raise LedgerError(f"entry {seqs[-1]} is missing or has a wrong hash: it was changed, or the key is another")
+        return entry
+
+    def genuine(self, entry: Entry) -> bool:
+        """Whether the entry's hash is its own, in some format."""
+        return any(entry.hash == entry.chained(self.store.key, format_) for format_ in range(FORMAT, 0, -1))
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """A transaction on the newest state that holds the write lock; what is appended inside is committed durably."""
+        with self.store.lock:
+            self.refresh()
+            self._appended, kept = False, self._kept()
+            try:
+                with self.store.transaction("write") as log:
+                    while self._catch_up(log):
+                        pass
+                    self._confirm(log, [*self.known(), *kept])
+                    if self.state.last[0] and self.state.format < FORMAT:
+                        self._upgrade(log)
+                    yield log
+                    if self._appended and self.state.last[0] - self.state.checkpoint >= CHECKPOINT_EVERY:
+                        self._checkpoint(log)
+            except BaseException as error:
+                if self._appended or not isinstance(error, InvalidParameter | IncompatibleCosts | BudgetExceeded):
+                    self._pid = 0  # what was appended is not there, or an entry is half folded: read the state anew
+                raise
+            if self._appended:
+                self._known = self.head()
+                self._keep(kept)
+
+    def append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
+        """Append an entry and fold it in, as it was read back."""
+        self._appended = True
+        entry = log.append(self.state.last, kind, dataset, analyst, body)
+        log.place(self.state.apply(entry))
+        return entry
+
+    def rekey(self, key: bytes) -> None:
+        """Chain the log by another key: all of it or, on any error, nothing of it.
+
+        Raises:
+            LedgerError: when the log is not whole under the key that it has.
+        """
+        old = self.store.key
+        try:
+            with self.write() as log:
+                _refuse_broken(log, old)
+                before = self.head()
+                self.state.last = (before.seq, log.chain_again(key))
+                self.store.key = self.state.key = key
+                self.append(log, "rekey", "", "", {"before": asdict(before)})
+        except BaseException:
+            self.store.key, self._pid = old, 0
+            raise
+
+    def accept_restore(self, witness: HeadFile | HeadTable | None, reason: str) -> Head | None:
+        """Go on with a log that lacks what a head file names, or what leads to its keys and answers; the lost head.
+
+        Raises:
+            InvalidParameter: when nothing is wrong with it.
+            LedgerError: when the log is not whole, or the head is of another ledger.
+        """
+        lost = kept = None if witness is None else witness.read()
+        if lost is not None and lost.ledger not in {None, self.state.about.get("id")}:
+            raise LedgerError("the head is of another ledger")
+        with self.write() as log:
+            _refuse_broken(log, self.store.key)
+            log.create_tables()
+            if lost is not None and (self._replaced(lost) or log.hash_of(lost.seq) == lost.hash):
+                lost = None
+            if lost is None and not misplaced(log, self.state):
+                raise InvalidParameter("head-file: the ledger lacks nothing that it names; there is nothing to accept")
+            self._place_again(log)
+            body = {"lost": None if lost is None else asdict(lost), "reason": reason}
+            self.append(log, "restore", "", "", body)
+        self._witness = witness
+        self._keep([] if kept is None else [kept])
+        return lost
+
+    def _place_again(self, log: Transaction) -> None:
+        """Write anew what leads to keys and answers, from the entries of the log."""
+        log.forget_places()
+        index, format_ = Index(), FORMAT
+        for entry in log.every_entry():
+            format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else format_
+            log.place(index.add(entry, format_))
+        if index.chains != self.state.index.chains:
+            raise LedgerError("the log does not hold the keys and answers that were written to it: it was changed")
+
+    def _checkpoint(self, log: Transaction) -> None:
+        text = text_of(self.state.state())
+        entry = self.append(log, "checkpoint", "", "", {"layout": LAYOUT, "state": digest(None, text)})
+        log.keep_snapshot(entry.seq, text)
+
+    def _upgrade(self, log: Transaction) -> None:
+        """From here on the newest format; the state so far is written down, and the old entries can be found."""
+        log.create_tables()
+        self.append(log, "format", "", "", {"format": FORMAT, "state": self.state.state()})
+        self._place_again(log)
+        self._checkpoint(log)
+
+
+def _refuse_broken(log: Transaction, key: bytes | None) -> None:
+    """Refuse a log that is not whole: new hashes would hide what is wrong with it."""
+    problems = fold(log.every_entry(), key)[0].problems
+    if problems:
+        raise LedgerError(problems[0])

@@ -1,0 +1,43 @@
+"""The secret of a keyed chain, and the file that holds it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from dptopk.errors import InvalidParameter
+
+_LOG = logging.getLogger(__name__)
+
+
+def secret_of(key: str | bytes | None) -> bytes | None:
+    """A secret as bytes; None for a chain without one.
+
+    Raises:
+        InvalidParameter: when it is empty.
+    """
+    secret = key.encode() if isinstance(key, str) else key
+    if secret is not None and not secret:
+        raise InvalidParameter("key must not be empty")
+    return secret
+
+
+def read_key(**files: Path) -> bytes:
+    """The secret in the one file, without white space around it; a file that other users may read is warned of.
+
+    Raises:
+        InvalidParameter: naming the argument, when the file cannot be read or holds no secret.
+    """
+    ((name, path),) = files.items()
+    try:
+        with path.open("rb") as file:
+            mode, secret = os.fstat(file.fileno()).st_mode, file.read().strip()
+    except OSError as error:
+        raise InvalidParameter(f"{name}: cannot read {path.name!r}: {error.strerror}") from None
+    if not secret:
+        raise InvalidParameter(f"{name}: {path.name!r} is empty")
+    if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH):
+        _LOG.warning("%s: other users may read %r, and could forge the chain: chmod 600", name, path.name)
+    return secret

@@ -1,0 +1,388 @@
+"""The ledger: no answer without a durable charge.
+
+Everything that happens to a budget is an entry of one append-only, hash-chained log (``store``). What is spent and what
+remains is the fold of the log (``state``) into the same accounts that work without a ledger; a snapshot of it, whose
+hash is an entry of the log, saves reading all of it again.
+
+Order of a spend: inside one transaction that holds the write lock, read what others appended, check the budgets, append
+the charge, read it back, commit durably; only then may noise be drawn. After the answer a ``release`` entry marks it as
+given and returns unused costs (never δ). A process killed at any instant therefore leaves charged >= released.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Unpack
+
+from dptopk._internal import validate
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.ledger.dataset import DatasetState
+from dptopk.ledger.entries import FORMAT, Entry, normal
+from dptopk.ledger.heads import Head, witness_at
+from dptopk.ledger.journal import Journal
+from dptopk.ledger.keys import secret_of
+from dptopk.ledger.names import analyst_name, canonical, plain_text
+from dptopk.ledger.reader import Reader
+from dptopk.ledger.spends import Receipt
+from dptopk.ledger.store import Store
+from dptopk.ledger.terms import Free, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
+from dptopk.ledger.transaction import Transaction
+from dptopk.ledger.verify import is_part
+
+
+class Ledger(Reader):
+    """Budgets of datasets, and every charge against them, in a durable database.
+
+    Args:
+        url: path of a SQLite file, or the URL of a PostgreSQL database.
+        key: secret text or bytes; then the chain is an HMAC that only holders of the key can extend or forge.
+        test: marks a *new* ledger as one for tests; only such a ledger takes releases made with a fixed seed.
+        read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, not even beside the file.
+        create: make a ledger where there is none; False: refuse, so that a mistyped path is no new budget.
+        head: an exported head that the log must still hold.
+        head_file: a file, best on another disk, or the URL of a database, best on another server, that the head is
+            written to after each commit, and that the log is checked against when it is opened and at every write.
+        network: open a SQLite file also on a network file system, whose locks may not hold.
+
+    Raises:
+        LedgerError: when the database cannot be opened, is not a ledger, was written with another key, or lacks what a
+            head says it held.
+    """
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        key: str | bytes | None = None,
+        test: bool = False,
+        read_only: bool = False,
+        create: bool = True,
+        head: Mapping[str, Any] | None = None,
+        head_file: str | Path | None = None,
+        network: bool = False,
+    ) -> None:
+        heads = [] if head is None else [Head.of(head)]
+        store = Store(url, key=secret_of(key), read_only=read_only, create=create, network=network)
+        super().__init__(store, Journal(store, None if head_file is None else witness_at(head_file)))
+        first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": store.key is not None, "test": test}
+        try:
+            self._journal.open(first if create and not read_only else None, heads)
+        except BaseException:
+            self.close()
+            raise
+
+    def create_dataset(
+        self,
+        name: str,
+        *,
+        registered: Charge | None = None,
+        budget: Budget | None = None,
+        delta: float | None = None,
+        shares: Mapping[str, Charge | Budget] | None = None,
+        segments: Mapping[str, Sequence[str]] | None = None,
+        sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
+        unit: str = "user",
+        version: str = "1",
+        **free: Unpack[Free],
+    ) -> None:
+        """Open the account of a dataset.
+
+        Args:
+            name: not used before in this ledger.
+            registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is reported at.
+            budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
+            delta: with ``registered``: the δ at which the guarantee is stated.
+            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
+                fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
+            segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
+                because a query keeps it so. Then each has the whole budget, and pays for what is asked of it and of
+                all data.
+            sensitivity: what one unit can move in this data, and the neighbour relation.
+            unit: the privacy unit in words, such as "member".
+            version: of the data.
+            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/filters.md).
+
+        Raises:
+            InvalidParameter: on bad arguments or a name that exists.
+        """
+        terms = shared_terms_of(registered, budget, delta, shares, free)
+        plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
+        validate.instance(Sensitivity, sensitivity=sensitivity)
+        declared = segments_of(segments)
+        if declared and sensitivity.neighbours != "add_remove":
+            raise InvalidParameter("segments: a user who is replaced may be in two of them; they are for add_remove")
+        about = {"unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
+        body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
+        with self._journal.write() as log:
+            if name in self._now.datasets:
+                raise InvalidParameter(f"name: the dataset {name!r} exists already")
+            self._journal.append(log, "dataset", name, "", body)
+
+    def set_limit(
+        self,
+        dataset: str,
+        analyst: str,
+        *,
+        registered: Charge | None = None,
+        budget: Budget | None = None,
+        delta: float | None = None,
+        **free: Unpack[Free],
+    ) -> None:
+        """Limit one analyst inside a dataset's budget; arguments as for ``create_dataset``.
+
+        What the analyst has spent before counts, and what the analyst was shown of others' answers.
+        """
+        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, free)
+        with self._journal.write() as log:
+            state = self._now.dataset(dataset)
+            shown, terms = state.shown(analyst), by_segment(terms, state.segments)
+            terms = fixed(terms) if shown else terms
+            try:
+                record = account_of(terms).quote(shown)
+            except BudgetExceeded:
+                raise InvalidParameter(f"the analyst {analyst!r} has already spent more than this limit") from None
+            body = {"terms": terms, "charge": str(shown), "record": record}
+            self._journal.append(log, "limit", dataset, analyst, normal(limit=body))
+
+    def set_version(self, dataset: str, version: str) -> None:
+        """Record that the data changed; budgets and spending go on, since the same users may be in the new data.
+
+        Users may be in other segments than before: the accounts of all segments go on from one charge that covers what
+        any of them has spent.
+
+        Raises:
+            InvalidParameter: when that does not fit into one account: then only a renewal helps.
+        """
+        plain_text(version=version)
+        with self._journal.write() as log:
+            try:
+                merged = self._now.dataset(dataset).merged()
+            except BudgetExceeded:
+                raise InvalidParameter(
+                    "version: users may have moved between segments, and what these have spent is too much for one"
+                ) from None
+            body = {"version": version, "merged": merged} if merged else {"version": version}
+            self._journal.append(log, "version", dataset, "", normal(version=body))
+
+    def renew(
+        self,
+        dataset: str,
+        *,
+        reason: str,
+        registered: Charge | None = None,
+        budget: Budget | None = None,
+        delta: float | None = None,
+        shares: Mapping[str, Charge | Budget] | None = None,
+        **free: Unpack[Free],
+    ) -> None:
+        """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on.
+
+        Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by itself, after
+        answers, would be a choice between games.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise InvalidParameter("reason must say why the budget is renewed")
+        terms = shared_terms_of(registered, budget, delta, shares, free)
+        with self._journal.write() as log:
+            terms = by_segment(terms, self._now.dataset(dataset).segments)
+            body = normal(renewal={"terms": terms, "reason": reason})
+            self._journal.append(log, "renewal", dataset, "", body)
+
+    def rekey(self, key: str | bytes) -> None:
+        """Give a keyed chain another secret: every entry is hashed anew, in one transaction, after all were verified.
+
+        One entry more says so, with the head that there was. Heads exported before fit no longer: export a new one.
+        Whoever has the ledger open with the old secret is refused from here on, as are copies made before.
+
+        Raises:
+            InvalidParameter: for a ledger without a key, or the key that it has.
+            LedgerError: when the log is not whole; nothing was changed.
+        """
+        secret = secret_of(key)
+        if self._store.key is None or secret is None:
+            raise InvalidParameter("key: this ledger was made without one, and stays so")
+        if secret == self._store.key:
+            raise InvalidParameter("key: it is the one that the ledger has")
+        self._journal.rekey(secret)
+
+    @classmethod
+    def accept_restore(
+        cls,
+        url: str | Path,
+        *,
+        reason: str,
+        head_file: str | Path | None = None,
+        key: str | bytes | None = None,
+        network: bool = False,
+    ) -> dict[str, Any] | None:
+        """Go on with a ledger that was put back to an older state: an explicit, recorded act of an operator.
+
+        An entry says so, with the head that is given up. What the lost entries charged is unknown, and counts nowhere:
+        unless no answer was given after the copy was made, renew the budgets with terms that allow for it. Rows that
+        lead to keys and answers are written anew. Processes that have the ledger open go on refusing.
+
+        Args:
+            url: as for ``Ledger``.
+            reason: recorded.
+            head_file: names an entry that the log lacks; from here on it holds the log's own head.
+            key: as for ``Ledger``.
+            network: as for ``Ledger``.
+
+        Returns:
+            The head that was given up; None when the log lacked none.
+
+        Raises:
+            InvalidParameter: when nothing is wrong with the ledger, or reason is empty.
+            LedgerError: when the log itself is damaged, or the head is of another ledger.
+        """
+        plain_text(reason=reason)
+        with cls(url, key=key, create=False, network=network) as ledger:
+            lost = ledger._journal.accept_restore(None if head_file is None else witness_at(head_file), reason)
+        return None if lost is None else asdict(lost)
+
+    def charge(  # noqa: PLR0913 - what an entry says
+        self,
+        dataset: str,
+        analyst: str,
+        charge: Charge,
+        *,
+        sensitivity: Sensitivity | None = None,
+        mechanism: Mapping[str, Any] | None = None,
+        query: str = "",
+        version: str | None = None,
+        unit: str | None = None,
+        seeded: bool = False,
+        once: str = "",
+        segments: Sequence[str] | None = None,
+    ) -> Receipt:
+        """Check the budgets and write a charge durably; when this returns, noise may be drawn.
+
+        Args:
+            dataset: a name that was created.
+            analyst: any name; an analyst is registered on first use.
+            charge: the most that the answer can cost.
+            sensitivity: what the charge was computed for; it must cover the dataset's.
+            mechanism: name and parameters, for the record.
+            query: fingerprint under which a stored answer can be found again.
+            version: of the data that will be asked; when given it must be the dataset's. Needed with ``segments``: in
+                the next version a user may be in another of them, whose account has not paid for this one's answer.
+            unit: when given it must be the dataset's.
+            seeded: the noise will come from a fixed seed: refused unless the ledger is marked as a test one.
+            once: a key of the analyst's for this charge: where it was charged before, that charge's receipt comes
+                back and nothing is written, so that a caller who lost the answer can ask again; see ``asked``.
+            segments: declared ones that the question is about, each of which pays; None: all data.
+
+        Raises:
+            BudgetExceeded: nothing was written.
+            InvalidParameter: when the charge does not fit the dataset; nothing was written.
+            LedgerError: when the database refuses; nothing may be released. Where it failed while it committed, the
+                charge may have been written all the same, and then stays.
+        """
+        validate.instance(Charge, charge=charge)
+        analyst, described = analyst_name(analyst), normal(mechanism=mechanism)
+        if not isinstance(query, str):
+            raise InvalidParameter(f"query must be text, got {type(query).__name__}")
+        if not isinstance(once, str):
+            raise InvalidParameter(f"once must be text, got {type(once).__name__}")
+        if segments is not None and version is None:
+            raise InvalidParameter("version is needed with segments: of the next one users may be in other segments")
+        if seeded and not self.test:
+            raise LedgerError("a release with a fixed seed may be written only to a ledger marked as a test one")
+        body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
+        with self._journal.write() as log:
+            state = self._now.dataset(dataset)
+            before = self._paid_before(log, state, analyst, once)
+            if before is not None:
+                return before
+            state.check_fit(charge, sensitivity, version, unit)
+            body["records"] = state.records(state.accounts(analyst, segments), charge)
+            body |= {} if segments is None else {"segments": list(segments)}
+            body |= {"once": once} if once else {}
+            entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
+        return Receipt(entry.seq, dataset, analyst, charge)
+
+    def _paid_before(self, log: Transaction, state: DatasetState, analyst: str, once: str) -> Receipt | None:
+        """The receipt of what was charged under a key, if anything was."""
+        before = self._charged_once(log, state.name, analyst, once)
+        if before is None:
+            return None
+        if "segments" in before.body and before.seq < state.versioned:
+            raise InvalidParameter("version: under this key segments of older data were charged; take a new key")
+        return Receipt(before.seq, state.name, analyst, Charge.parse(before.body["charge"]))
+
+    def settle(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
+        """Mark a charge as released, and return the costs that were not used (never δ).
+
+        Args:
+            receipt: of the charge.
+            used: what the release says it has cost: a part of what was charged.
+            answer: the release as a JSON-safe dictionary, to be given again free of charge if asked for.
+
+        Raises:
+            InvalidParameter: when the charge was settled before or is not here, when ``used`` is not a part of it, or
+                when JSON cannot hold the answer. The charge then stays in full.
+        """
+        validate.instance(Charge, used=used)
+        stored = None if answer is None else normal(answer=answer)
+        with self._journal.write() as log:
+            state = self._now.dataset(receipt.dataset)
+            charged = log.entry(receipt.seq)
+            mine = charged is not None and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
+            if charged is None or not mine or self._journal.find(log, "release", receipt.seq) is not None:
+                raise InvalidParameter("receipt: this charge was settled before, or is not in this ledger")
+            charge = Charge.parse(charged.body["charge"])
+            if not is_part(used, charge):
+                raise InvalidParameter(f"used: {used} is not a part of the charge {charge}")
+            unused = charge.minus(used)
+            body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
+            body |= {"query": charged.body["query"], **_segments_of(charged)}
+            if unused and receipt.seq > max(state.renewed, state.versioned if state.segments else 0):
+                body["returned"] = state.returns(charged, unused)
+            self._journal.append(log, "release", receipt.dataset, charged.analyst, normal(release=body))
+
+    def reuse(
+        self,
+        dataset: str,
+        analyst: str,
+        query: str,
+        *,
+        sensitivity: Sensitivity | None = None,
+        version: str | None = None,
+        unit: str | None = None,
+    ) -> dict[str, Any] | None:
+        """Show an analyst the stored answer to a question, if there is one on the same data version.
+
+        The data set is charged nothing. The analyst's limit is charged what the answer has cost, once, unless the
+        analyst has paid for it: a limit bounds what the analyst learns, whoever asked first.
+
+        Raises:
+            BudgetExceeded: when the analyst's limit does not cover the answer; nothing was shown.
+            InvalidParameter: when sensitivity, version or unit are given and are not the dataset's, as for ``charge``.
+        """
+        analyst = analyst_name(analyst)
+        with self._journal.write() as log:
+            state = self._now.dataset(dataset)
+            state.check_fit(Charge(neighbours=state.sensitivity.neighbours), sensitivity, version, unit)
+            found = self._answer(log, state, query)
+            if found is None:
+                return None
+            charged, release = found
+            seen = self._journal.find(log, "seen", dataset, analyst, release.seq)
+            if canonical(charged.analyst) != analyst and seen is None:
+                cost = Charge.parse(release.body["used"])
+                about = _segments_of(charged)
+                records = state.records(state.limits_of(analyst, about.get("segments")), cost)
+                body = normal(reuse={"answer": release.seq, "charge": str(cost), "records": records, **about})
+                self._journal.append(log, "reuse", dataset, analyst, body)
+        return dict(release.body["answer"])
+
+
+def _segments_of(charged: Entry) -> dict[str, Any]:
+    """What a charge says of segments, for the entries that follow from it."""
+    return {name: charged.body[name] for name in ("segments",) if name in charged.body}

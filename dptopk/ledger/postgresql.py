@@ -1,0 +1,130 @@
+"""A ledger in a PostgreSQL database.
+
+The server must run with ``fsync`` and ``full_page_writes``, which every write asks for, and commits synchronously. A
+writer takes an exclusive lock of the table of entries.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dptopk.errors import LedgerError
+from dptopk.ledger.database import LOCK_TIMEOUT_MS, Database, Purpose, Run
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+CREATING = 7032817  # an advisory lock of our own: there is no table to lock yet
+
+
+class PostgreSQL(Database):
+    """A database of a PostgreSQL server.
+
+    Args:
+        url: as SQLAlchemy takes it.
+
+    Raises:
+        LedgerError: when it is the address of another kind of database, or a driver is missing.
+    """
+
+    mark = "%s"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._engine = _engine(url)
+
+    def anew(self) -> PostgreSQL:
+        """The same database, with an engine of its own."""
+        return PostgreSQL(self._url)
+
+    def take(self) -> Any:
+        """A connection of the pool; each was checked when it was made (``_check``)."""
+        return self._engine.raw_connection()
+
+    def give_back(self, connection: Any) -> None:
+        """Give a connection back to the pool."""
+        connection.close()
+
+    def drop(self, connection: Any) -> None:
+        """Close a connection that an interrupt may have left in any state."""
+        connection.invalidate()
+
+    def begin(self, run: Run, purpose: Purpose) -> None:
+        """Begin; to write, with the lock of the table."""
+        run(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+        if purpose == "create":
+            run(f"SELECT pg_advisory_xact_lock({CREATING})")
+        elif purpose == "write":
+            run("LOCK TABLE entries IN EXCLUSIVE MODE")
+            if not _refuse_losses(run):
+                run("SET LOCAL synchronous_commit = on")
+
+    def commit(self, connection: Any, run: Run) -> None:  # noqa: ARG002 - one signature
+        """Commit durably."""
+        connection.commit()
+
+    def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
+        """Whether these tables are there."""
+        return all(run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
+
+    def damage(self, run: Run) -> list[str]:
+        """Nothing: amcheck, where it is installed in the database, raises what it finds, and so do unsafe settings."""
+        _refuse_losses(run)
+        if run("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'"):
+            for table in ("entries", "places", "snapshots"):
+                run("SELECT bt_index_check(to_regclass(?)::oid::regclass, true)", f"{table}_pkey")
+        return []
+
+    def backup(self, path: Path) -> None:  # noqa: ARG002 - one signature
+        """Refuse: the server has better tools."""
+        raise LedgerError("back up a PostgreSQL ledger with the server's own tools")
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._engine.dispose()
+
+
+def _engine(url: str) -> Engine:
+    import sqlalchemy as sa
+
+    try:
+        engine = sa.create_engine(url, pool_pre_ping=True)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
+    except ModuleNotFoundError as error:
+        raise LedgerError(f"cannot open the ledger: this needs {error.name}: pip install 'dptopk[postgres]'") from None
+    if engine.dialect.name != "postgresql":
+        raise LedgerError("a ledger is a SQLite file or a PostgreSQL database")
+    sa.event.listen(engine, "connect", _check)
+    return engine
+
+
+def _refuse_losses(run: Run) -> bool:
+    """Refuse a server that loses commits when it crashes, as it is set now; whether it commits synchronously.
+
+    Raises:
+        LedgerError: naming the setting.
+    """
+    *values, synchronous = run("SELECT " + ", ".join(f"current_setting('{name}')" for name in _DURABLE))[0]
+    for name, value in zip(_DURABLE, values, strict=False):
+        if value != "on":
+            raise LedgerError(f"PostgreSQL refuses durability: {name} is off")
+    return bool(synchronous != "off")
+
+
+def _check(connection: Any, _record: Any) -> None:
+    """Refuse a server that loses commits when it crashes, or a database that cannot hold every name."""
+    with connection.cursor() as cursor:
+
+        def run(statement: str) -> list[tuple[Any, ...]]:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+        _refuse_losses(run)
+        encoding = run("SHOW server_encoding")[0][0]
+        if encoding != "UTF8":
+            raise LedgerError(f"a ledger's database must have the encoding UTF8, this one has {encoding}")
+    connection.rollback()

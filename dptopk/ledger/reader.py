@@ -1,0 +1,195 @@
+"""What a ledger says: budgets, charges, stored answers, and whether the log is whole. Nothing here is written.
+
+What leads to an entry (``index``) is believed only when it is what the log says, and the entry only when its hash is
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+from dptopk.budgets.account import Summary
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.ledger.dataset import DatasetState
+from dptopk.ledger.entries import Entry
+from dptopk.ledger.heads import Head
+from dptopk.ledger.journal import Journal
+from dptopk.ledger.keys import secret_of
+from dptopk.ledger.names import analyst_name
+from dptopk.ledger.spends import Spend
+from dptopk.ledger.state import LedgerState
+from dptopk.ledger.store import Store
+from dptopk.ledger.transaction import Transaction
+from dptopk.ledger.verify import Inspection, inspect
+
+
+class Reader:
+    """A log that is open, and all that can be asked of it.
+
+    Args:
+        store: of the log.
+        journal: the store and the state after its entries.
+    """
+
+    def __init__(self, store: Store, journal: Journal) -> None:
+        self._store = store
+        self._journal = journal
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _now(self) -> LedgerState:
+        return self._journal.state
+
+    @property
+    def test(self) -> bool:
+        """Whether this ledger was marked as one for tests when it was made."""
+        return bool(self._now.about.get("test"))
+
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the datasets."""
+        self._journal.refresh()
+        return tuple(self._now.datasets)
+
+    def state(self, dataset: str) -> DatasetState:
+        """All that the log says about a dataset, now: a copy, whose accounts spend nothing."""
+        with self._store.lock:
+            self._journal.refresh()
+            return self._now.dataset(dataset).copy()
+
+    def spent(self, name: str, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
+        """What a dataset has been charged since its last renewal (or ever), net of refunds."""
+        with self._store.lock:
+            self._journal.refresh()
+            return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
+
+    def remaining(self, name: str) -> Charge | str:
+        """What remains of a dataset's budget, as its accountant says it."""
+        return self.state(name).account.remaining()
+
+    def summary(self, name: str, *, analyst: str | None = None) -> Summary:
+        """A dataset's budget in numbers, or an analyst's share or limit (InvalidParameter when there is neither)."""
+        state = self.state(name)
+        if analyst is None:
+            return state.account.summary()
+        own = state.account.account(analyst_name(analyst))
+        if own is not state.account:
+            return own.summary()
+        limits = state.limits_of(analyst_name(analyst))
+        if not limits:
+            raise InvalidParameter(f"analyst: {analyst!r} has no limit in {name!r}")
+        return next(iter(limits.values())).summary()
+
+    def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
+        """The stored release of an identical query on the same data version, if there is one; nobody is charged."""
+        with self._store.lock:
+            self._journal.refresh()
+            with self._store.transaction() as log:
+                found = self._answer(log, self._now.dataset(dataset), query)
+        return None if found is None else dict(found[1].body["answer"])
+
+    def _answer(self, log: Transaction, state: DatasetState, query: str) -> tuple[Entry, Entry] | None:
+        """The charge and the release of a stored answer, both as the chain holds them."""
+        release = self._journal.find(log, "answer", state.name, query) if query else None
+        if release is None or release.body["charge"] < state.versioned:
+            return None
+        charged = log.entry(release.body["charge"])
+        if charged is None or not self._journal.genuine(charged) or charged.body["query"] != query:
+            raise LedgerError(f"entry {release.body['charge']} is not the charge of a stored answer: it was changed")
+        return charged, release
+
+    def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
+        """The charge that an analyst made under a key, and what became of it; None when there is none."""
+        analyst = analyst_name(analyst)
+        with self._store.lock:
+            self._journal.refresh()
+            renewed = self._now.dataset(dataset).renewed
+            with self._store.transaction() as log:
+                charged = self._charged_once(log, dataset, analyst, once)
+                if charged is None:
+                    return None
+                release = self._journal.find(log, "release", charged.seq)
+        spend = Spend.charged(charged, renewed=renewed)
+        return spend if release is None else spend.released_by(release)
+
+    def answer(self, spend: Spend) -> dict[str, Any] | None:
+        """The answer that was stored with a charge, if one was; nobody is charged."""
+        if spend.answer is None:
+            return None
+        with self._store.lock:
+            self._journal.refresh()
+            with self._store.transaction() as log:
+                release = self._journal.find(log, "release", spend.seq)
+        if release is None or release.seq != spend.answer:
+            raise LedgerError(f"entry {spend.answer} is not the answer to the charge {spend.seq}")
+        return dict(release.body["answer"])
+
+    def _charged_once(self, log: Transaction, dataset: str, analyst: str, once: str) -> Entry | None:
+        """The charge under a key, as the chain holds it."""
+        return self._journal.find(log, "once", dataset, analyst, once) if once else None
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """All entries after a number, in order; no lock is held between them."""
+        return self._store.entries(after)
+
+    def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
+        """The charges of a dataset after an entry, in order, and what became of each."""
+        self._journal.refresh()
+        renewed, spends = self._now.dataset(dataset).renewed, dict[int, Spend]()
+        for entry in self._store.entries(after):
+            if entry.dataset != dataset:
+                continue
+            if entry.kind == "charge":
+                spends[entry.seq] = Spend.charged(entry, renewed=renewed)
+            elif entry.kind == "release" and entry.body["charge"] in spends:
+                spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
+        return list(spends.values())
+
+    def head(self) -> dict[str, Any]:
+        """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is found out."""
+        self._journal.refresh()
+        return asdict(self._journal.head())
+
+    def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
+        """Check the database, fold the whole log from its first entry and ask for every decision again.
+
+        The log must hold the entry of ``head`` and the last one that this process has seen committed.
+        """
+        heads = [] if head is None else [Head.of(head)]
+        return inspect(self._store, [*heads, *self._journal.known()])
+
+    def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
+        """Everything that is wrong with the log: broken chain, gaps, an impossible history, a missing tail."""
+        return list(self.inspect(head=head).problems)
+
+    def verify(self, *, head: Mapping[str, Any] | None = None) -> bool:
+        """Whether ``check`` finds nothing."""
+        return not self.check(head=head)
+
+    @staticmethod
+    def inspect_file(
+        url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
+    ) -> Inspection:
+        """What ``inspect`` finds in a ledger that may be too damaged to be opened."""
+        heads = [] if head is None else [Head.of(head)]
+        store = Store(url, key=secret_of(key), read_only=True, create=False)
+        try:
+            return inspect(store, heads)
+        finally:
+            store.close()
+
+    def backup(self, path: str | Path) -> None:
+        """Copy a SQLite ledger, whole and as of one moment, while it is in use, into a file that is not there yet."""
+        self._store.backup(Path(path))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._store.close()

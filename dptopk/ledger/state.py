@@ -1,0 +1,289 @@
+"""What the log of a ledger says: a fold of its entries into datasets, accounts and totals.
+
+The state holds nothing that grows with the number of entries: accounts, and for each analyst the sum of what was
+charged. A charge is entered with the record of what it took from each account (``Account.quote``), a release with the
+record of what came back: folding adds up recorded numbers, exactly, and decides nothing anew. So every processor and
+every version reads the same state. Whether each record was right is asked by ``verify`` alone.
+
+Entries of format 1 hold no records: what they took is computed again. Where the account would refuse today what it
+accepted then, the entry stands, a warning is kept, and the account is closed: nothing more fits into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dptopk.budgets.account import Account
+from dptopk.costs import Charge
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.ledger.dataset import DatasetState, Total, owner_of
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.ledger.index import Index, Place
+from dptopk.ledger.terms import account_of
+
+LAYOUT = 4  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
+
+
+class LedgerState:
+    """The state after the entries applied so far.
+
+    Args:
+        key: of the chain.
+        audit: called, when folding all of a log, with each entry before it is folded; None in daily use.
+    """
+
+    def __init__(self, key: bytes | None, audit: Callable[[LedgerState, Entry], None] | None = None) -> None:
+        self.key = key
+        self.last: tuple[int, str] = (0, GENESIS)
+        self.about: dict[str, Any] = {}
+        self.format = FORMAT
+        self.datasets: dict[str, DatasetState] = {}
+        self.index = Index()
+        self.replaced: list[list[Any]] = []  # heads (number, hash) that an operator gave up: rekeyed, or restored over
+        self.checkpoint = 0
+        self.warnings: list[str] = []
+        self.open_charges: dict[int, tuple[str, Charge]] = {}  # of format 1: seq -> analyst, charge
+        self._audit = audit
+
+    def apply(self, entry: Entry) -> list[Place]:
+        """Check that an entry follows the last one and is genuine, and fold it in; what leads to it.
+
+        Raises:
+            LedgerError: when the chain is broken or the entry could never have been written.
+        """
+        if entry.seq != self.last[0] + 1 or entry.previous != self.last[1]:
+            raise LedgerError(f"entry {entry.seq} does not follow entry {self.last[0]}: the log was changed")
+        fold = _FOLDS.get(entry.kind)
+        if fold is None:
+            raise LedgerError(f"entry {entry.seq} is of the unknown kind {entry.kind!r}")
+        try:
+            _check_hash(self, entry)
+            if self._audit is not None:
+                self._audit(self, entry)
+            fold(self, entry)
+            places = self.index.add(entry, self.format)
+        except LedgerError:
+            raise
+        except (DptopkError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise LedgerError(f"entry {entry.seq} could never have been written: {error}") from None
+        self.last = (entry.seq, entry.hash)
+        return places
+
+    def dataset(self, name: str) -> DatasetState:
+        """The state of one dataset.
+
+        Raises:
+            InvalidParameter: when there is none of that name.
+        """
+        state = self.datasets.get(name)
+        if state is None:
+            known = ", ".join(map(repr, self.datasets)) or "none yet"
+            raise InvalidParameter(f"dataset: {name!r} is not in the ledger; known: {known}")
+        return state
+
+    def state(self) -> dict[str, Any]:
+        """As JSON; ``restore`` reads it."""
+        return {
+            "layout": LAYOUT,
+            "about": self.about,
+            "format": self.format,
+            "datasets": {name: state.state() for name, state in self.datasets.items()},
+            "index": dict(self.index.chains),
+            "replaced": list(self.replaced),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what ``state`` gave, apart from where in the log it held."""
+        self.about, self.format = state["about"], state["format"]
+        self.datasets = {name: DatasetState.restored(name, held) for name, held in state["datasets"].items()}
+        self.index.chains, self.replaced = dict(state["index"]), list(state["replaced"])
+
+
+def _check_hash(ledger: LedgerState, entry: Entry) -> None:
+    """Refuse an entry whose hash is not its own."""
+    if entry.hash != entry.chained(ledger.key, _format_of(ledger, entry)):
+        raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
+
+
+def _format_of(ledger: LedgerState, entry: Entry) -> int:
+    """The format whose rules an entry follows.
+
+    Raises:
+        LedgerError: on one that this version does not know.
+    """
+    format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else ledger.format
+    if format_ not in range(1, FORMAT + 1):
+        raise LedgerError(f"the ledger is of format {format_!r}; this version reads format {FORMAT} and older")
+    return int(format_)
+
+
+def _ledger_made(ledger: LedgerState, entry: Entry) -> None:
+    ledger.about, ledger.format = entry.body, entry.body["format"]
+
+
+def _format(ledger: LedgerState, entry: Entry) -> None:
+    """From here on newer rules hold; the state is the one that was written down when they began to."""
+    now = {"index": ledger.index.chains, "replaced": ledger.replaced}  # the same in every format
+    ledger.restore(entry.body["state"] | now)
+    ledger.format = entry.body["format"]
+    ledger.open_charges.clear()
+    if ledger.format > 2:
+        ledger.index.queries.clear()
+
+
+def _rekey(ledger: LedgerState, entry: Entry) -> None:
+    """All entries before this one were chained anew; it keeps the head that they had."""
+    _replace(ledger, entry.body["before"])
+
+
+def _restore(ledger: LedgerState, entry: Entry) -> None:
+    """An operator goes on with a log that lacks what was written after it was copied; the lost head is no head now."""
+    if entry.body["lost"] is not None:
+        _replace(ledger, entry.body["lost"])
+
+
+def _replace(ledger: LedgerState, head: dict[str, Any]) -> None:
+    ledger.replaced.append([head["seq"], head["hash"]])
+
+
+def _checkpoint(ledger: LedgerState, entry: Entry) -> None:
+    ledger.checkpoint = entry.seq
+
+
+def _dataset_made(ledger: LedgerState, entry: Entry) -> None:
+    body = entry.body
+    if entry.dataset in ledger.datasets:
+        raise LedgerError(f"entry {entry.seq} makes a dataset that exists")
+    ledger.datasets[entry.dataset] = DatasetState(
+        name=entry.dataset,
+        unit=body["unit"],
+        version=body["version"],
+        sensitivity=Sensitivity(**body["sensitivity"]),
+        terms=body["terms"],
+        account=account_of(body["terms"]),
+        segments=body.get("segments"),
+    )
+
+
+def _limit(ledger: LedgerState, entry: Entry) -> None:
+    state, terms = ledger.dataset(entry.dataset), entry.body["terms"]
+    account = account_of(terms)
+    before = state.shown(entry.analyst) if ledger.format > 1 else state.charged(entry.analyst)
+    state.closed.discard(owner_of(entry.analyst))
+    if ledger.format > 1:
+        account.take(before, entry.body["record"])
+    else:
+        _spend_again(ledger, entry, owner_of(entry.analyst), account, before)
+    state.limits[entry.analyst] = (terms, account)
+
+
+def _version(ledger: LedgerState, entry: Entry) -> None:
+    state = ledger.dataset(entry.dataset)
+    state.version, state.versioned = entry.body["version"], entry.seq
+    state.merge(entry.body.get("merged", {}))
+
+
+def _renewal(ledger: LedgerState, entry: Entry) -> None:
+    state = ledger.dataset(entry.dataset)
+    state.terms, state.account = entry.body["terms"], account_of(entry.body["terms"])
+    state.limits = {analyst: (terms, account_of(terms)) for analyst, (terms, _) in state.limits.items()}
+    state.now, state.seen, state.closed = {}, {}, set()
+    state.renewals += 1
+    state.renewed = entry.seq
+
+
+def _charge(ledger: LedgerState, entry: Entry) -> None:
+    state, body = ledger.dataset(entry.dataset), entry.body
+    charge = Charge.parse(body["charge"])
+    if ledger.format > 1:
+        _take(state.accounts(entry.analyst, body.get("segments")), charge, body["records"])
+    else:
+        accounts = {"dataset": state.account}
+        if entry.analyst in state.limits:
+            accounts[owner_of(entry.analyst)] = state.limits[entry.analyst][1]
+        for owner, account in accounts.items():
+            _spend_again(ledger, entry, owner, account, charge)
+        ledger.open_charges[entry.seq] = (entry.analyst, charge)
+    for totals in (state.now, state.ever):
+        totals.setdefault(entry.analyst, Total()).add(charge)
+
+
+def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any]) -> None:
+    """Take a charge from all accounts at recorded terms."""
+    if accounts.keys() != records.keys():
+        raise LedgerError("a charge without the record of an account that it must fit")
+    for owner, account in accounts.items():
+        account.take(charge, records[owner])
+
+
+def _spend_again(ledger: LedgerState, entry: Entry, owner: str, account: Account, charge: Charge) -> None:
+    """Decide on an entry of format 1 again; it stands also where the decision is another."""
+    try:
+        account.spend(charge)
+    except (BudgetExceeded, DptopkError) as error:
+        ledger.warnings.append(f"entry {entry.seq} was accepted when it was written and would be refused now: {error}")
+        ledger.dataset(entry.dataset).closed.add(owner)
+
+
+def _release(ledger: LedgerState, entry: Entry) -> None:
+    state, body = ledger.dataset(entry.dataset), entry.body
+    if ledger.format == 1:
+        _release_1(ledger, state, entry)
+        return
+    returned = body["returned"]
+    unused = Charge.parse(body["unused"])
+    accounts = state.accounts(entry.analyst, body.get("segments"))
+    for owner, record in returned.items():
+        accounts[owner].give_back(unused, record)
+    if "dataset" in returned:
+        for totals in (state.now, state.ever):
+            totals[entry.analyst].subtract(unused)
+
+
+def _release_1(ledger: LedgerState, state: DatasetState, entry: Entry) -> None:
+    seq = entry.body["charge"]
+    if seq not in ledger.open_charges:
+        raise LedgerError(f"entry {seq} was released before")
+    analyst, charge = ledger.open_charges.pop(seq)
+    unused = charge.minus(Charge.parse(entry.body["used"]))
+    if not unused or seq < state.renewed:
+        return
+    if analyst in state.limits:
+        _refund(state.limits[analyst][1], unused)
+    if _refund(state.account, unused):
+        for totals in (state.now, state.ever):
+            totals[analyst].subtract(unused)
+
+
+def _refund(account: Account, unused: Charge) -> bool:
+    """Give back costs that never ran; where the account cannot take them back soundly they stay charged."""
+    try:
+        account.refund(unused)
+    except InvalidParameter:
+        return False
+    return True
+
+
+def _reuse(ledger: LedgerState, entry: Entry) -> None:
+    """An analyst is shown a stored answer that another has paid for: it counts against the analyst's limit."""
+    state, charge = ledger.dataset(entry.dataset), Charge.parse(entry.body["charge"])
+    _take(state.limits_of(entry.analyst, entry.body.get("segments")), charge, entry.body["records"])
+    state.seen.setdefault(entry.analyst, Total()).add(charge)
+
+
+_FOLDS: dict[str, Callable[[LedgerState, Entry], None]] = {
+    "ledger": _ledger_made,
+    "format": _format,
+    "checkpoint": _checkpoint,
+    "rekey": _rekey,
+    "restore": _restore,
+    "dataset": _dataset_made,
+    "limit": _limit,
+    "version": _version,
+    "renewal": _renewal,
+    "charge": _charge,
+    "release": _release,
+    "reuse": _reuse,
+}

@@ -1,0 +1,183 @@
+"""A durable, append-only log in a SQL database: what the ledger is written on.
+
+Durability: a committed entry survives a crash of the process and of the machine (``sqlite``, ``postgresql``).
+
+Mutual exclusion: an append runs inside one transaction that takes the write lock first, reads what others appended
+meanwhile, decides, writes, and reads the row back. Reading takes no lock that outlives a page of rows.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dptopk.errors import DptopkError, LedgerError
+from dptopk.ledger.database import Database, Purpose
+from dptopk.ledger.entries import Entry
+from dptopk.ledger.files import LedgerFile
+from dptopk.ledger.postgresql import PostgreSQL
+from dptopk.ledger.sqlite import SQLite
+from dptopk.ledger.transaction import PAGE, Transaction
+
+_leaked: list[Database] = []  # of a parent process: a child must neither use nor close their connections
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_forking = threading.RLock()
+_held: list[Store] = []
+
+
+def _before_fork() -> None:
+    """Wait until no transaction is under way: SQLite in the child would believe that it holds the parent's locks."""
+    _forking.acquire()
+    for store in list(_stores):
+        store.lock.acquire()
+        _held.append(store)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().lock.release()
+    _forking.release()
+
+
+def _in_child() -> None:
+    _held.clear()  # a child makes locks and connections of its own: see ``Store.lock``
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+
+
+class Store:
+    """The log in one database.
+
+    Args:
+        url: a path to a SQLite file, or any SQLAlchemy URL.
+        key: secret for the chain's HMAC; None = plain SHA-256.
+        read_only: refuse to write; nothing is written to the file or beside it.
+        create: make the file, or the tables, when there are none.
+        network: open a SQLite file also on a network file system.
+
+    Raises:
+        LedgerError: when the database cannot be opened, or will not promise durability and mutual exclusion.
+    """
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        key: bytes | None = None,
+        read_only: bool = False,
+        create: bool = True,
+        network: bool = False,
+    ) -> None:
+        self.key = key
+        self.read_only = read_only
+        making = create and not read_only
+        file = _sqlite_file(str(url), network)
+        if file is not None and making:
+            file.make()
+        self._begin(PostgreSQL(str(url)) if file is None else SQLite(file, read_only=read_only))
+        if making:
+            self._create()
+
+    def _begin(self, database: Database) -> None:
+        """Own locks and connections in this process."""
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._database = database
+        _stores.add(self)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock of this process; a child process gets a lock and connections of its own."""
+        if os.getpid() != self._pid:
+            _leaked.append(self._database)
+            self._begin(self._database.anew())
+        return self._lock
+
+    @contextmanager
+    def transaction(self, purpose: Purpose = "read") -> Iterator[Transaction]:
+        """One transaction; it commits durably at the end and rolls back on any error.
+
+        Args:
+            purpose: "read"; "write" or "create" (the tables): take the lock first that excludes others who do.
+
+        Raises:
+            LedgerError: on any error of the database. An error while it commits leaves open whether it did.
+        """
+        if purpose != "read" and self.read_only:
+            raise LedgerError("the ledger was opened for reading only")
+        with self.lock:
+            database = self._database
+            try:
+                connection = database.take()
+                log = Transaction(database, connection, self.key)
+                try:
+                    database.unmoved()
+                    database.begin(log.run, purpose)
+                    yield log
+                    log.close()
+                    database.commit(connection, log.run)
+                    database.unmoved()
+                except BaseException:
+                    log.close()  # the cursors first: a statement that is still open would keep its lock
+                    database.drop(connection)
+                    raise
+                database.give_back(connection)
+            except DptopkError:
+                raise
+            except Exception as error:
+                if not _is_database_error(error):
+                    raise
+                reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+                raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
+
+    def _create(self) -> None:
+        """Create the tables where there are none."""
+        with self.transaction() as log:
+            if log.has_tables():
+                return
+        with self.transaction("create") as log:
+            log.create_tables()
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """Entries after a sequence number, in order; between pages no transaction is open."""
+        while True:
+            with self.transaction() as log:
+                page = log.entries(after, PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    def backup(self, path: Path) -> None:
+        """Copy a SQLite ledger as of one moment into a new file."""
+        self._database.backup(path)
+
+    def close(self) -> None:
+        """Close all connections; the next use opens one again."""
+        with self.lock:
+            self._database.close()
+
+
+def _is_database_error(error: Exception) -> bool:
+    """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
+    return isinstance(error, sqlite3.Error) or type(error).__module__.split(".")[0] in {"sqlalchemy", "psycopg"}
+
+
+def _sqlite_file(url: str, network: bool) -> LedgerFile | None:
+    """The file of a SQLite ledger; None for another database."""
+    if not url.startswith("sqlite:") and "://" in url:
+        return None
+    path = url
+    if url.startswith("sqlite:"):
+        path = url.removeprefix("sqlite:///")
+        if path == url or not path or path == ":memory:" or path.startswith("file:") or "?" in path:
+            raise LedgerError("a SQLite ledger is a file: give its path, without options")
+    return LedgerFile.at(path, network=network)

@@ -1,0 +1,167 @@
+"""Verification: all of a log folded from its first entry, with every recorded decision asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dptopk.costs import Charge
+from dptopk.errors import LedgerError
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
+from dptopk.ledger.heads import Head
+from dptopk.ledger.index import chain_of
+from dptopk.ledger.state import LAYOUT, LedgerState
+from dptopk.ledger.store import Store
+from dptopk.ledger.terms import account_of
+from dptopk.ledger.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What verification found.
+
+    Attributes:
+        problems: what must not be in a log: a broken chain, a gap, an impossible history, a missing tail.
+        warnings: decisions that stand, but that this version would take otherwise (another price or assignment).
+        entries: how many entries are good.
+    """
+
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    entries: int
+
+
+def is_part(used: Charge, whole: Charge) -> bool:
+    """Whether a charge is part of another: no cost more often, no larger δ."""
+    return used.delta <= whole.delta and all(times <= whole.costs.get(cost, 0) for cost, times in used)
+
+
+class _Audit:
+    """Asks, entry by entry, what folding takes as recorded."""
+
+    def __init__(self) -> None:
+        self.charges: dict[int, tuple[str, str, Charge]] = {}  # not released yet: dataset, analyst, charge
+        self.answers: dict[int, tuple[str, Charge]] = {}
+        self.warnings: list[str] = []
+
+    def __call__(self, ledger: LedgerState, entry: Entry) -> None:
+        """Look at an entry before it is folded into a state."""
+        ask = getattr(self, f"_{entry.kind}", None)
+        if ask is not None:
+            ask(ledger, entry)
+
+    def _format(self, ledger: LedgerState, entry: Entry) -> None:
+        if ledger.state()["datasets"] != entry.body["state"]["datasets"]:
+            self.warnings.append(
+                f"entry {entry.seq}: the entries of format {ledger.format} before it are computed otherwise today; "
+                "the state that was written then is used"
+            )
+
+    def _checkpoint(self, ledger: LedgerState, entry: Entry) -> None:
+        if entry.body["layout"] == LAYOUT and digest(None, text_of(ledger.state())) != entry.body["state"]:
+            raise LedgerError(f"entry {entry.seq} is a checkpoint of another state: the log was changed")
+
+    def _restore(self, ledger: LedgerState, entry: Entry) -> None:  # noqa: ARG002 - one signature
+        if entry.body["lost"] is not None:
+            self.warnings.append(
+                f"entry {entry.seq} accepts a restored file: entries up to {entry.body['lost']['seq']} were written "
+                "before it and are lost, with what they charged"
+            )
+
+    def _limit(self, ledger: LedgerState, entry: Entry) -> None:
+        if ledger.format > 1:
+            self._differs(
+                entry,
+                account_of(entry.body["terms"]).disagreement(
+                    ledger.dataset(entry.dataset).shown(entry.analyst), entry.body["record"]
+                ),
+            )
+
+    def _version(self, ledger: LedgerState, entry: Entry) -> None:
+        held, now = entry.body.get("merged", {}), ledger.dataset(entry.dataset).by_owner()
+        for owner, taken in held.items():
+            spent = str(now[owner][1].spent())
+            other = "" if taken["charge"] == spent else f"{owner}: {taken['charge']} then, {spent} now"
+            self._differs(entry, other)
+
+    def _charge(self, ledger: LedgerState, entry: Entry) -> None:
+        charge = Charge.parse(entry.body["charge"])
+        self.charges[entry.seq] = (entry.dataset, entry.analyst, charge)
+        if ledger.format > 1:
+            accounts = ledger.dataset(entry.dataset).accounts(entry.analyst, entry.body.get("segments"))
+            for owner, account in accounts.items():
+                self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
+
+    def _release(self, ledger: LedgerState, entry: Entry) -> None:
+        seq = entry.body["charge"]
+        dataset, _, charge = self.charges.pop(seq, ("", "", Charge()))
+        if dataset != entry.dataset:
+            raise LedgerError(f"entry {entry.seq} releases entry {seq}, which is no open charge of its dataset")
+        used = Charge.parse(entry.body["used"])
+        self.answers[entry.seq] = (entry.dataset, used)
+        if ledger.format == 1:
+            return
+        unused = Charge.parse(entry.body["unused"])
+        if not is_part(used, charge) or (unused and unused != charge.minus(used)):
+            raise LedgerError(f"entry {entry.seq} gives back more than was not used")
+        state = ledger.dataset(entry.dataset)
+        if entry.body["returned"] and seq < max(state.renewed, state.versioned if state.segments else 0):
+            raise LedgerError(f"entry {entry.seq} gives back to a budget that was renewed or merged since")
+
+    def _reuse(self, ledger: LedgerState, entry: Entry) -> None:
+        dataset, used = self.answers.get(entry.body["answer"], ("", Charge()))
+        charge = Charge.parse(entry.body["charge"])
+        if dataset != entry.dataset or not is_part(used, charge) or Fraction(charge.delta) < Fraction(used.delta):
+            raise LedgerError(f"entry {entry.seq} charges less than the answer it shows has cost")
+        limits = ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments"))
+        for owner, account in limits.items():
+            self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
+
+    def _differs(self, entry: Entry, difference: str) -> None:
+        if difference:
+            self.warnings.append(f"entry {entry.seq}: {difference}")
+
+
+def fold(entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()) -> tuple[Inspection, LedgerState]:
+    """Fold a whole log; what was found, and the state after the last good entry."""
+    audit = _Audit()
+    state = LedgerState(key, audit)
+    there: dict[int, str | None] = {head.seq: None for head in heads}
+    problems: list[str] = []
+    try:
+        for entry in entries:
+            state.apply(entry)
+            if entry.seq in there:
+                there[entry.seq] = entry.hash
+    except LedgerError as error:
+        problems.append(str(error))
+    if not problems and not state.last[0]:
+        problems.append("the ledger is empty: it was never initialised")
+    if not problems:
+        found = (head.problem(state.about.get("id"), there[head.seq]) for head in heads)
+        problems += dict.fromkeys(filter(None, found))
+    return Inspection(tuple(problems), (*state.warnings, *audit.warnings), state.last[0]), state
+
+
+def misplaced(log: Transaction, state: LedgerState) -> list[str]:
+    """What is wrong with the rows that lead to the keys and answers of a log, up to the last entry of a state."""
+    chains = state.index.chains
+    for bucket in sorted(log.buckets() | chains.keys()):
+        if chain_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):
+            return ["keys or answers of the log are not found: rows that lead to them are missing or were changed"]
+    return []
+
+
+def inspect(store: Store, heads: Sequence[Head] = ()) -> Inspection:
+    """All that is wrong with a ledger: its database by the database's own check, its log, what leads to its entries."""
+    found, state = fold(store.entries(), store.key, heads)
+    problems = list(found.problems)
+    try:
+        with store.transaction() as log:
+            problems += log.damage()
+            if not problems and state.format >= FORMAT:
+                problems += misplaced(log, state)
+    except LedgerError as error:
+        problems.append(str(error))
+    return replace(found, problems=tuple(dict.fromkeys(problems)))

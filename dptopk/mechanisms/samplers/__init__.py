@@ -1,0 +1,1 @@
+"""Exact samplers and the laws of noise; nothing here claims privacy."""

@@ -1,0 +1,215 @@
+"""How many users must change for a set of k labels drawn at once to find fewer of the top k than a peeled one.
+
+Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow, with little between:
+the number of sets with a little more slack then grows faster than their probability falls. Peeling degrades slowly.
+
+For a level j let D_j be the log-odds that `CanonicalTopK` finds about j of the k, D'_j the smallest of these odds given
+the worst rank that is in the set, D"_j that given the best rank that is missing, and s_j how far the counts of the top
+k must rise above the rest for peeling to find as many. Between neighbours D_j moves by at most ε, D'_j and D"_j by half
+of that, as they depend on one end of the ranking each, and s_j by at most linf, so that
+
+    advantage = the largest, over j, of min(max(D_j / ε, 2D'_j / ε, 2D"_j / ε), s_j / linf)
+
+moves by at most 1. It is positive where some j is reached by drawing at once and not by peeling. D_j and s_j are those
+of a grid of ranks with fixed weights, close to the truth; the bounds hold for any weights. Proof: docs/mechanisms.md,
+"Whole answers".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk.mechanisms.canonical import _log_comb
+from dptopk.mechanisms.samplers.slack import Ranked
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_LEVELS = 192
+_DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow
+_GROWTH = 1.06
+_NEARLY = 1 / 16  # peeling finds all when it misses less than so many
+_HALVINGS = 100
+
+
+def one_shot_inclusion(scores: Floats) -> Floats:
+    """P[a label is chosen] by `OneShotTopK`, of (count - threshold) / scale of the noise."""
+    chances: Floats = np.exp(np.minimum(scores, 0.0))
+    return chances
+
+
+def gumbel_inclusion(scores: Floats) -> Floats:
+    """P[a label is chosen] by `KnownGumbel`, of (count - threshold) / scale of the noise."""
+    chances: Floats = -np.expm1(-np.exp(np.minimum(scores, 50.0)))
+    return chances
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Kinds of sets, and cells of ranks, for k ranks out of ``size``; nothing here depends on counts.
+
+    Attributes:
+        missed: the best rank that is not in a set, from 0 on, shape (m,).
+        worst: the worst rank that is, shape (w,).
+        log_sizes: logarithm of the number of sets of each kind, shape (m, w).
+        levels: numbers of labels found, less 1/2, shape (n,); the last is for the best set alone.
+        heads: for each level and worst rank, from which missing rank on sets reach the level, shape (n, w).
+        tails: for each level and missing rank, up to how many worst ranks they do, shape (n, m).
+        ranks, widths: cells of ranks; ``inside`` of them belong to the top k.
+    """
+
+    missed: Ints
+    worst: Ints
+    log_sizes: Floats
+    levels: Floats
+    heads: Ints
+    tails: Ints
+    ranks: Ints
+    widths: Ints
+    inside: int
+
+
+def advantage(
+    ranked: Ranked,
+    k: int,
+    *,
+    linf: int,
+    epsilon: float,
+    scale: float,
+    inclusion: Callable[[Floats], Floats],
+    most: float,
+) -> float:
+    """Return the statistic, cut to [-most, most]: neighbours move it by at most 1, floats by ``rounding(k)``/epsilon.
+
+    Args:
+        ranked: the counts, of more than k labels.
+        k: how many are drawn.
+        linf: how far one user moves a count.
+        epsilon: of the set drawn at once.
+        scale: of the noise of peeling, in units of linf.
+        inclusion: the chance of a label to be peeled, increasing.
+        most: at least 1.
+    """
+    grid = _grid(ranked.size, k)
+    # Differences beyond this one change nothing that is not cut off later; the cut keeps what one user can change.
+    far = 4 * (k * math.log(ranked.size) + 100) / epsilon + 100 * scale + 4 * most
+    pivot = ranked.count(k - 1)
+    cut = min(math.ceil(far * linf), 2**62)
+
+    def heights(ranks: Ints) -> Floats:
+        return np.clip(ranked.at(ranks) - pivot, -cut, cut) / linf
+
+    odds = _odds(grid, heights, k, epsilon / 2) / epsilon
+    shifts = _shifts(grid, heights(grid.ranks), k, scale, inclusion)
+    best = float(np.minimum(odds, shifts).max())
+    return min(max(best, -most), most)
+
+
+def rounding(k: int) -> float:
+    """More than all rounding in ``advantage``, times epsilon.
+
+    Log-odds are sums of logarithms of a size of k ln(size), to within some ulps. In a root 3e-14·k of uncertainty in a
+    number of labels stands against a slope of at least 1/16 to a scale of k/epsilon.
+    """
+    return 1e-5 + 1e-11 * k**2
+
+
+def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -> Floats:
+    """The largest of D_j, 2D'_j and 2D"_j of every level."""
+    weights = grid.log_sizes - rate * (heights(grid.missed)[:, None] - heights(grid.worst)[None, :])
+    best = rate * float(-np.diff(heights(np.array([k - 1, k])))[0])
+    bad, good = _sums(weights, grid.heads)
+    in_all = np.logaddexp(best, np.logaddexp.reduce(good, axis=1)) - np.logaddexp.reduce(bad, axis=1)
+    by_worst = (good - bad).min(axis=1)
+    good, bad = _sums(weights.T, grid.tails)
+    odds: Floats = np.maximum(in_all, 2 * np.maximum(by_worst, (good - bad).min(axis=1)))
+    return odds
+
+
+def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
+    """Of every column the logarithms of the sums of the rows before each split and from it on, shape of ``split``."""
+    none = np.full((1, logs.shape[1]), -np.inf)
+    before = np.concatenate((none, np.logaddexp.accumulate(logs)))
+    after = np.concatenate((np.logaddexp.accumulate(logs[::-1])[::-1], none))
+    column = np.arange(logs.shape[1])
+    return before[split, column], after[split, column]
+
+
+def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Callable[[Floats], Floats]) -> Floats:
+    """s_j of every level: by how much the top k must rise for peeling to find so many of them.
+
+    Given how many others are peeled the threshold is known, and then how high the top k must stand.
+    """
+    inside, outside = slice(0, grid.inside), slice(grid.inside, None)
+
+    def found(part: slice, offset: Floats) -> Floats:
+        chances = inclusion((heights[None, part] + offset[:, None]) / scale)
+        total: Floats = chances @ grid.widths[part].astype(np.float64)
+        return total
+
+    reach = 50 * scale + float(heights[0] - heights[-1])
+    others = k - grid.levels
+    possible = others < grid.widths[outside].sum()
+    raised = _root(lambda offset: found(outside, offset), np.where(possible, others, 0.5), reach)
+    level = _root(lambda offset: found(inside, offset), grid.levels, reach)
+    shifts: Floats = np.where(possible, level - raised, -np.inf)
+    return shifts
+
+
+def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
+    """Where an increasing function of each element has these values, by bisection."""
+    low, high = np.full(values.shape, -reach), np.full(values.shape, reach)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        less = increasing(middle) < values
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    root: Floats = (low + high) / 2
+    return root
+
+
+@lru_cache(maxsize=16)
+def _grid(size: int, k: int) -> _Grid:
+    """The grid; all arrays are small: at most some hundred ranks each way."""
+    tails = _cuts(k, size)
+    heads = k - _cuts(0, k)[::-1]
+    begin, end = heads[:-1], heads[1:]
+    head = (begin + end - 1) // 2  # so many leading ranks are in the set, the next is not
+    low, high = tails[:-1], tails[1:]
+    i, few, many = head[:, None], low[None, :], high[None, :]
+    more, less = (_log_comb(n - i - 1, k - i + 0 * n) for n in (many, few))
+    with np.errstate(divide="ignore"):
+        sizes: Floats = more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
+    # Of the ranks between, so many are in the set, and in proportion of the top k.
+    found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
+    quarters = (np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])).ravel()  # a whole number would leave no slope
+    levels = quarters[np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS)).astype(np.int64)]
+    reached = (
+        found[None, :, :] >= levels[:, None, None]
+    )  # it grows with the best rank that is missing, falls with the worst
+    levels[-1] = k - _NEARLY
+    return _Grid(
+        missed=head,
+        worst=(low + high - 1) // 2,
+        log_sizes=sizes,
+        levels=levels,
+        heads=head.size - reached.sum(axis=1),
+        tails=reached.sum(axis=2),
+        ranks=np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2)),
+        widths=np.concatenate((np.diff(heads), np.diff(tails))),
+        inside=heads.size - 1,
+    )
+
+
+def _cuts(start: int, end: int) -> Ints:
+    """From start to end in steps of one at first, then growing."""
+    cuts = [start]
+    while cuts[-1] < end:
+        past = cuts[-1] - start
+        cuts.append(min(end, cuts[-1] + 1 if past < _DENSE else start + math.ceil(past * _GROWTH)))
+    return np.array(cuts, dtype=np.int64)

@@ -1,0 +1,110 @@
+"""Box noise: integers whose law falls with the length of their hull with 0, drawn exactly (docs/box.md).
+
+z_i = U_i - M for U_1, ..., U_k and M independent and uniform on {0, ..., n-1}, n = step·m, P(m) ∝ m^{k+1} e^{-rate·m}.
+For step = 1 that is P(z) ∝ e^{-rate·|z|}, |z| = max(0, max z) - min(0, min z).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from dptopk.mechanisms.samplers.exact import Cells, decide, precise
+from dptopk.mechanisms.samplers.random import Bits
+
+_LOG2 = 0.6931
+
+
+@dataclass(frozen=True)
+class SideLaw:
+    """The law of m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by blocks of an inverted table.
+
+    A block weighs the number of its integers times the density at its point nearest the peak, which is its largest; an
+    integer of the block is then accepted with the ratio of the two densities.
+
+    Attributes:
+        power: an integer, at least 1.
+        rate: the exact rational, above 0.
+    """
+
+    power: int
+    rate: Fraction
+
+    @cached_property
+    def peak(self) -> Fraction:
+        """Where the density on the reals from 1 on is largest."""
+        return max(self.power / self.rate, Fraction(1))
+
+    @cached_property
+    def width_bits(self) -> int:
+        """Binary logarithm of the length of a block: 1/16 to 1/8 of a standard deviation."""
+        return max(0, math.frexp(math.sqrt(self.power) / float(self.rate) / 8)[1] - 1)
+
+    def _log_density(self, m: Fraction | int, at: Fraction | int) -> Decimal:
+        """The logarithm of the density at m over that at another point; within the context's precision."""
+        ratio, step = Fraction(m) / at, (Fraction(m) - at) * self.rate
+        logarithm = (Decimal(ratio.numerator) / ratio.denominator).ln()
+        return self.power * logarithm - Decimal(step.numerator) / step.denominator
+
+    def units(self, m: Fraction | int, at: Fraction | int, bits: int) -> int:
+        """2**bits times the density at m over that at another point where it is no less, within 1.
+
+        The two terms of the logarithm may nearly cancel; where the result is not 0, neither exceeds 2·|logarithm| +
+        4·power, so that as many digits more than the answer's, and a few, leave an error below 1e-5 of a unit.
+        """
+        with precise(int(bits * 0.30103) + len(str(self.power * (bits + 60))) + 8):
+            return round(self._log_density(m, at).exp() * (1 << bits))
+
+    def top(self, block: int) -> Fraction:
+        """The point of a block where the density is largest."""
+        first = 1 + (block << self.width_bits)
+        return min(max(self.peak, Fraction(first)), Fraction(first + (1 << self.width_bits) - 1))
+
+    def weights(self, bits: int) -> list[int]:
+        """The weights of the blocks in units of 2**-bits, each within 1; all beyond the list weigh at most one unit."""
+        width, units = 1 << self.width_bits, bits + self.width_bits
+        power, rate, peak = float(self.power), float(self.rate), float(self.peak)
+        nothing, found = -(units + 2) * _LOG2 - 1, []
+        for block in range(1 << 62):
+            top = self.top(block)
+            x = float(top)
+            log = power * math.log(x / peak) - rate * (x - peak)
+            found.append(0 if log < nothing else self.units(top, self.peak, units))
+            # Beyond the peak the blocks fall at least as fast as from this one to the next.
+            gap = rate * width - power * math.log1p(width / x)
+            if x > peak and gap > 0 and log - math.log(-math.expm1(-gap)) < nothing:
+                return found
+        raise AssertionError
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return Cells(self.weights)
+
+    def sample(self, bits: Bits) -> int:
+        """One draw; the law is exact."""
+        while True:
+            block = int(self._cells.draw(1, bits)[0])
+            m = 1 + (block << self.width_bits) + int(bits.low_bits(1, self.width_bits)[0])
+            top = self.top(block)
+            if m == top or decide(partial(self.units, m, top), bits):
+                return m
+
+
+@lru_cache(maxsize=64)
+def side_law(power: int, rate: Fraction) -> SideLaw:
+    """The law, with the tables that it has made so far."""
+    return SideLaw(power, rate)
+
+
+def box_noise(law: SideLaw, step: int, size: int, bits: Bits) -> np.ndarray[Any, Any]:
+    """The noise of ``size`` counts, at most law.power - 1 of them, int64, shape (size,)."""
+    n = step * law.sample(bits)
+    corner = bits.below(n, 1)
+    noise: np.ndarray[Any, Any] = bits.below(n, size) - corner
+    return noise

@@ -1,0 +1,235 @@
+"""Exact integer noise: discrete Laplace and discrete Gaussian, whole or conditioned on a bounded range.
+
+One sampler serves every law with pmf ∝ e^{-f(|n|)} and f(m) = A m + B m² for exact rationals A and B. The positive
+integers are cut into blocks of 2^j numbers. A block is drawn by inverting a table of the blocks' largest weights, a
+number in the block uniformly, and it is kept with probability e^{-(f(number) - f(first number))}. Blocks are a small
+fraction of the scale wide, so almost every candidate is kept; for small scales they hold a single number, and nothing
+is rejected. The table holds a few hundred thresholds whatever the scale, and it is continued outward as far as the
+random bits ask (see exact.py), so the tails are right too. Statement and proof: docs/exact-sampling.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk._internal import validate as _validate
+from dptopk.costs.rounding import smaller_of
+from dptopk.errors import InvalidParameter
+from dptopk.mechanisms.samplers.exact import Cells, decide_exp, exp_units
+from dptopk.mechanisms.samplers.random import Bits
+
+_CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
+_FEW = 1 << 12
+_LOG2 = 0.6932  # a little more than the logarithm of 2
+_LARGEST_SCALE = 2.0**48  # beyond it, a draw could leave int64 with a probability that is not absurdly small
+
+
+@dataclass(frozen=True)
+class NoiseLaw:
+    """The law on the integers with pmf ∝ e^{-(linear·|n| + square·n²)}, for |n| <= bound.
+
+    Attributes:
+        linear, square: exact rationals, at least 0, not both 0.
+        bound: largest magnitude, or None.
+    """
+
+    linear: Fraction
+    square: Fraction
+    bound: int | None = None
+
+    def exponent(self, n: int) -> Fraction:
+        """Return f(|n|) exactly: the pmf is e^{-f} over its sum."""
+        return self.linear * abs(n) + self.square * n * n
+
+    @cached_property
+    def scale(self) -> float:
+        """The magnitude over which the exponent grows by about 1 (by 1/2 for a Gaussian)."""
+        return float(1 / self.linear) if self.linear else math.sqrt(1 / (2 * self.square))
+
+    @cached_property
+    def width_bits(self) -> int:
+        """Binary logarithm of the number of integers in a block: 1/16 to 1/8 of the scale, and not above the bound."""
+        width = self.scale / 8 if self.bound is None else min(self.scale / 8, self.bound)
+        return max(0, math.frexp(width)[1] - 1)
+
+    def pmf(self, radius: int) -> npt.NDArray[np.float64]:
+        """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a relative 1e-12.
+
+        >>> laplace_law(math.log(3), 1).pmf(1).round(6)
+        array([0.166667, 0.5     , 0.166667])
+        """
+        n = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
+        weights = self._weights_at(n)
+        if self.bound is not None:
+            weights[n > self.bound] = 0.0
+        return weights / self.normaliser
+
+    def _weights_at(self, n: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        linear, square = (float(min(a, Fraction(10**300))) for a in (self.linear, self.square))
+        with np.errstate(over="ignore"):
+            weights: npt.NDArray[np.float64] = np.exp(-(linear * n + square * n * n))
+        return weights
+
+    @cached_property
+    def normaliser(self) -> float:
+        """Sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
+        if not self.square and self.bound is None:
+            return 1 / math.tanh(float(min(self.linear, Fraction(100))) / 2)
+        largest = math.ceil(40 * self.scale) + 2
+        last = largest if self.bound is None else min(largest, self.bound)
+        if last > 1 << 18 and not self.linear:
+            # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000 here.
+            edge = last / self.scale
+            slope = edge / self.scale * math.exp(-edge * edge / 2)
+            area = self.scale * math.sqrt(2 * math.pi) * math.erf(edge / math.sqrt(2))
+            return area + math.exp(-edge * edge / 2) - slope / 6
+        n = np.arange(1, last + 1, dtype=np.float64)
+        return 1.0 + 2.0 * math.fsum(self._weights_at(n))
+
+    def weights(self, bits: int) -> list[int]:
+        """Return the weights of the cells 0, +block 0, -block 0, +block 1, ... in units of 2**-bits, each within 1.
+
+        The weight of a block is the number of its integers times the largest of their e^{-f}; the list ends where
+        all that is left weighs at most one unit.
+        """
+        width, units = 1 << self.width_bits, bits + self.width_bits
+        common = math.lcm(self.linear.denominator, self.square.denominator)
+        linear, square = int(self.linear * common), int(self.square * common)
+
+        def tops() -> Iterator[int]:
+            """Exponents of the blocks' first numbers, times ``common``."""
+            first, x = 1, linear + square
+            while self.bound is None or first <= self.bound:
+                gap = width * (linear + square * (2 * first + width))
+                # Exponents grow by at least the gap from block to block: the rest is a geometric series at most.
+                rest = math.log1p(common / gap) if gap < common else 1.0
+                if x > math.ceil((units + 1) * _LOG2 + rest) * common:
+                    return
+                yield x
+                first, x = first + width, x + gap
+
+        blocks = exp_units(tops(), common, units)
+        return [1 << bits, *(weight for weight in blocks for _ in (1, -1))]
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return Cells(self.weights)
+
+    def sample(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+        """Return ``size`` independent draws as int64, the law being exact."""
+        drawn = np.empty(size, dtype=np.int64)
+        filled = 0
+        while filled < size:
+            some = self._candidates(min(size - filled, _CHUNK), bits)
+            drawn[filled : filled + some.size] = some
+            filled += some.size
+        return drawn
+
+    @cached_property
+    def _sure(self) -> npt.NDArray[np.uint32]:
+        """For each cell of the first table, how many 32-bit words keep every number of its block; after them a 0."""
+        width = 1 << self.width_bits
+        firsts = range(1, 1 + width * (len(self.weights(48)) // 2), width)
+        steps = [self.exponent(first + width - 1) - self.exponent(first) for first in firsts]
+        sure = [max(exp_units([x.numerator], x.denominator, 32)[0] - 1, 0) for x in steps]
+        return np.array([(1 << 32) - 1, *(words for words in sure for _ in (1, -1)), 0], dtype=np.uint32)
+
+    def _candidates(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+        cells = self._cells.draw(size, bits)
+        sign = ((cells & 1) << 1) - 1
+        if not self.width_bits:
+            return ((cells + 1) >> 1) * sign
+        first = (((cells - 1) >> 1) << self.width_bits) + 1
+        offset = bits.low_bits(size, self.width_bits)
+        zero = cells == 0
+        first[zero] = 0
+        offset[zero] = 0
+        words = bits.uint32(size)
+        # For few draws, the table of sure words is not worth its making.
+        kept = words < self._sure.take(cells, mode="clip") if size > _FEW else np.zeros(size, dtype=np.bool_)
+        unsure = np.flatnonzero(~kept)
+        kept[unsure] = self._keep(words[unsure], first[unsure], offset[unsure], bits)
+        magnitude = first + offset
+        if self.bound is not None:
+            kept &= magnitude <= self.bound
+        result: npt.NDArray[np.int64] = (magnitude * sign)[kept]
+        return result
+
+    def _keep(
+        self, words: npt.NDArray[np.uint32], first: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], bits: Bits
+    ) -> npt.NDArray[np.bool_]:
+        """Decide U < e^{-(f(first + offset) - f(first))} for uniforms whose first 32 bits are given."""
+
+        def exact(i: int) -> Fraction:
+            return self.exponent(int(first[i] + offset[i])) - self.exponent(int(first[i]))
+
+        x = offset * (float(self.linear) + float(self.square) * (2.0 * first + offset))
+        return decide_exp(words, x, exact, bits)
+
+
+@lru_cache(maxsize=64)
+def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> NoiseLaw:
+    """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, for |n| <= bound if there is one; the float's exact value."""
+    epsilon, linf = _validate.positive(epsilon=epsilon), _validate.count(linf=linf)
+    if bound is not None:
+        bound = _validate.count(bound=bound, at_least=0)
+    return _checked(NoiseLaw(smaller_of(epsilon) / linf, Fraction(0), bound))
+
+
+@lru_cache(maxsize=64)
+def gaussian_law(scale: float, bound: int | None = None) -> NoiseLaw:
+    """Return the law with pmf ∝ e^{-n²/(2·scale²)}, for |n| <= bound if there is a bound."""
+    scale = _validate.positive(scale=scale)
+    if bound is not None:
+        bound = _validate.count(bound=bound, at_least=0)
+    return _checked(NoiseLaw(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
+
+
+def _checked(law: NoiseLaw) -> NoiseLaw:
+    slope = law.linear or law.square
+    largest = _LARGEST_SCALE if law.linear else 2 * _LARGEST_SCALE**2
+    if slope * Fraction(largest) < 1:
+        raise InvalidParameter(f"the noise scale must be at most {_LARGEST_SCALE:.3g} for int64 results")
+    return law
+
+
+def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    """Return draws n of discrete Laplace noise, pmf ∝ e^{-epsilon·|n|/linf}.
+
+    Args:
+        epsilon: greater than 0, linf/epsilon at most 2^48; the smaller of the float and its decimal is used.
+        linf: how far one user moves a count, at least 1.
+        size: number of draws.
+        bits: source of random words (`random_bits`).
+
+    Returns:
+        int64, shape (size,). The law is exact.
+
+    Raises:
+        InvalidParameter: an argument is out of its range.
+
+    >>> from dptopk.mechanisms.samplers.random import random_bits
+    >>> discrete_laplace(1.0, 1, 5, random_bits(np.random.default_rng(7))).dtype
+    dtype('int64')
+    """
+    return laplace_law(epsilon, linf).sample(_validate.count(size=size, at_least=0), bits)
+
+
+def discrete_gaussian(scale: float, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    """Return draws n of discrete Gaussian noise, pmf ∝ e^{-n²/(2·scale²)}; see `discrete_laplace` for the arguments.
+
+    The law is exact for the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
+    """
+    return gaussian_law(scale).sample(_validate.count(size=size, at_least=0), bits)
+
+
+def truncated_discrete_gaussian(scale: float, bound: int, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    """Return draws of discrete Gaussian noise conditioned on |n| <= bound, an integer of at least 0; exact."""
+    return gaussian_law(scale, bound).sample(_validate.count(size=size, at_least=0), bits)

@@ -1,0 +1,303 @@
+"""Exact and fast selection: the law of Gumbel top-k, in about one pass over the counts.
+
+Adding Gumbel noise to r·h_i and sorting is a race: label i's clock rings at T_i = E_i e^{-r h_i} with E_i standard
+exponential, and the k first clocks are selected (r = epsilon / linf). Few labels can be among them. A label with a
+high count is *watched*: its E_i is drawn outright. The others form a *crowd* whose envelope rate e^{r·top} bounds each
+of theirs: rings of the crowd come from one Poisson process, each ring names a uniform member, and is kept with
+probability e^{-r (top - h_i)} (thinning). Only the early part of that process can matter; it is explored from the
+start until it is later than the k-th ring known so far. Labels that are not listed at all (count 0) are a crowd of
+their own, however many they are.
+
+All comparisons that decide the outcome are exact: every clock is an interval around a float, and clocks whose intervals
+overlap are compared with more random bits and more digits until they differ. Statement and proof:
+docs/exact-sampling.md. The running time depends on the counts; whoever can measure it learns something that is not
+accounted for.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk._internal import validate as _validate
+from dptopk.costs.rounding import decimal, smaller_of
+from dptopk.errors import InvalidParameter
+from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
+from dptopk.mechanisms.samplers.race import LOWEST, ROUNDING, STOP, Race, Rings, above, exact_level
+from dptopk.mechanisms.samplers.random import Bits
+
+_BATCH = 64  # mean number of rings in a batch of a crowd
+_SAMPLE = 1 << 16
+_MOST = 1 << 62  # labels: their numbers fit int64
+_LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
+_LARGEST_RATE = Fraction(sys.float_info.max)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a selection brought.
+
+    Attributes:
+        indices: int64, the labels in the order in which they were selected.
+        stopped: whether the stop element was selected (after all of ``indices``).
+    """
+
+    indices: npt.NDArray[np.int64]
+    stopped: bool
+
+
+class _Crowd:
+    """Labels whose rates are at most e^{rate·top}, explored from the earliest ring on."""
+
+    def __init__(self, size: int, offset: int, values: npt.NDArray[Any] | None, top: Any) -> None:
+        self.size = size
+        self.offset = offset
+        self.values = values  # None: every member has the value ``top``
+        self.top = top
+        self.batches = 0
+
+    def explore(self, race: Race, need: int, origin: Any, least: float) -> Rings | None:
+        """Return more rings, or None if no unexplored one can have a score above ``least``."""
+        head = max(-float(min(race.rate * (exact_level(origin) - exact_level(self.top)), -Fraction(LOWEST))), LOWEST)
+        more = 1 + 2 * need // _BATCH
+        if self.batches:
+            tail = -math.log(self.batches * _BATCH / self.size)  # unexplored rings have an E above the argument
+            if head + tail + ROUNDING * (2 + abs(head) + abs(tail)) < least:
+                return None
+            enough = self.size / _BATCH * math.exp(min(head - least + 0.01, 700.0)) + 1
+            more = int(min(enough, 2.0 * self.batches + 1))
+        return self._next(more, race, origin)
+
+    def _next(self, batches: int, race: Race, origin: Any) -> Rings:
+        """Return the rings of the next batches, each covering 64/size of the envelope clocks' standard time."""
+        start, width = (Fraction(b * _BATCH, self.size) for b in (self.batches, batches))
+        self.batches += batches
+        labels = race.bits.below(self.size, int(_poisson_batch().draw(batches, race.bits).sum()))
+        if self.values is not None:
+            labels = labels[self.values[labels] <= self.top]  # the others are watched
+            labels = labels[self._kept(self.values[labels], race)]
+        return race.slab(labels + self.offset, self.top, start, width, origin)
+
+    def _kept(self, levels: npt.NDArray[Any], race: Race) -> npt.NDArray[np.bool_]:
+        """Thin the envelope: keep each ring with probability e^{-rate (top - level)}."""
+        with np.errstate(over="ignore"):
+            x = float(race.rate) * above(self.top, levels)
+        return bernoulli_exp(x, lambda i: race.rate * (exact_level(self.top) - exact_level(levels[i])), race.bits)
+
+
+@cache
+def _poisson_batch() -> Cells:
+    """Poisson(64): weights 64^j/j!, relative to the largest."""
+
+    def weights(bits: int) -> list[int]:
+        units: list[int] = []
+        weight = Fraction(math.factorial(_BATCH), _BATCH**_BATCH)
+        # From 2·64 on the weights at least halve: all that is left is at most twice the next one.
+        while len(units) <= 2 * _BATCH or 2 * weight * (1 << bits) > 1:
+            units.append(int(weight * (1 << bits)))
+            weight *= Fraction(_BATCH, len(units))
+        return units
+
+    return Cells(weights)
+
+
+def _watch(values: npt.NDArray[Any], need: int, bits: Bits) -> tuple[npt.NDArray[np.int64] | None, _Crowd | None]:
+    """Return the labels that are watched one by one, and the crowd of all others; None for all, none.
+
+    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or above the crowd's top,
+    the first ``need`` ring before time need/m or so, and until then the crowd's envelope rings n·need/m times.
+    """
+    n = values.size
+    m = max(4 * need, math.isqrt(2 * n * need))
+    if 4 * m >= n:
+        return None, None
+    sample = values if n <= 4 * _SAMPLE else values[bits.below(n, _SAMPLE)]
+    place = sample.size - max(1, m * sample.size // n)
+    cut = np.partition(sample, place)[place]
+    return np.flatnonzero(values > cut).astype(np.int64, copy=False), _Crowd(n, 0, values, cut)
+
+
+def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt.NDArray[np.int64]:
+    """Return the labels of the first ``need`` clocks, in order; -1 is the stop element."""
+    watched, crowd = _watch(values, need, race.bits)
+    crowds = [crowd] if crowd else []
+    few = absent if absent <= 4 * need + 1024 else 0
+    if absent > few:
+        crowds.append(_Crowd(absent, values.size, None, values.dtype.type(0)))
+    levels = values if watched is None else values[watched]
+    origin = _origin(levels, need, few, crowds)
+    least, rings = -math.inf, race.clocks(np.empty(0, np.int64), values[:0], origin)
+    for labels, heights in _entries(levels, watched, values.size + np.arange(few), race, max(need, _SAMPLE)):
+        some = _reaching(race.clocks(labels, heights, origin), least)
+        least, rings, _ = _prune(Rings.join(rings, some), None, need)
+    found = None
+    while crowds:
+        more = [(c, c.explore(race, need, origin, least)) for c in crowds]
+        crowds = [c for c, ring in more if ring is not None]
+        new = [ring for _, ring in more if ring is not None]
+        if new:
+            least, rings, found = _prune(rings, Rings.join(*([found] if found else []), *new), need)
+    return _first(race, rings, found, need)
+
+
+def _origin(levels: npt.NDArray[Any], need: int, few: int, crowds: list[_Crowd]) -> Any:
+    """Return the level that scores are taken relative to: about that of the last label that is selected.
+
+    Any would give the same law. Errors of scores grow with the distance from it; so they are small where it is decided
+    who is still selected, and how far the crowds, which lie no higher, have to be explored.
+    """
+    pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
+    tops = [crowd.top for crowd in crowds]
+    if pool.size >= need or (pool.size and not tops):
+        last = max(pool.size - need, 0)
+        tops.append(np.partition(pool, last)[last])
+    return max(tops, default=0)
+
+
+def _entries(
+    levels: npt.NDArray[Any], watched: npt.NDArray[np.int64] | None, few: npt.NDArray[np.int64], race: Race, step: int
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """Yield labels with clocks of their own and their levels: unlisted ones, the stop element, parts of the watched."""
+    extra = np.append(few, STOP) if race.stop is not None else few
+    yield extra, np.zeros(extra.size, levels.dtype)
+    for begin in range(0, levels.size, step):
+        part = levels[begin : begin + step]
+        yield np.arange(begin, begin + part.size) if watched is None else watched[begin : begin + step], part
+
+
+def _prune(rings: Rings, found: Rings | None, need: int) -> tuple[float, Rings, Rings | None]:
+    """Return a score that ``need`` different labels surely reach (or -inf), and the rings that may reach it.
+
+    The labels in ``rings`` differ; those ``found`` in crowds may have rung repeatedly.
+    """
+    surely = rings.score - rings.doubt
+    if found is not None:
+        order = np.argsort(found.doubt - found.score)
+        _, earliest = np.unique(found.labels[order], return_index=True)
+        surely = np.concatenate((surely, (found.score - found.doubt)[order[earliest]]))
+    if surely.size <= need:
+        return (float(surely.min()) if surely.size == need else -math.inf), rings, found
+    least = float(np.partition(surely, surely.size - need)[surely.size - need])
+    return least, _reaching(rings, least), _reaching(found, least) if found else None
+
+
+def _reaching(rings: Rings, least: float) -> Rings:
+    return rings.take(rings.score + rings.doubt >= least)
+
+
+def _first(race: Race, rings: Rings, found: Rings | None, need: int) -> npt.NDArray[np.int64]:
+    """Return the first ``need`` different labels, in the exact order of the rings."""
+    own = rings.labels.size
+    rings = Rings.join(rings, found) if found else rings
+    order = race.exact_order(rings)
+    labels = rings.labels[order]
+    crowded = np.flatnonzero(order >= own)
+    _, earliest = np.unique(labels[crowded], return_index=True)
+    kept = order < own
+    kept[crowded[earliest]] = True
+    return labels[kept][:need]
+
+
+def gumbel_top_k(
+    counts: npt.ArrayLike,
+    k: int,
+    *,
+    epsilon: float,
+    linf: float,
+    bits: Bits,
+    absent: int = 0,
+    stop: Fraction | float | None = None,
+) -> Selection:
+    """Select k labels as Gumbel top-k does: k times one of the rest, with probability ∝ e^{epsilon·count/linf}.
+
+    Args:
+        counts: int64, shape (n,), or floats for real-valued utilities.
+        k: number of selections, at least 1; at most n + absent, unless there is a stop element.
+        epsilon: of one selection, greater than 0; the smaller of the float and its decimal is used.
+        linf: how far one user moves a count, above 0; the larger of the float and its decimal is used.
+        bits: source of random words (`random_bits`).
+        absent: how many more labels there are with count 0; they have the indices n, ..., n + absent - 1.
+        stop: score of a stop element on the scale of the counts (exact as a Fraction), or None. The selection ends
+            when it is drawn; being drawn counts as one of the k selections.
+
+    Returns:
+        Selection; its law is exactly that of the peeling exponential mechanism. The time is about one pass over the
+        counts plus that for sqrt(n·k) draws.
+
+    Raises:
+        InvalidParameter: an argument is out of its range.
+
+    Source: docs/exact-sampling.md.
+
+    >>> from dptopk.mechanisms.samplers.random import random_bits
+    >>> gumbel_top_k([5, 900, 40, 70], 2, epsilon=1.0, linf=1, bits=random_bits()).indices
+    array([1, 3])
+    """
+    values = _as_values(counts=counts)
+    k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0)
+    if absent > _MOST:
+        raise InvalidParameter(f"absent must be at most 2^62, got {absent}")
+    rate = selection_rate(epsilon, linf)
+    if stop is not None:
+        stop = stop if isinstance(stop, Fraction) else Fraction(_validate.finite(stop=stop))
+    available = values.size + absent + (stop is not None)
+    if stop is None and k > available:
+        raise InvalidParameter(f"k must be at most the number of labels, got {k}")
+    labels = _select(values, min(k, available), Race(rate, stop, bits), absent)
+    where = np.flatnonzero(labels == STOP)
+    return Selection(labels[: where[0]], True) if where.size else Selection(labels, False)
+
+
+def selection_rate(epsilon: float, step: float) -> Fraction:
+    """The rate epsilon / step at which log-probabilities grow with the counts or utilities, at most the exact one.
+
+    Of a float and its decimal the smaller is epsilon, the larger is the step (docs/notation.md, "Decimals").
+
+    Raises:
+        InvalidParameter: when scores would lose digits as floats, or overflow.
+    """
+    _validate.positive(linf=step)
+    rate = smaller_of(_validate.positive(epsilon=epsilon)) / max(decimal(step), Fraction(step))
+    if not _LEAST_RATE <= rate <= _LARGEST_RATE:
+        raise InvalidParameter(f"epsilon={epsilon} must be from 1e-290 to 1e308 times {step}, by which counts move")
+    return rate
+
+
+def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits: Bits) -> int:
+    """Return an index drawn with probability ∝ e^{rate·utility}: the exponential mechanism, its law exact.
+
+    Args:
+        utilities: finite numbers, shape (n,), n at least 1.
+        rate: epsilon divided by the range of the utility (DDR §2.1), greater than 0; a Fraction is taken exactly.
+        bits: source of random words.
+    """
+    values = _as_values(utilities=utilities)
+    if values.size == 0:
+        raise InvalidParameter("utilities must not be empty")
+    _validate.positive(rate=rate)
+    if rate < _LEAST_RATE:
+        raise InvalidParameter(f"rate must be at least 1e-290, got {rate}")
+    return int(_select(values, 1, Race(Fraction(rate), None, bits), 0)[0])
+
+
+def _as_values(**arguments: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return the one argument as a contiguous array of int64 or, for real numbers, float64."""
+    ((name, given),) = arguments.items()
+    values = np.ascontiguousarray(given)
+    if values.ndim != 1 or (values.dtype.kind not in "iuf" and values.size):
+        raise InvalidParameter(f"{name} must be a one-dimensional array of numbers")
+    if values.dtype == np.uint64 and values.size and values.max() >= 1 << 63:
+        raise InvalidParameter(f"{name} must fit 64-bit signed integers")
+    if values.dtype.kind == "f" and values.size:
+        if not np.isfinite(values).all():
+            raise InvalidParameter(f"{name} must be finite")
+        return values.astype(np.float64, copy=False)
+    return values.astype(np.int64, copy=False)

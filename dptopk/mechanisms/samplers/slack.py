@@ -1,0 +1,263 @@
+"""One exponential mechanism over whole answers: draw how much slack there is, then any answer within it.
+
+An answer (a set or a sequence of k labels) has an integer *gap*, the smaller the better, and is to be drawn with
+probability ∝ e^{-rate·gap}. Since e^{-rate·gap} is proportional to the sum of e^{-rate·g} over all integers g >= gap,
+that is the law of the answer in a pair (g, answer) drawn with g >= gap(answer) and P ∝ e^{-rate·g}: a slack g of weight
+N(g) e^{-rate·g}, N(g) the number of answers of gap at most g, and then an answer uniform among these N(g).
+
+The N(g) are integers of thousands of digits at up to d·k places. So slacks are joined into blocks first..last: a
+block is drawn with weight N(last)·(the sum of e^{-rate·g} in it), an answer uniform among the N(last), a slack within
+the block; and if the answer does not fit the slack, everything is drawn anew. The law is the same for any blocks;
+floats only choose blocks that are seldom refused. Proof: docs/exact-sampling.md, "Whole answers".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk.mechanisms.samplers.exact import Cells, precise
+from dptopk.mechanisms.samplers.random import Bits
+
+_LARGEST_ODDS = 1e15
+_REFUSED = 6.0  # blocks are split until an answer is accepted at least about once in so many draws
+
+
+class Ranked:
+    """Counts in falling order, ranks from 0 on; labels that are not listed follow with count 0.
+
+    Args:
+        counts: non-negative int64, shape (n,).
+        absent: how many more labels there are, with count 0; n + absent is at most 2^62.
+    """
+
+    def __init__(self, counts: npt.NDArray[np.int64], absent: int) -> None:
+        self.rows: npt.NDArray[np.int64] = np.argsort(-counts, kind="stable")
+        self._rising = counts[self.rows[::-1]]
+        self._absent = absent
+        self.size = counts.size + absent
+
+    def row(self, rank: int) -> int:
+        """The row of a rank; unlisted labels have the rows n, n + 1, ..."""
+        return int(self.rows[rank]) if rank < self.rows.size else rank
+
+    def count(self, rank: int) -> int:
+        """The count of a rank."""
+        return int(self._rising[-1 - rank]) if rank < self._rising.size else 0
+
+    def at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The counts of ranks, of the shape of ``ranks``."""
+        listed = self._rising.size
+        if not listed:
+            return np.zeros(ranks.shape, dtype=np.int64)
+        return np.where(ranks < listed, self._rising[np.maximum(listed - 1 - ranks, 0)], 0)
+
+    def top(self, size: int) -> npt.NDArray[np.int64]:
+        """The counts of the first ranks, shape (size,)."""
+        return self.at(np.arange(size))
+
+    def at_least(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How many labels have at least each of these counts, int64, of the shape of ``values``."""
+        listed = self._rising.size - np.searchsorted(self._rising, values, side="left")
+        return listed + np.where(values <= 0, self._absent, 0)
+
+
+class Answers(Protocol):
+    """The possible answers and their gaps, by rank."""
+
+    lowest: int
+    """The smallest gap; at slacks below 0 the one best answer alone fits."""
+    highest: int
+    """The largest gap."""
+
+    def size(self, slack: int) -> int:
+        """How many answers have a gap of at most ``slack`` >= lowest, exactly."""
+
+    def log_size(self, slacks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """The logarithm of that, about right."""
+
+    def draw(self, slack: int, bits: Bits) -> list[int]:
+        """One of them, uniformly, as ranks."""
+
+    def gap(self, answer: list[int]) -> int:
+        """The gap of an answer."""
+
+
+def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
+    """Return an answer drawn with probability ∝ e^{-rate·gap}, exactly."""
+    blocks = _blocks(answers, float(rate))
+    cells = Cells(_weights(answers, blocks, rate))
+    while True:
+        first, last = blocks[int(cells.draw(1, bits)[0])]
+        answer = answers.draw(last, bits)
+        short = answers.gap(answer) - first
+        if short <= 0 or _coin(lambda: _in_block(rate, short, last - first + 1), bits):  # noqa: B023 - used at once
+            return answer
+
+
+def uniform_below(bound: int, bits: Bits) -> int:
+    """Return a uniform integer in [0, bound), for bounds of any size; exact, by rejection."""
+    width = (bound - 1).bit_length()
+    words = -(-width // 64)
+    while True:
+        value = int.from_bytes(bits.uint64(words).tobytes(), "little") >> (64 * words - width)
+        if value < bound:
+            return value
+
+
+def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
+    """Return distinct numbers, the i-th uniform among those of start..ends[i]-1 that are not taken yet.
+
+    ``ends`` never falls, and ends[i] > start + i. With equal ends these are a uniform subset in a uniform order. Only
+    the numbers touched are stored: entries from start + i on are those not yet taken, and at first name themselves.
+    """
+    moved: dict[int, int] = {}
+    taken = []
+    for place, end in enumerate(ends, start):
+        chosen = place + uniform_below(end - place, bits)
+        taken.append(moved.get(chosen, chosen))
+        moved[chosen] = moved.get(place, place)
+    return taken
+
+
+def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
+    """P[slack - first >= short] for the slack of a block: (e^{-rate·short} - e^{-rate·width})/(1 - e^{-rate·width})."""
+    return _exp(rate * short) * _one_minus_exp(rate * (width - short)) / _one_minus_exp(rate * width)
+
+
+def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
+    """Decide U < chance for a uniform U; ``chance`` is right to nearly all digits of the context it is called in."""
+    word, known = 0, 0
+    while True:
+        word, known = bits.more(word), known + 64
+        with precise(int(known * 0.30103) + 12):
+            near = int((chance() * (1 << known)).to_integral_value(ROUND_HALF_EVEN))  # less than 1 from chance·2^known
+        if word + 1 <= near - 1:
+            return True
+        if word >= near + 1:
+            return False
+
+
+def _exp(x: Fraction) -> Decimal:
+    """e^{-x}; the quotient's error grows with x, so x's own digits are added."""
+    with precise(_digits() + len(str(int(x)))):
+        value = (-Decimal(x.numerator) / Decimal(x.denominator)).exp()
+    return +value
+
+
+def _one_minus_exp(x: Fraction) -> Decimal:
+    """1 - e^{-x} for x > 0; for a small x as many digits as cancel are added."""
+    with precise(_digits() + len(str(int(1 / x))) + 2):
+        value = 1 - _exp(x)
+    return +value
+
+
+def _digits() -> int:
+    from decimal import getcontext
+
+    return getcontext().prec
+
+
+def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) -> Callable[[int], list[int]]:
+    """Weights of the blocks for `Cells`, in units of a power of ten near the largest."""
+    sizes = [Decimal(answers.size(last)) for _, last in blocks]
+
+    def masses(digits: int) -> list[Decimal]:
+        with precise(digits):
+            widths = [last - first + 1 for first, last in blocks[:-1]]
+            parts = [_one_minus_exp(rate * width) for width in widths] + [Decimal(1)]  # the last block has no end
+            return [
+                size * _exp(rate * (first - answers.lowest)) * part
+                for (first, _), size, part in zip(blocks, sizes, parts, strict=True)
+            ]
+
+    unit = max(mass.adjusted() for mass in masses(10) if mass)
+
+    def weights(bits: int) -> list[int]:
+        digits = int(bits * 0.30103) + 12
+        with precise(digits):
+            scale = Decimal(1 << bits).scaleb(-unit - 1)
+            return [int((mass * scale).to_integral_value(ROUND_HALF_EVEN)) for mass in masses(digits)]
+
+    return weights
+
+
+class _Cuts:
+    """Slacks cut into blocks [at_j, at_(j+1) - 1], with floats between which the weight of each block lies.
+
+    The last block begins at the highest gap, has no end, and its weight is known.
+    """
+
+    def __init__(self, answers: Answers, rate: float, at: list[int]) -> None:
+        low, high = answers.lowest, answers.highest
+        self._answers = answers
+        self._rate = rate
+        self._sizes: dict[int, float] = {}
+        self._place([low, min(max(0, low), high), high, *(min(max(low, cut), high) for cut in at)])
+
+    def _place(self, cuts: list[int]) -> None:
+        self.at = np.unique(np.array(cuts, dtype=np.int64))
+        self._last = np.append(self.at[1:] - 1, self.at[-1])
+        ends = np.unique(np.concatenate((self.at, self._last)))
+        new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
+        self._sizes.update(zip(new.tolist(), self._answers.log_size(new).tolist(), strict=True))
+        width = np.append(np.diff(self.at), np.inf)
+        mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
+        self.low, self.high = (
+            mass + np.array([self._sizes[end] for end in part.tolist()]) for part in (self.at, self._last)
+        )
+
+    def bracket(self, cut: int) -> tuple[float, float]:
+        """Logarithms between which the weight of all slacks from ``cut`` on lies, relative to e^{-rate·lowest}."""
+        begin = int(np.searchsorted(self.at, cut))
+        low, high = (float(np.logaddexp.reduce(part[begin:])) for part in (self.low, self.high))
+        return low, high
+
+    def refine(self, ratio: float, cut: int) -> None:
+        """Halve blocks until the weights from ``cut`` on are known to within this ratio.
+
+        It ends: a block of one slack has one weight.
+        """
+        while True:
+            low, high = self.bracket(cut)
+            if not high - low > math.log(ratio):  # weights that underflow to nothing leave nothing to refine
+                return
+            begin = int(np.searchsorted(self.at, cut))
+            excess = np.exp(self.high[begin:] - high) - np.exp(self.low[begin:] - high)
+            split = begin + np.flatnonzero((excess >= excess.max() / 64) & (self._last[begin:] > self.at[begin:]))
+            middle = self.at[split] + (self._last[split] - self.at[split] + 1) // 2
+            self._place([*self.at.tolist(), *middle.tolist()])
+
+
+def _blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
+    """Blocks few of whose answers are refused; any blocks give the same law."""
+    cuts = _Cuts(answers, rate, [])
+    cuts.refine(_REFUSED, answers.lowest)
+    at = cuts.at.tolist()
+    return [*zip(at[:-1], (cuts.at[1:] - 1).tolist(), strict=True), (at[-1], at[-1])]
+
+
+def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
+    """Return ln(Σ e^{-rate·gap} / Σ e^{-rate·max(gap, cut)}) over all answers, to within ``doubt``.
+
+    An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is the weight of the
+    slacks from ``cut`` on; where the cut is above all gaps, every answer counts as one of that gap. Both are bracketed
+    to a ratio of e^{doubt}, and their middles taken.
+    Floats add less than 1e-6 (no term of a number of answers is larger than that number). Beyond 1e15 it is cut, which
+    moves it by no more.
+    """
+    beyond = max(cut - answers.highest, 0)
+    cut = min(max(cut, answers.lowest), answers.highest)
+    cuts = _Cuts(answers, rate, [cut])
+    middles = []
+    for start in (answers.lowest, cut):
+        cuts.refine(math.exp(min(doubt, 1.0)), start)
+        low, high = cuts.bracket(start)
+        middles.append((low + high) / 2)
+    return float(min(middles[0] - middles[1] + rate * beyond, _LARGEST_ODDS))

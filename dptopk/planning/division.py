@@ -1,0 +1,428 @@
+"""The budget tool: one (ε, δ) divided over wanted queries by what each is worth.
+
+Every query has a design, fixed first; its noise scales with one number, its part ρ of a zCDP-like total: the error of a
+count is c / sqrt(ρ). So the division is a convex program,
+
+    minimise  Σ w_i c_i ρ_i^(-1/2)   subject to   Σ n_i ρ_i <= R,   ρ_i >= (c_i / a_i)² where an error a_i is wanted,
+                                                  ρ_i = (c_i / l_i)² where it is locked at l_i,
+
+with n_i how often query i is charged to one user. The last step is exact: R is the largest at which the composition of
+all queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016 divide so, over fixed statistics).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk._internal.choices import DOMAINS, Domain, Effort
+from dptopk.accounting.bounds import Bound, compose, split_failure
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.datasets import segments_charge
+from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.mechanisms import KnownGaussian
+from dptopk.mechanisms.base import Mechanism
+from dptopk.planning.merit import half_width
+from dptopk.planning.search import plan_topk
+
+MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
+ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One wanted query.
+
+    Args:
+        name: for people.
+        kind: "topk" (rank and count k labels) or "counts" (noisy counts of k labels that are named).
+        k: how many labels.
+        weight: how much an error counts, above 0.
+        accuracy: 95% of the noise on a count must be within ± this many.
+        locked: the same, exactly: other queries do not change it.
+        times: how often it will be asked, as daily for 30 days.
+        segments, segments_per_user: asked of so many segments, in how many of which one user counts (None = all).
+        labels_per_user, per_label_cap, domain: of its data.
+    """
+
+    name: str
+    kind: str = "topk"
+    k: int = 10
+    weight: float = 1.0
+    accuracy: float | None = None
+    locked: float | None = None
+    times: int = 1
+    segments: int = 1
+    segments_per_user: int | None = None
+    labels_per_user: int | None = None
+    per_label_cap: int = 1
+    domain: Domain = "private"
+
+    def __post_init__(self) -> None:
+        validate.text(name=self.name), validate.member(("topk", "counts"), kind=self.kind)
+        validate.count(k=self.k), validate.count(times=self.times), validate.count(segments=self.segments)
+        validate.positive(weight=self.weight), validate.member(DOMAINS, domain=self.domain)
+        if self.accuracy is not None:
+            validate.positive(accuracy=self.accuracy)
+        if self.locked is not None:
+            validate.positive(locked=self.locked)
+            if self.accuracy is not None:
+                raise InvalidParameter(f"{self.name}: give accuracy or locked, not both")
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """What one user can move."""
+        return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
+
+    @property
+    def inside(self) -> int:
+        """In how many of the segments one user counts."""
+        return self.segments if self.segments_per_user is None else min(self.segments_per_user, self.segments)
+
+
+def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Query, ...]:
+    """Queries from tables of a file or a request."""
+    known = {field.name for field in fields(Query)}
+    for row in rows:
+        unknown = sorted(set(row) - known)
+        if unknown:
+            raise InvalidParameter(f"queries: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    made = tuple(Query(**row) for row in rows)
+    if len({query.name for query in made}) < len(made):
+        raise InvalidParameter("queries: a name is used twice")
+    return made
+
+
+@dataclass(frozen=True)
+class Part:
+    """A query and what it gets.
+
+    Attributes:
+        mechanisms: what runs.
+        charge: of all its times and segments together.
+        epsilon: of one time, at the total's δ, by itself.
+        error: 95% of the noise on a count is within ± this many (an estimate's width, exact for the noise).
+        even: the same under an even split of the same total.
+        share: of the total.
+    """
+
+    query: Query
+    mechanisms: tuple[Mechanism, ...]
+    charge: Charge
+    epsilon: float
+    error: float
+    even: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Division:
+    """A total, divided.
+
+    Attributes:
+        epsilon: of everything together, an upper bound, at most the total.
+        weighted_error, even_error: Σ weight · error of this division, and of an even split at the same total.
+    """
+
+    budget: Budget
+    parts: tuple[Part, ...]
+    epsilon: float
+    bound: str
+    weighted_error: float
+    even_error: float
+
+    @property
+    def charge(self) -> Charge:
+        """The registration that pays for all of it, in any order."""
+        return Charge.join(*(part.charge for part in self.parts))
+
+    def schedule(self, days: int = 30) -> list[dict[str, Any]]:
+        """What to ask on which day: each query's times spread evenly over the days."""
+        validate.count(days=days)
+        lines: list[dict[str, Any]] = []
+        for part in self.parts:
+            for number in range(part.query.times):
+                day = 1 + number * days // part.query.times
+                text = " then ".join(map(str, part.mechanisms))
+                lines.append({"day": day, "query": part.query.name, "mechanism": text})
+        return sorted(lines, key=lambda line: line["day"])
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.budget.delta,
+            "bound": self.bound,
+            "weighted_error": self.weighted_error,
+            "even_error": self.even_error,
+            "registered": str(self.charge),
+            "parts": [
+                {
+                    "query": asdict(part.query),
+                    "mechanisms": [str(mechanism) for mechanism in part.mechanisms],
+                    "charge": str(part.charge),
+                    "epsilon": part.epsilon,
+                    "error": part.error,
+                    "even_error": part.even,
+                    "share": part.share,
+                }
+                for part in self.parts
+            ],
+            "schedule": self.schedule(),
+        }
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the base's."""
+
+    query: Query
+    base: tuple[Mechanism, ...]
+    price: float  # the zCDP-like cost of everything, at scale 1
+
+    def at(self, scale: float) -> tuple[Mechanism, ...]:
+        return tuple(_scaled(mechanism, scale) for mechanism in self.base)
+
+    def charge(self, scale: float) -> Charge:
+        query = self.query
+        labels = None if query.kind == "topk" and len(self.base) == 1 else query.k
+        one = Charge.join(
+            *(
+                mechanism.charge(query.sensitivity, labels=labels if number == len(self.base) - 1 else None)
+                for number, mechanism in enumerate(self.at(scale))
+            )
+        )
+        one = Charge(one.costs, delta=one.delta, adaptive=one.adaptive or len(self.base) > 1, neighbours=one.neighbours)
+        if query.segments > 1:
+            one = segments_charge([one] * query.segments, segments_per_user=query.inside)
+        return one.times(query.times)
+
+    def error(self, scale: float) -> float:
+        return half_width(self.at(scale)[-1], self.query.sensitivity)
+
+    def std(self, scale: float) -> float:
+        last: Any = self.at(scale)[-1]
+        return float(last.noise_std(self.query.sensitivity))
+
+
+def _scaled(mechanism: Any, scale: float) -> Any:
+    """The mechanism with its noise divided by ``scale``; δ and the number of rows stay."""
+    changes: dict[str, Any] = {}
+    for one in fields(mechanism):
+        value = getattr(mechanism, one.name)
+        if one.name == "sigma":
+            changes["sigma"] = _tidy(value / scale, ROUND_CEILING)
+        elif one.name == "epsilon":
+            changes["epsilon"] = _tidy(value * scale, ROUND_FLOOR)
+        elif is_dataclass(value) and not isinstance(value, type):
+            changes[one.name] = _scaled(value, scale)
+    return replace(mechanism, **changes)
+
+
+def _tidy(value: float, rounding: str) -> float:
+    """The value to six digits, rounded to the side that costs less: a registration that people can read."""
+    return float(Context(prec=6, rounding=rounding).create_decimal(value))
+
+
+@lru_cache(maxsize=1024)
+def _design(query: Query, epsilon: float, delta: float) -> _Design:
+    """The design that is best for the query at an even part of the total."""
+    if query.kind == "counts":
+        base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
+    else:
+        options: dict[str, Any] = {"sensitivity": query.sensitivity, "domain": query.domain, "counts": "gaussian"}
+        options["charge_as"] = "bounded_range"  # as the service plans its questions
+        base = plan_topk(query.k, Budget(epsilon, delta), **options).mechanisms
+    design = _Design(query, base, 1.0)
+    return replace(design, price=_price(design, delta))
+
+
+def _price(design: _Design, delta: float) -> float:
+    """A zCDP-like cost: the ρ whose standard conversion gives the charge's ε, its failures apart."""
+    bare, _ = split_failure(design.charge(1.0))
+    epsilon = compose(bare, delta=delta / 2).epsilon
+    if not math.isfinite(epsilon):
+        raise InvalidParameter(f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}")
+    log = math.log(2 / delta)
+    return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
+
+
+def divide(queries: Sequence[Query], epsilon: float, delta: float, *, effort: Effort = "normal") -> Division:
+    """Divide (ε, δ) over queries so that the weighted error is least.
+
+    Args:
+        queries: what is wanted, at least one.
+        epsilon: of the total.
+        delta: of the total, above 0.
+        effort: of each evaluation of the composition.
+
+    Returns:
+        Division: its charge stays within (ε, δ) by the tightest bound (an upper bound); the division is the optimum of
+        the convex program up to the solver's precision, and errors are those of the noise that will run.
+
+    Raises:
+        InvalidParameter: when the wanted accuracies and locks alone cost more than the total.
+    """
+    if not queries:
+        raise InvalidParameter("queries: there is none")
+    budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
+    asks = sum(query.times * query.inside for query in queries)
+    plain = tuple(_plain(query) for query in queries)
+    each = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in plain]
+    designs = [replace(design, query=query) for design, query in zip(each, queries, strict=True)]
+    prices = np.array([design.price for design in designs])
+    noise = np.array([design.std(1.0) for design in designs])
+    weights = np.array([query.weight for query in queries])
+    least = np.array([_least(design, query.accuracy) for design, query in zip(designs, queries, strict=True)])
+    fixed = np.array([_least(design, query.locked) for design, query in zip(designs, queries, strict=True)])
+
+    def scales(total: float) -> list[float]:
+        return [float(s) for s in _program(prices, weights * noise, least, fixed, total)]
+
+    needed = float(prices @ np.maximum(least, fixed) ** 2) * (1 + 1e-6)
+    if not (fixed == 0).any():
+        raise InvalidParameter("queries: all are locked, and nothing is left to divide")
+    scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, effort)
+
+    return _divided(designs, scaled, _even(tuple(each), budget, effort), budget)
+
+
+def _plain(query: Query) -> Query:
+    """The query without what is wanted of its error: its design does not depend on that."""
+    return replace(query, name="query", weight=1.0, accuracy=None, locked=None)
+
+
+@lru_cache(maxsize=256)
+def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple[float, ...]:
+    """The scales of an even split of the same total."""
+
+    def evenly(total: float) -> list[float]:
+        return [math.sqrt(total / design.price) for design in designs]
+
+    return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, effort))
+
+
+def _least(design: _Design, error: float | None) -> float:
+    """The smallest scale at which the error is at most so large, up to 1/1000; 0 where nothing is asked.
+
+    The error falls about as 1/scale, so that few scales are tried. One that is asked to be more than MOST_SPREAD times
+    the even split's is held to that: the query costs next to nothing there.
+    """
+    if error is None:
+        return 0.0
+    guess = max(design.error(1.0) / error, 1 / MOST_SPREAD)
+    high = guess
+    for _ in range(60):
+        if design.error(high) <= error or high <= 1 / MOST_SPREAD:
+            break
+        high *= 1.25
+    else:
+        raise InvalidParameter(f"{design.query.name}: an error of {error:g} cannot be reached")
+    low = high / 1.25 if high > guess else guess / 1.25
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if design.error(middle) <= error else (middle, high)
+    return high
+
+
+def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
+    """The scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is linear in ρ."""
+    import cvxpy
+
+    cp: Any = cvxpy
+    free = fixed == 0
+    rest = total - float(prices[~free] @ fixed[~free] ** 2)
+    costs, unit = prices[free], worth[free] * np.sqrt(prices[free] / rest)
+    floor = least[free] ** 2 * costs / rest  # shares of the rest
+    if floor.sum() >= 1:
+        raise InvalidParameter("the wanted accuracies and locks cost more than the total")
+    extra = cp.Variable(int(free.sum()), nonneg=True)
+    objective = (unit / unit.max()) @ cp.power(floor + extra, -0.5)
+    with warnings.catch_warnings():  # of a solution that is not exact: whatever it is, its cost is computed afterwards
+        warnings.simplefilter("ignore", UserWarning)
+        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - floor.sum()]).solve(solver=cp.CLARABEL)
+    if extra.value is None:
+        raise InvalidParameter("the convex program has no solution within the total")
+    found = np.maximum(floor + np.maximum(np.asarray(extra.value), 0), 1e-9)
+    scales = fixed.copy()
+    scales[free] = np.maximum(np.sqrt(found / found.sum() * rest / costs), least[free])
+    return scales
+
+
+def _largest(
+    designs: Sequence[_Design],
+    scales: Callable[[float], list[float]],
+    budget: Budget,
+    start: float,
+    needed: float,
+    effort: Effort,
+) -> list[float]:
+    """The scales at the largest total found, above ``needed``, at which everything together stays within the budget.
+
+    The bound that is best at first is asked from there on: all are upper bounds. ε grows about as the square root of
+    the total, which gives the next guess; a bracket keeps the search honest.
+    """
+    low, high, total = needed, math.inf, start
+    found: list[float] = []
+    bound = "best"
+    for _ in range(60):
+        tried = scales(total)
+        charge = Charge.join(*(design.charge(s) for design, s in zip(designs, tried, strict=True)))
+        made = _composed(charge, budget.delta, bound, effort)
+        epsilon, bound = made.epsilon, made.name if math.isfinite(made.epsilon) else "best"
+        if epsilon <= budget.epsilon:
+            low, found = total, tried
+            if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
+                return found
+        else:
+            high = total
+            if high - needed <= ENOUGH * needed:
+                break
+        guess = total * (budget.epsilon * (1 - ENOUGH / 2) / epsilon) ** 2 if 0 < epsilon < math.inf else total / 4
+        inside = low < guess < high and (found or high < math.inf or guess > low)
+        total = guess if inside else (low + high) / 2 if high < math.inf else 2 * total
+    if not found:
+        raise InvalidParameter("the wanted accuracies and locks, or the thresholds, cost more than the total")
+    return found
+
+
+def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
+    """ε by one bound, or by the best where that one does not take the charge."""
+    with suppress(IncompatibleCosts):
+        return compose(charge, delta=delta, bound=bound, effort=effort)
+    return compose(charge, delta=delta, effort=effort)
+
+
+def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget) -> Division:
+    charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
+    whole = compose(Charge.join(*charges), delta=budget.delta)
+    total = sum(design.price * scale**2 for design, scale in zip(designs, scales, strict=True))
+    parts = tuple(
+        Part(
+            query=design.query,
+            mechanisms=design.at(scale),
+            charge=charge,
+            epsilon=compose(charge, delta=budget.delta).epsilon,
+            error=design.error(scale),
+            even=design.error(same),
+            share=design.price * scale**2 / total,
+        )
+        for design, scale, same, charge in zip(designs, scales, even, charges, strict=True)
+    )
+    worth = [sum(p.query.weight * value for p, value in zip(parts, values, strict=True)) for values in _errors(parts)]
+    return Division(budget, parts, whole.epsilon, whole.name, worth[0], worth[1])
+
+
+def _errors(parts: Sequence[Part]) -> tuple[list[float], list[float]]:
+    return [part.error for part in parts], [part.even for part in parts]

@@ -1,0 +1,55 @@
+"""A picture of an answer: bars of the released counts with their error bars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk._internal.formatting import visible
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+# Longer labels are cut, so that the bars keep their place.
+LONGEST = 32
+
+
+def plot_counts(rows: pd.DataFrame, axes: Axes | None = None, *, title: str = "") -> Axes:
+    """Horizontal bars, the first row on top.
+
+    Args:
+        rows: the columns label and count, and low and high where there are intervals.
+        axes: where to draw; None = a new figure of a fitting height.
+        title: of the picture.
+
+    Raises:
+        InvalidParameter: when matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InvalidParameter("plot: drawing needs matplotlib: pip install 'dptopk[plots]'") from None
+    if axes is None:
+        figure = Figure(figsize=(7, 1.2 + 0.24 * max(len(rows), 3)), layout="constrained")
+        axes = figure.subplots()
+    places, counts = np.arange(len(rows)), rows["count"].to_numpy(dtype=float)
+    errors: Any = None
+    if "low" in rows:
+        # A fitted count, or one below 0, may lie outside the interval of what was measured.
+        low, high = rows["low"].to_numpy(dtype=float), rows["high"].to_numpy(dtype=float)
+        errors = np.maximum([counts - low, high - counts], 0.0)
+    axes.barh(places, counts, xerr=errors, color="#4477aa", ecolor="#ee6677", capsize=2, height=0.7)
+    # A dollar sign would start a formula.
+    names = [visible(label).replace("$", r"\$") for label in rows["label"]]
+    axes.set_yticks(places, [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names])
+    axes.invert_yaxis()
+    axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
+    axes.set_xlabel("noisy count")
+    axes.spines[["top", "right"]].set_visible(False)
+    if title:
+        axes.set_title(title, loc="left", fontsize="medium")
+    return axes

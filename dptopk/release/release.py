@@ -1,0 +1,293 @@
+"""Release: what came out of a mechanism, and what it cost; never the raw counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk._internal.choices import Intervals
+from dptopk._internal.formatting import html_lines, html_rows, touched
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.labels import from_plain, label_text, to_plain
+from dptopk.release.intervals import Measurement, interval_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One answer: ranked labels, noisy counts where they were released, and the charge.
+
+    Attributes:
+        labels: the released labels, in the order of selection or of the released values.
+        counts: their released counts (integers, or real numbers after least squares), or None.
+        charge: what the answer has cost.
+        mechanism: the mechanism that ran, with its parameters.
+        sensitivity: the sensitivity the charge is stated for.
+        seeded: True when the noise came from a generator that the caller gave: not for production.
+        phases: the charge of each phase, by name, where there was more than one.
+        note: what a reader of the answer should know, such as "stopped at the threshold"; never a data value.
+        measured: the noisy integers that ``counts`` were fitted to, where they differ.
+        measurement: how the counts were measured, for ``intervals``; None where no counts were.
+        capped: the counts are of data from which contributions above the caps were cut off.
+        source: token of the histogram the answer was drawn from; see made_on.
+    """
+
+    labels: tuple[Any, ...]
+    counts: np.ndarray[Any, Any] | None
+    charge: Charge
+    mechanism: Any
+    sensitivity: Sensitivity
+    seeded: bool = False
+    phases: Mapping[str, Charge] = field(default_factory=dict)
+    note: str = ""
+    measured: np.ndarray[Any, Any] | None = field(default=None, repr=False)
+    measurement: Measurement | None = field(default=None, repr=False)
+    capped: bool = False
+    source: object = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def made_on(self, histogram: Histogram) -> bool:
+        """Whether this answer was drawn from that very Histogram object."""
+        return self.source is not None and self.source == histogram.identity
+
+    @classmethod
+    def drawn(
+        cls,
+        histogram: Histogram,
+        rng: np.random.Generator | None,
+        *,
+        labels: tuple[Any, ...],
+        charge: Charge,
+        mechanism: Any,
+        counts: np.ndarray[Any, Any] | None = None,
+        measured: np.ndarray[Any, Any] | None = None,
+        measurement: Measurement | None = None,
+        note: str = "",
+    ) -> Release:
+        """What a mechanism has drawn from a histogram, with what is known of that histogram in advance."""
+        notes = [note] if note else []
+        if histogram.capped and counts is not None:
+            notes.append(capped_note(histogram.sensitivity))
+        return cls(
+            labels=labels,
+            counts=counts,
+            charge=charge,
+            mechanism=mechanism,
+            sensitivity=histogram.sensitivity,
+            seeded=rng is not None,
+            note="; ".join(notes),
+            measured=measured,
+            measurement=measurement,
+            capped=histogram.capped,
+            source=histogram.identity,
+        )
+
+    def top(self, k: int) -> Release:
+        """The first k rows of this answer; post-processing, and intervals know that the rest was left out."""
+        if k >= len(self):
+            return self
+        return replace(
+            self,
+            labels=self.labels[:k],
+            counts=None if self.counts is None else self.counts[:k],
+            measured=None if self.measured is None else self.measured[:k],
+            measurement=None if self.measurement is None else self.measurement.kept(k, len(self)),
+        )
+
+    def intervals(self, *, confidence: float = 0.95, kind: Intervals = "simultaneous") -> pd.DataFrame:
+        """Confidence intervals for the true counts, and the ranks these can have; post-processing, costs nothing.
+
+        Args:
+            confidence: in (0, 1).
+            kind: "simultaneous": with this probability *all* intervals cover, whatever was selected and however;
+                "fcr": of the rows that an answer shows, the share not covered is on average at most 1 - confidence
+                (the false coverage rate), narrower; "row": each interval by itself covers with this probability,
+                for labels that were not chosen by these counts (by a selection with noise of its own, or by name).
+
+        Returns:
+            A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole numbers. The
+            intervals are centred at the noisy counts before any fit, and cut at 0. They are for the counts that were
+            measured: where the release is ``capped``, those after capping, and of the true counts only ``low`` holds
+            (capping never raises a count; ranks do not hold). Whatever ``kind`` says, *all* ranks
+            hold together with probability ``confidence``; ``attrs["ranks"]`` tells whether among the labels of the
+            whole "domain", which is what is given wherever it can be proven for every row, or among the "rows"
+            shown. Exact for independent noise up to integers and a relative error below 1e-6, which only widens.
+
+        Raises:
+            InvalidParameter: when the mechanism released no counts; for kind="row" where the rows were kept because
+                their counts were large, unless the noise is bounded.
+
+        Source: docs/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
+        """
+        if self.counts is None or self.measurement is None:
+            raise InvalidParameter(
+                "intervals: this answer holds labels only"
+                if self.counts is None
+                else "intervals: this answer does not say how its counts were measured"
+            )
+        values = self.counts if self.measured is None else self.measured
+        return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
+
+    def shown(self, *, confidence: float = 0.95) -> pd.DataFrame:
+        """What a reader should see: ``table``, with the simultaneous intervals' low and high where there are any."""
+        table = self.table
+        if self.counts is None or self.measurement is None:
+            return table
+        return table.join(self.intervals(confidence=confidence)[["low", "high"]])
+
+    def plot(self, axes: Any = None, *, confidence: float = 0.95) -> Any:
+        """Bars of the counts with simultaneous error bars; needs the extra ``plots``.
+
+        Args:
+            axes: matplotlib Axes to draw on; None = a figure of its own.
+            confidence: of the error bars, in (0, 1).
+
+        Returns:
+            The Axes.
+
+        Raises:
+            InvalidParameter: when no counts were released, or matplotlib is missing.
+        """
+        from dptopk.release.plots import plot_counts
+
+        if self.counts is None:
+            raise InvalidParameter("plot: this answer holds labels only")
+        title = f"{confidence:.0%} error bars, all rows at once" + (" (capped data)" if self.capped else "")
+        return plot_counts(self.shown(confidence=confidence), axes, title=title)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the rows with bars and intervals, and what they cost."""
+        return html_rows(self.shown()) + html_lines(self.remarks())
+
+    def __str__(self) -> str:
+        """The rows with their error bars, and what they cost."""
+        return "\n".join([self.shown().to_string(index=False), *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """What to read beside the rows: the charge, the mechanism, the note, and whether a fixed seed was used."""
+        lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
+        lines += [self.note] if self.note else []
+        return [*lines, "made with a fixed seed: not for production"] if self.seeded else lines
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A data frame with the columns rank (from 1), label and, where counts were released, count."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"rank": np.arange(1, len(self) + 1), "label": pd.Series(self.labels, dtype=object)}
+        if self.counts is not None:
+            columns["count"] = self.counts
+        return pd.DataFrame(columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded, note."""
+        rows: list[dict[str, Any]] = [
+            {"rank": rank, "label": to_plain(label)} for rank, label in enumerate(self.labels, start=1)
+        ]
+        if self.counts is not None:
+            for row, count in zip(rows, self.counts, strict=True):
+                row["count"] = count.item()
+        if self.measured is not None:
+            for row, count in zip(rows, self.measured, strict=True):
+                row["measured"] = count.item()
+        return {
+            "rows": rows,
+            "charge": str(self.charge),
+            "phases": {name: str(charge) for name, charge in self.phases.items()},
+            "mechanism": _plain(self.mechanism),
+            "sensitivity": _plain(self.sensitivity),
+            "seeded": self.seeded,
+            "note": self.note,
+            "capped": self.capped,
+            "measurement": _nested(self.measurement),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Release:
+        """The release that ``to_dict`` wrote; the mechanism comes back as its dictionary."""
+        rows, sensitivity = plain["rows"], dict(plain["sensitivity"])
+        sensitivity.pop("name")
+        return cls(
+            labels=tuple(from_plain(row["label"]) for row in rows),
+            counts=np.array([row["count"] for row in rows]) if rows and "count" in rows[0] else None,
+            charge=Charge.parse(plain["charge"]),
+            mechanism=plain["mechanism"],
+            sensitivity=Sensitivity(**sensitivity),
+            seeded=plain["seeded"],
+            phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
+            note=plain["note"],
+            measured=np.array([row["measured"] for row in rows]) if rows and "measured" in rows[0] else None,
+            measurement=None if plain.get("measurement") is None else Measurement.from_dict(plain["measurement"]),
+            capped=plain.get("capped", False),
+        )
+
+    def to_arrow(self) -> Any:
+        """The table as a pyarrow.Table; its schema metadata carries the charge.
+
+        Labels of one type that Arrow knows keep it; others become text.
+        """
+        pa = _needed("pyarrow")
+        rows = self.table
+        try:
+            column = pa.array(self.labels) if len({type(label) for label in self.labels}) == 1 else None
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # of a type or size that Arrow does not hold
+            column = None
+        if column is None:  # a column has one type: mixed labels become text
+            column = pa.array([label_text(label) for label in self.labels], pa.string())
+        table = pa.Table.from_pandas(rows.drop(columns="label"), preserve_index=False).add_column(1, "label", column)
+        metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    def to_polars(self) -> Any:
+        """The table as a polars.DataFrame."""
+        return _needed("polars").from_arrow(self.to_arrow())
+
+
+def _needed(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InvalidParameter(f"this needs {module}: pip install 'dptopk[data]'") from None
+
+
+def capped_note(sensitivity: Sensitivity) -> str:
+    """What the caps of a histogram made of events mean for its counts."""
+    labels = "" if sensitivity.l0 is None else f"{touched(sensitivity.l0)}, "
+    return (
+        f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each. Each interval covers the "
+        "count after capping; only its lower end holds for the true count"
+    )
+
+
+def _name(mechanism: Any) -> str:
+    """A mechanism, or the dictionary that it became, in one line."""
+    if not isinstance(mechanism, Mapping):
+        return str(mechanism)
+    values = ", ".join(f"{name}={value}" for name, value in mechanism.items() if name != "name")
+    return f"{mechanism.get('name', 'mechanism')}({values})"
+
+
+def _nested(measurement: Measurement | None) -> dict[str, Any] | None:
+    """A measurement as plain values."""
+    return None if measurement is None else asdict(measurement)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it; a dataclass becomes a dictionary that starts with its name."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"name": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

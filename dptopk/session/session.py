@@ -1,0 +1,337 @@
+"""Session: one histogram, one budget, many questions; every answer is charged before it is drawn."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk._internal.choices import Counts
+from dptopk._internal.formatting import html_table
+from dptopk.budgets.account import Account
+from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.remaining import Remaining
+from dptopk.costs import Charge, ExponentialClockDP
+from dptopk.costs.budget import Budget
+from dptopk.datasets.segments import Segments
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram
+from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.planning import Plan, default_d_bar, plan_topk
+from dptopk.release.release import Release
+from dptopk.session.payment import InLedger, InMemory
+from dptopk.session.question import Question, mechanisms_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.random import Generator
+
+    from dptopk.ledger.ledger import Ledger
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class Session:
+    """Questions about one histogram within one budget.
+
+    The order is always the same: check that the question fits the data, check the budget, write the charge (durably,
+    with a ledger), draw the noise, check that the charge covers what was drawn, return what was not used. A draw that
+    fails stays charged. Several threads may ask; copies, pickles and forked processes are refused, because each would
+    spend the same budget again.
+
+    Args:
+        histogram: what is asked about.
+        budget: without a ledger: a Budget (a fully adaptive filter on that total; where it does not cover the first
+            question, but the total does, the δ is split by what that question needs, or it is all that is asked), or
+            an Accountant with registered costs (set-wise: the same total answers more questions).
+        ledger: a Ledger; then ``dataset`` and ``analyst`` name the account that pays.
+        dataset: the ledger's dataset that this histogram was made of.
+        analyst: who asks.
+        version: of the data the histogram was made of; when given it must be the ledger's. None: not checked, but for
+            declared segments, which are taken to be of the ledger's version at this moment.
+        unit: the privacy unit the histogram was made for; when given it must be the ledger's.
+        source: where the histogram comes from, in words (a file and its columns, a query, a filter, the domain), for
+            ``reuse``: a stored answer is given again only to a question with the same source. It must not be computed
+            from the data (a hash of them, say): whether an answer comes free of charge would tell whether they changed.
+            None = this very Histogram.
+        rng: a generator for tests and experiments; None = a secure source.
+
+    Raises:
+        InvalidParameter: unless exactly one of budget and ledger is given.
+
+    >>> from dptopk import Budget, KnownLaplace, Sensitivity
+    >>> session = Session(Histogram(None, [5, 2, 0], sensitivity=Sensitivity(l0=1)), budget=Budget(1.0, 1e-6))
+    >>> answer = session.run(KnownLaplace(epsilon=0.5))
+    >>> print(answer.charge)
+    DP(0.5)
+    """
+
+    def __init__(
+        self,
+        histogram: Histogram,
+        *,
+        budget: Budget | Account | None = None,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        analyst: str | None = None,
+        version: str | None = None,
+        unit: str | None = None,
+        source: str | None = None,
+        rng: Generator | None = None,
+    ) -> None:
+        validate.instance(Histogram, histogram=histogram)
+        if (budget is None) == (ledger is None):
+            raise InvalidParameter("give exactly one of budget and ledger")
+        if ledger is not None and (dataset is None or analyst is None):
+            raise InvalidParameter("dataset and analyst are needed with a ledger")
+        random_bits(rng)  # refuses what is no generator before anything is charged
+        if source is not None and (not isinstance(source, str) or not source):
+            raise InvalidParameter("source must be a non-empty text")
+        book: InMemory | InLedger
+        if ledger is not None:
+            from dptopk.ledger.ledger import Ledger
+
+            validate.instance(Ledger, ledger=ledger)
+            book = InLedger(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
+        else:
+            book = InMemory(budget)
+        self._begin(histogram, book, source, rng)
+
+    def _begin(
+        self, histogram: Histogram, book: InMemory | InLedger, source: str | None, rng: Generator | None
+    ) -> None:
+        self._histogram = histogram
+        self._source = source
+        self._rng = rng
+        self._pid = os.getpid()
+        self._book = book
+        self._answered: list[dict[str, Any]] = []
+        self._asked: dict[str, Charge] = {}
+
+    @property
+    def histogram(self) -> Histogram:
+        """What is asked about."""
+        return self._histogram
+
+    def __copy__(self) -> NoReturn:
+        raise InvalidParameter("a Session cannot be copied or pickled: it would be a second budget")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__copy__()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        self.__copy__()
+
+    def run(
+        self, mechanism: Mechanism | Plan, *, reuse: bool = False, average: bool = False, **options: Any
+    ) -> Release:
+        """Charge and run one mechanism.
+
+        Args:
+            mechanism: one of ``dptopk.mechanisms``, or a Plan.
+            reuse: with a ledger: give a stored answer again, free, if the question is identical: mechanism, charge,
+                labels, sensitivity, domain, source, and the version and unit of the data.
+            average: of a Plan whose labels do not all appear: spend what was set aside for their counts on better
+                counts of the others, in place of taking it back (Plan.release).
+            options: for the mechanism's release: ``labels=`` or ``ranking=``.
+
+        Raises:
+            BudgetExceeded: nothing was charged or drawn.
+            InvalidParameter: when the question does not fit the histogram; nothing was charged or drawn.
+            ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this package does; the
+                answer is lost, the charge stays.
+        """
+        self._here()
+        question = Question.of(mechanism, self._histogram, options, average=average)
+        query = question.fingerprint(self._source)
+        stored = self._book.stored(query) if reuse else None
+        if stored is not None:
+            _LOG.info("giving a stored answer again")
+            return stored if self._source else replace(stored, source=self._histogram.identity)
+        receipt = self._charge(self._book, question.charge, query, question.what)
+        release = self._book.settle(receipt, self._drawn(question))
+        self._remember(question.what, question.charge, release.charge, len(release))
+        return release
+
+    def answered(self, mechanism: Mechanism | Plan, **options: Any) -> bool:
+        """Whether the ledger holds an answer to this very question, which ``run(..., reuse=True)`` gives again, free.
+
+        Args:
+            mechanism: as for ``run``.
+            options: as for ``run``; False without a ledger.
+        """
+        question = Question.of(mechanism, self._histogram, options, average=False)
+        return self._book.has_answer(question.fingerprint(self._source))
+
+    def _charge(self, book: InMemory | InLedger, charge: Charge, query: str, what: str) -> Any:
+        _LOG.info("charging %s for %s", charge, what)
+        return book.charge(charge, query, what)
+
+    def _drawn(self, question: Question) -> Release:
+        _LOG.info("drawing")
+        return question.draw(self._rng)
+
+    def _remember(self, what: str, asked: Charge, used: Charge, rows: int) -> None:
+        self._answered.append({"mechanism": what, "charge": used, "rows": rows})
+        self._asked[what] = asked
+
+    def segments(self, segments: Segments) -> dict[Any, Session]:
+        """Declare disjoint segments of the data set: a session for each, with questions of its own, at any time.
+
+        Each segment has the whole budget that is left now, and pays for what is asked of it and, from now on, of all
+        data. All that is ever answered has the guarantee of one budget, however many segments there are, since every
+        user pays in one (docs/ledger.md, Segments).
+
+        Args:
+            segments: disjoint by user: with ``segments_per_user`` 1, as segment_histograms enforces. For a ledger they
+                must be declared there, under the name of what they are ``by``: their owner promises that a user is in
+                one of them in all data and under all filters, which no single query can enforce. From now on the
+                session is one for the version of the data that the ledger had when it was made, as if ``version`` had
+                said so.
+
+        Raises:
+            InvalidParameter: for segments that a user may share; for other segments than were declared before; for a
+                budget that others may spend from: give the session a Budget, or an ``accounts.Parallel``.
+
+        >>> from dptopk import Budget, KnownLaplace, Sensitivity
+        >>> one = Sensitivity(l0=1)
+        >>> eu, us = (Histogram(None, counts, sensitivity=one) for counts in ([5, 2], [1, 7]))
+        >>> session = Session(Histogram(None, [6, 9], sensitivity=one), budget=Budget(1.0, 0.0))
+        >>> regions = session.segments(Segments({"eu": eu, "us": us}, segments_per_user=1))
+        >>> for region in regions.values():
+        ...     answer = region.run(KnownLaplace(epsilon=0.75))
+        >>> print(session.remaining().epsilon_spent)
+        0.75
+        """
+        self._here()
+        validate.instance(Segments, segments=segments)
+        if segments.segments_per_user > 1:
+            raise InvalidParameter(
+                f"segments: one user may be in {segments.segments_per_user} of them, so that they cannot have a budget "
+                "each; run_each charges a question that is asked of all of them together"
+            )
+        self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
+        self._book.declare(segments)
+        made = {}
+        for name, histogram in segments.items():
+            made[name] = object.__new__(Session)
+            source = None if self._source is None else json.dumps([self._source, segments.by, str(name)])
+            made[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001 - a Session too
+        return made
+
+    def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
+        """Charge and run one question on every segment of a public list, together: segments compose in parallel.
+
+        A user is in at most ``segments.segments_per_user`` of them, so that so many times the charge of one segment
+        covers all; with 1, a hundred segments cost as much as one. Declared segments (``segments``, or in the ledger)
+        pay each from its own account. The charge stays in full: what a segment did not use is not given back.
+
+        Args:
+            segments: histograms of the data set that this session is about, from segment_histograms.
+            mechanism: one of ``dptopk.mechanisms``, or a Plan; it runs on each segment with noise of its own.
+
+        Returns:
+            The answer of each segment; each says what it would have cost by itself.
+
+        Raises:
+            BudgetExceeded: nothing was charged or drawn.
+            InvalidParameter: when the question does not fit one of the histograms; nothing was charged or drawn.
+        """
+        self._here()
+        validate.instance(Segments, segments=segments)
+        questions = {name: Question.of(mechanism, histogram, {}) for name, histogram in segments.items()}
+        self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
+        charge = segments.charge({name: question.charge for name, question in questions.items()})
+        each = f"in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"
+        what = f"{mechanisms_of(mechanism)} {each}"
+        book = self._book.only(*segments) if self._book.declared(segments) else self._book
+        receipt = self._charge(book, charge, "", what)
+        answers = {name: self._drawn(question) for name, question in questions.items()}
+        together = _together(answers, charge, mechanism, self._histogram)
+        book.settle(receipt, together)
+        self._remember(what, charge, charge, len(together))
+        return answers
+
+    def _here(self) -> None:
+        """Refuse a forked process."""
+        if os.getpid() != self._pid:
+            raise InvalidParameter(
+                "a Session belongs to the process that made it: a forked one would be a second budget"
+            )
+
+    def top_k(
+        self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
+    ) -> Release:
+        """Plan and answer "what are the top k?" for a part of the budget.
+
+        Args:
+            k: how many labels.
+            budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
+            counts: None for labels alone, so that all of the budget finds labels; "auto" for whichever noisy counts are
+                best, "gaussian", "laplace" or "box", as for plan_topk.
+            reuse: as for ``run``.
+            options: further arguments of plan_topk: d_bar, method, like, selection_share, charge_as.
+
+        >>> from dptopk import Budget, Sensitivity
+        >>> reads = Histogram(None, [900, 700, 0], sensitivity=Sensitivity(l0=1))
+        >>> session = Session(reads, budget=Budget(2.0, 1e-6))
+        >>> list(session.top_k(2, budget=Budget(1.0, 0.0)).table.columns)
+        ['rank', 'label']
+        >>> list(session.top_k(2, budget=Budget(1.0, 0.0), counts="auto").table.columns)
+        ['rank', 'label', 'count']
+        """
+        histogram = self._histogram
+        if histogram.domain == "private" and not histogram.complete:
+            options.setdefault("d_bar", default_d_bar(k))  # a fact known beforehand: only the top is at hand
+        options.setdefault("charge_as", selections_charged_as(self._book.account()))
+        plan = plan_topk(
+            k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
+        )
+        return self.run(plan, reuse=reuse)
+
+    def remaining(self) -> Remaining:
+        """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""
+        return Remaining.of(self._book.account(), self._asked)
+
+    def report(self) -> pd.DataFrame:
+        """The answers of this session, a row each: mechanism, charge (what was used), rows released."""
+        import pandas as pd
+
+        table = pd.DataFrame(self._answered, columns=["mechanism", "charge", "rows"])
+        return table.assign(charge=table["charge"].map(str))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was asked, and what is left."""
+        rows = self.report()
+        return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
+
+
+def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
+    """How a plan that an account is to pay for charges its selections: as clocks only where clocks are registered.
+
+    A filter has no price for them (docs/clocks.md), and tokens of other types do not cover them.
+    """
+    registered = account.registered.costs if isinstance(account, Accountant) else ()
+    return "auto" if any(isinstance(cost, ExponentialClockDP) for cost in registered) else "bounded_range"
+
+
+def _together(answers: Mapping[Any, Release], charge: Charge, mechanism: Any, histogram: Histogram) -> Release:
+    """The answers of all segments as one, for the record: rows labelled (segment, label)."""
+    counts = [answer.counts for answer in answers.values() if answer.counts is not None]
+    return Release(
+        labels=tuple((name, label) for name, answer in answers.items() for label in answer.labels),
+        counts=np.concatenate(counts) if counts else None,
+        charge=charge,
+        mechanism=mechanisms_of(mechanism),
+        sensitivity=histogram.sensitivity,
+        seeded=any(answer.seeded for answer in answers.values()),
+        note="rows of all segments, labelled (segment, label)",
+    )

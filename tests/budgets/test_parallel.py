@@ -1,0 +1,195 @@
+"""Disjoint segments: each has the whole budget, all together have one; by exact enumeration of adaptive plays too."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import pytest
+
+from dptopk import Accountant, Budget, BudgetExceeded, Charge, IncompatibleCosts, InvalidParameter, compose
+from dptopk.budgets import Account, Parallel, Shares, segments_charge
+from dptopk.costs import BoundedRange, PureDP
+
+NAMES = ("eu", "us", "asia")
+DELTA = 1e-6
+ONE = Charge({PureDP(0.5): 1})
+
+
+def registered(times: int = 3) -> Parallel:
+    return Parallel({name: Accountant(ONE.times(times), DELTA) for name in NAMES})
+
+
+def filters() -> Parallel:
+    return Parallel({name: Accountant.filter(Budget(1.5, DELTA)) for name in NAMES})
+
+
+@pytest.mark.parametrize("made", [registered, filters])
+def test_each_segment_has_the_whole_budget_and_all_have_one(made) -> None:
+    regions, alone = made(), made().parts["eu"]
+    most = alone.fits(ONE)
+    for name in NAMES:
+        for _ in range(most):
+            regions.only(name).spend(ONE)
+        with pytest.raises(BudgetExceeded, match=f"segment {name}"):
+            regions.only(name).spend(ONE)
+    assert regions.spent() == ONE.times(most)
+    assert regions.epsilon() == alone.epsilon()
+    assert regions.summary().epsilon_spent <= regions.epsilon()
+
+
+@pytest.mark.parametrize("made", [registered, filters])
+def test_what_is_asked_of_all_data_is_paid_by_every_segment(made) -> None:
+    regions = made()
+    regions.only("eu").spend(ONE)
+    most = regions.fits(ONE)
+    assert most == regions.only("eu").fits(ONE) == regions.only("us").fits(ONE) - 1
+    regions.spend(ONE.times(most))
+    with pytest.raises(BudgetExceeded, match="segment eu"):
+        regions.spend(ONE)
+    assert regions.only("us", "asia").fits(ONE) == 1  # the refused spend took nothing from anybody
+    assert regions.spent() == ONE.times(most + 1)
+
+
+def test_different_questions_about_different_segments_do_not_add_up() -> None:
+    regions = filters()
+    for name, epsilon in zip(NAMES, (1.5, 1.25, 0.75), strict=True):
+        regions.only(name).spend(Charge({PureDP(epsilon): 1}))
+    assert regions.spent() == segments_charge([Charge({PureDP(1.5): 1})], segments_per_user=1)
+    assert regions.only("asia").can_spend(Charge({PureDP(0.75): 1}))
+
+
+def test_refunds_come_back_to_the_segment_that_paid() -> None:
+    regions = registered()
+    regions.only("eu", "us").spend(ONE.times(2))
+    regions.only("eu").refund(ONE)
+    assert [regions.only(name).fits(ONE) for name in NAMES] == [2, 1, 3]
+    with pytest.raises(InvalidParameter, match="not spent"):
+        regions.refund(ONE)  # asia spent nothing: nobody gets anything back
+    assert [regions.only(name).fits(ONE) for name in NAMES] == [2, 1, 3]
+
+
+@pytest.mark.parametrize("made", [registered, filters])
+def test_states_and_records_survive_json(made) -> None:
+    regions, other = made(), made()
+    record = regions.only("us").quote(ONE)
+    regions.only("us").take(ONE, json.loads(json.dumps(record)))
+    other.restore(json.loads(json.dumps(regions.state())))
+    assert other.state() == regions.state()
+    assert other.only("us").fits(ONE) == regions.only("us").fits(ONE)
+    assert not regions.only("us").disagreement(ONE, record)
+    with pytest.raises(InvalidParameter, match="other segments"):
+        regions.take(ONE, record)
+    with pytest.raises(InvalidParameter, match="not one of segments"):
+        regions.take(ONE, {"tokens": []})
+
+
+def test_what_cannot_be_sound_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="same guarantee"):
+        Parallel({"eu": Accountant(ONE, DELTA), "us": Accountant(ONE.times(2), DELTA)})
+    with pytest.raises(InvalidParameter, match="same guarantee"):
+        Parallel({"eu": Accountant(ONE, DELTA), "us": Accountant(ONE, 1e-9)})
+    with pytest.raises(InvalidParameter, match="at least one"):
+        Parallel({})
+    with pytest.raises(InvalidParameter, match="not declared"):
+        registered().only("mars")
+    with pytest.raises(IncompatibleCosts, match="replaced"):
+        registered().spend(Charge({PureDP(0.5): 1}, neighbours="replace_one"))
+
+
+def test_shares_of_analysts_may_be_by_segment() -> None:
+    parts: dict[str, Account] = {"ann": registered(), "bob": registered(1)}
+    shares = Shares(parts, DELTA)
+    assert shares.epsilon() <= compose(ONE.times(4), delta=DELTA).epsilon * (1 + 1e-9)
+    for name in NAMES:
+        shares.account("ann").only(name).spend(ONE.times(3))
+    assert shares.account("bob").can_spend(ONE)
+
+
+def test_one_who_is_replaced_pays_in_two_segments() -> None:
+    charge = Charge({PureDP(0.5): 1}, delta=1e-9, neighbours="replace_one")
+    assert segments_charge([charge] * 4, segments_per_user=1) == charge.times(2)
+
+
+# Exact enumeration. Two segments, one binary count in each; a question is randomised response with an ε of its own on
+# one of them or on their sum's parity, chosen from all answers so far. The user is in one segment.
+
+SMALL, LARGE = math.log(2), math.log(3)
+BUDGET = Charge({PureDP(SMALL): 1, PureDP(LARGE): 1})
+
+
+def loss_profile(world: tuple[int, int], other: tuple[int, int], play, regions: Parallel, x: float) -> float:
+    """δ at ε = x between two worlds, of a play given as history -> (segments, cost) or None."""
+
+    def deltas(history: tuple, p: float, q: float, state) -> float:
+        regions.restore(state)
+        step = play(history, regions)
+        if step is None:
+            return max(p - math.exp(x) * q, 0.0)
+        names, epsilon = step
+        regions.only(*names).spend(Charge({PureDP(epsilon): 1}))
+        after = regions.state()
+        total = 0.0
+        for answer in (0, 1):
+            there, here = (sum(w["ab".index(name)] for name in names) % 2 for w in (world, other))
+            total += deltas(
+                (*history, (names, epsilon, answer)),
+                p * chance(answer == there, epsilon),
+                q * chance(answer == here, epsilon),
+                after,
+            )
+        return total
+
+    return deltas((), 1.0, 1.0, Parallel({name: Accountant(BUDGET, 0.1) for name in "ab"}).state())
+
+
+def chance(same: bool, epsilon: float) -> float:
+    return (math.exp(epsilon) if same else 1.0) / (1 + math.exp(epsilon))
+
+
+def plays():
+    """Plays that ask what still fits in an order that depends on the last answer."""
+    questions = [(names, epsilon) for names in (("a",), ("b",), ("a", "b")) for epsilon in (SMALL, LARGE)]
+    for orders in itertools.product(list(itertools.permutations(questions))[::37], repeat=2):
+
+        def play(history, regions, orders=orders):
+            order = orders[history[-1][-1] if history else 0]
+            fits = (q for q in order if regions.only(*q[0]).can_spend(Charge({PureDP(q[1]): 1})))
+            return next(fits, None)
+
+        yield play
+
+
+@pytest.mark.parametrize("x", [0.0, 0.5, 1.2])
+def test_enumerated_plays_on_two_segments_stay_within_one_budget(x: float) -> None:
+    bound = compose(BUDGET, epsilon=x, interaction="setwise").delta
+    regions = Parallel({name: Accountant(BUDGET, 0.1) for name in "ab"})
+    worst = 0.0
+    for play in itertools.islice(plays(), 0, None, 29):
+        for world, other in (((0, 1), (1, 1)), ((1, 0), (1, 1)), ((1, 1), (1, 0))):
+            worst = max(worst, loss_profile(world, other, play, regions, x))
+    assert worst <= bound * (1 + 1e-9)
+    assert worst >= 0.99 * bound  # the budget of one segment is really used
+
+
+def test_a_user_in_both_segments_would_break_it() -> None:
+    """The check can fail: one who is in both segments has more than one budget's loss."""
+    regions = Parallel({name: Accountant(BUDGET, 0.1) for name in "ab"})
+    bound = compose(BUDGET, epsilon=0.5, interaction="setwise").delta
+
+    def play(history, regions):
+        single = [((name,), epsilon) for name in "ab" for epsilon in (LARGE, SMALL)]
+        return next((q for q in single if regions.only(*q[0]).can_spend(Charge({PureDP(q[1]): 1}))), None)
+
+    assert loss_profile((0, 0), (1, 1), play, regions, 0.5) > 1.3 * bound
+
+
+def test_bounded_range_tokens_are_picked_segment_by_segment() -> None:
+    month = Charge({BoundedRange(0.1): 2, BoundedRange(0.2): 1})
+    regions = Parallel({name: Accountant(month, DELTA) for name in NAMES})
+    regions.only("eu").spend(Charge({BoundedRange(0.15): 1}))
+    regions.only("us").spend(Charge({BoundedRange(0.1): 2}))
+    assert not regions.can_spend(Charge({BoundedRange(0.15): 1}))
+    assert regions.only("us").can_spend(Charge({BoundedRange(0.2): 1}))
+    assert regions.only("eu").can_spend(Charge({BoundedRange(0.1): 2}))

@@ -1,0 +1,59 @@
+"""A charge under a key is made once, whoever asks again, and its answer can be found."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from dptopk.costs import Charge, PureDP
+from dptopk.costs.budget import Budget
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger.ledger import Ledger
+
+CHARGE = Charge({PureDP(0.3): 2})
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "ledger.db") as made:
+        made.create_dataset("articles", budget=Budget(1.0, 0.0))
+        yield made
+
+
+def test_a_key_is_charged_once(tmp_path, ledger):
+    first = ledger.charge("articles", "ann", CHARGE, once="key", mechanism={"k": 3})
+    with Ledger(tmp_path / "ledger.db") as other:
+        assert other.charge("articles", "Ann", Charge({PureDP(0.1): 1}), once="key") == first
+    assert ledger.spent("articles") == CHARGE
+    with pytest.raises(BudgetExceeded):  # another analyst's key is another charge
+        ledger.charge("articles", "bob", CHARGE, once="key")
+    with pytest.raises(InvalidParameter, match="once"):
+        ledger.charge("articles", "ann", CHARGE, once=7)
+    assert ledger.verify()
+
+
+def test_what_became_of_it(ledger):
+    assert ledger.asked("articles", "ann", "key") is None
+    assert ledger.asked("articles", "ann", "") is None
+    receipt = ledger.charge("articles", "ann", CHARGE, once="key", mechanism={"k": 3})
+    open_ = ledger.asked("articles", "ann", "key")
+    assert (open_.seq, open_.charge, open_.mechanism, open_.released) == (receipt.seq, CHARGE, {"k": 3}, False)
+    assert ledger.answer(open_) is None
+    ledger.settle(receipt, Charge({PureDP(0.3): 1}), answer={"rows": [1]})
+    done = ledger.asked("articles", "ann", "key")
+    assert done.released
+    assert ledger.answer(done) == {"rows": [1]}
+    with pytest.raises(InvalidParameter, match="settled before"):
+        ledger.settle(ledger.charge("articles", "ann", CHARGE, once="key"), CHARGE)
+
+
+def test_a_forged_answer_is_no_answer(tmp_path, ledger):
+    ledger.settle(ledger.charge("articles", "ann", CHARGE, once="key"), CHARGE, answer={"rows": [1]})
+    done = ledger.asked("articles", "ann", "key")
+    raw = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    raw.execute("DROP TRIGGER entries_no_update")
+    raw.execute("UPDATE entries SET body = replace(body, '[1]', '[2]') WHERE kind = 'release'")
+    raw.close()
+    with pytest.raises(LedgerError, match="wrong hash"):
+        ledger.answer(done)

@@ -1,0 +1,52 @@
+"""Release: table, JSON-safe dictionary, Arrow and polars."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+
+from dptopk.costs import BoundedRange, Charge
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.release.release import Release
+
+CHARGE = Charge({BoundedRange(0.1): 2}, delta=1e-9, adaptive=True)
+
+
+def release(counts):
+    return Release(("the", 7), counts, CHARGE, Sensitivity(l0=2), Sensitivity(), note="short")
+
+
+def test_table_has_rank_label_and_count():
+    table = release(np.array([5, -1])).table
+    assert table.columns.tolist() == ["rank", "label", "count"]
+    assert table["count"].tolist() == [5, -1]
+    assert release(None).table.columns.tolist() == ["rank", "label"]
+
+
+def test_dictionary_is_json_and_carries_the_charge():
+    plain = json.loads(json.dumps(release(np.array([5, 2])).to_dict()))
+    assert plain["rows"] == [{"rank": 1, "label": "the", "count": 5}, {"rank": 2, "label": 7, "count": 2}]
+    assert Charge.parse(plain["charge"]) == CHARGE
+    assert plain["mechanism"] == {"name": "Sensitivity", "linf": 1, "l0": 2, "neighbours": "add_remove"}
+    assert plain["note"] == "short"
+
+
+def test_arrow_and_polars_hold_the_table():
+    answer = Release(("the", "and"), np.array([5, 2]), CHARGE, None, Sensitivity())
+    arrow = answer.to_arrow()
+    assert arrow.schema.metadata[b"dptopk.charge"] == str(CHARGE).encode()
+    assert answer.to_polars().equals(pl.DataFrame({"rank": [1, 2], "label": ["the", "and"], "count": [5, 2]}))
+
+
+def test_an_empty_release_is_an_answer():
+    empty = Release((), np.array([], dtype=np.int64), CHARGE, None, Sensitivity())
+    assert len(empty) == 0
+    assert empty.table.empty
+    assert empty.to_dict()["rows"] == []
+    assert empty.to_arrow().num_rows == 0
+
+
+def test_labels_of_mixed_types_become_text_in_a_column():
+    assert release(np.array([5, 2])).to_arrow().column("label").to_pylist() == ["the", "7"]
