@@ -148,7 +148,8 @@ class Design:
         if self.joint:
             thresholds = (1.0,)
         elif self.domain == "private":
-            thresholds = (*THRESHOLD_SHARES, 1.0) if self.pure else THRESHOLD_SHARES
+            # Beside box noise selections are worth a δ: their plain sum would lower the threshold for much more noise.
+            thresholds = (*THRESHOLD_SHARES, 1.0) if self.pure and self.noise != "box" else THRESHOLD_SHARES
         return [Split(share, threshold) for share in shares for threshold in thresholds]
 
 
@@ -191,14 +192,17 @@ def _centred_rates(request: Request, rho: float) -> tuple[float, float]:
 
 
 def _box_counts(request: Request, rho: float) -> Box:
-    """The ε of a mean loss ε t of ρ, t the second δ of the pair; without a δ, what centred counts sum to."""
+    """The ε of a mean loss ε t of ρ, t the second δ of the pair, of private labels that of ε-DP.
+
+    Without a δ it is what centred counts sum to.
+    """
     if not request.delta:
         _, A1, B1 = _weights(request, 1)
         own, common = _centred_rates(request, rho)
         return Box(epsilon=at_most(A1 * own + B1 * common))
     epsilon = math.sqrt(2 * rho)
     for _ in range(4):
-        cost = box_cost(epsilon, request.k + 1, request.touched)
+        cost = box_cost(epsilon, request.k + 1 if request.domain == "public" else 2, request.touched)
         t = cost.constraints[1][1] if isinstance(cost, MultiDP) else math.tanh(epsilon / 2)
         epsilon *= math.sqrt(rho / (epsilon * t))
     return Box(epsilon=at_most(epsilon))
@@ -233,7 +237,8 @@ def _peel(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, 
 
 def _peel_box(request: Request, split: Split, rho: float) -> Mechanisms:
     """With a δ selections get their share of what Gaussians would have, and box noise the rest: it costs less there."""
-    total = _gaussian_rho(request, request.delta) if request.delta and request.epsilon else rho
+    left = request.delta * (1 - split.threshold)
+    total = _gaussian_rho(request, left) if left and request.epsilon else rho
     chosen = split.selection * total
     return _selection(request, split, chosen), _box_counts(request, max(rho - chosen, LEFT * rho))
 
@@ -361,9 +366,9 @@ DESIGNS = (
             Design("Gumbel, then Gaussian counts", "peel", "gaussian", domain, _peel(_gaussian_counts)),
             Design("Gumbel, then centred Laplace counts", "peel", "laplace", domain, _peel(_centred_laplace_counts)),
             Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _peel(_centred_gaussian_counts)),
+            Design("Gumbel, then box counts", "peel", "box", domain, _peel_box),
         )
     ),
-    Design("Gumbel, then box counts", "peel", "box", "public", _peel_box),
     *(
         Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=name == "one-shot draw")
         for name, draw, own_delta in DRAWS

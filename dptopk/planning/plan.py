@@ -15,7 +15,7 @@ from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.mechanisms import CountMLE, PartitionSelection
+from dptopk.mechanisms import Box, CountMLE, PartitionSelection
 from dptopk.mechanisms.base import Appearing, Mechanism, Noisy, Thresholded
 from dptopk.planning.merit import half_width
 from dptopk.planning.request import Request
@@ -150,9 +150,11 @@ class Plan:
         for phase in self.phases:
             earlier = {} if released is None else _after(phase, released, self.sensitivity, average)
             released = phase.mechanism.release(histogram, rng, **earlier)
-            if not phase.charge.includes(released.charge):
-                raise ReleaseWithheld(phase.charge, released.charge)
-            charges[phase.name] = released.charge
+            # Box noise costs more where fewer labels were found than asked for: what covers every number is charged.
+            used = phase.charge if isinstance(phase.mechanism, Box) and released.charge else released.charge
+            if not phase.charge.includes(used):
+                raise ReleaseWithheld(phase.charge, used)
+            charges[phase.name] = used
             # That coins show a set is no longer true of what is ordered afterwards.
             told = phase is self.phases[-1] or not isinstance(phase.mechanism, PartitionSelection)
             notes += [released.note] if told and released.note and released.note not in notes else []
@@ -229,8 +231,9 @@ def joined(phases: tuple[Phase, ...]) -> Charge:
 def phases_of(request: Request, mechanisms: tuple[Any, ...], method: str) -> tuple[Phase, ...]:
     """The mechanisms with their names and the most they can cost."""
     names = ("select", "count") if method != "threshold" else ("count and select",)
-    # How many labels coins show is not known before.
-    counted = None if isinstance(mechanisms[0], PartitionSelection) else request.k
+    # How many labels coins show is not known before; fewer than k labels have box noise that costs more.
+    any_number = isinstance(mechanisms[-1], Box) and request.domain == "private"
+    counted = None if any_number or isinstance(mechanisms[0], PartitionSelection) else request.k
     return tuple(
         Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=counted if name == "count" else None))
         for name, mechanism in zip(names, mechanisms, strict=False)

@@ -77,7 +77,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         d_bar: private domain only: how many of the largest counts may take part, where the histogram is cut to its
             top; must not depend on the data. None: the whole histogram will be at hand; designs that cut it
             themselves do so at 10 k, at least 100.
-        counts: "auto" for whichever noise is best, "gaussian", "laplace", "box" (of public labels), or None (or "none")
+        counts: "auto" for whichever noise is best, "gaussian", "laplace", "box", or None (or "none")
             for labels only.
         method: "auto", "peel" (select, then count), "threshold" (noise on all counts, keep the k largest), "whole" (the
             labels of a public domain drawn at once; of a private one all that coins show, cut to k in label order), or
@@ -306,8 +306,6 @@ def _nothing_fits(request: Request) -> str:
     reasons = {design.misfit(request) for design in DESIGNS if design.domain == request.domain}
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a finite l0 (labels per user)"
-    if request.counts == "box" and request.domain == "private":
-        return "counts='box' is planned for public labels only; use counts='laplace'"
     if request.counts == "gaussian" and request.delta == 0:
         return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
     return f"no design fits this method and these counts: {'; '.join(sorted(reasons))}"

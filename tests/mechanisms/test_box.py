@@ -8,9 +8,22 @@ import mpmath
 import numpy as np
 import pytest
 
-from dptopk import Box, Budget, Histogram, KnownGumbel, KnownLaplace, PureDP, Release, Sensitivity, Session, compose
+from dptopk import (
+    Accountant,
+    Box,
+    Budget,
+    Charge,
+    Histogram,
+    KnownGumbel,
+    KnownLaplace,
+    PureDP,
+    Release,
+    Sensitivity,
+    Session,
+    compose,
+)
 from dptopk._internal.box_tails import box_side_tail, box_std, box_tail, log_power_sum
-from dptopk.errors import InvalidParameter
+from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.mechanisms import UnknownBox
 from dptopk.mechanisms.samplers.box_noise import SideLaw, box_noise
 from dptopk.mechanisms.samplers.random import random_bits
@@ -152,6 +165,11 @@ def test_the_charge_and_where_it_applies():
     assert compose(joined, delta=1e-6).epsilon < compose(Box(epsilon=1.0).charge(ANY).times(20), delta=1e-6).epsilon
     assert compose(joined, delta=0.0).epsilon == pytest.approx(20.0)
     assert compose(box.charge(ANY, labels=5), delta=0.0).epsilon == 1.0
+    accountant = Accountant(Charge({PureDP(1.0): 2}), delta=0.0)
+    accountant.spend(box.charge(ANY, labels=3))
+    accountant.spend(box.charge(ANY, labels=9))
+    with pytest.raises(BudgetExceeded):
+        accountant.spend(box.charge(ANY, labels=9))
     with pytest.raises(InvalidParameter, match="neighbours"):
         box.charge(Sensitivity(neighbours="replace_one"))
     with pytest.raises(InvalidParameter, match="epsilon"):

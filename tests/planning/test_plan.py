@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
+from dptopk.costs import PureDP
 from dptopk.costs.budget import Budget
 from dptopk.datasets import macbeth
 from dptopk.errors import InvalidParameter
@@ -218,5 +219,17 @@ def test_box_counts_by_name_and_where_they_do_not_fit():
     assert (
         plan_topk(25, domain="public", accuracy=60, delta=0.0).mechanisms[1].half_width(Sensitivity(), labels=25) <= 60
     )
-    with pytest.raises(InvalidParameter, match="box"):
-        plan_topk(25, Budget(1, 1e-6), counts="box")
+    with pytest.raises(InvalidParameter, match="counts"):
+        plan_topk(5, Budget(1, 1e-6), counts="boxes")
+
+
+def test_box_counts_of_private_labels_are_charged_for_any_number_of_them():
+    """Fewer labels than k may be found, and box noise of fewer costs more: ε-DP covers all. None found cost nothing."""
+    plan = plan_topk(5, Budget(1, 1e-6), counts="box")
+    assert plan.noise_std <= 9.2
+    assert PureDP(plan.mechanisms[1].epsilon) in plan.charge.costs
+    for found, counts in ((5, [5000, 4000, 3000, 2000, 1000]), (2, [9000, 4000]), (0, [])):
+        release = plan.release(Histogram(list("abcde")[: len(counts)], counts), np.random.default_rng(1))
+        assert len(release) == found
+        assert plan.charge.includes(release.charge)
+        assert (PureDP(plan.mechanisms[1].epsilon) in release.charge.costs) == (found > 0)

@@ -70,9 +70,10 @@ class SideLaw:
         """The weights of the blocks in units of 2**-bits, each within 1; all beyond the list weigh at most one unit."""
         width, units = 1 << self.width_bits, bits + self.width_bits
         power, rate, peak = float(self.power), float(self.rate), float(self.peak)
-        nothing, found = -(units + 2) * _LOG2 - 1, []
-        for block in range(1 << 62):
-            top = self.top(block)
+        nothing = -(units + 2) * _LOG2 - 1
+        found: list[int] = []
+        while True:
+            top = self.top(len(found))
             x = float(top)
             log = power * math.log(x / peak) - rate * (x - peak)
             found.append(0 if log < nothing else self.units(top, self.peak, units))
@@ -80,7 +81,6 @@ class SideLaw:
             gap = rate * width - power * math.log1p(width / x)
             if x > peak and gap > 0 and log - math.log(-math.expm1(-gap)) < nothing:
                 return found
-        raise AssertionError
 
     @cached_property
     def _cells(self) -> Cells:
