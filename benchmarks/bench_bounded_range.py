@@ -66,21 +66,21 @@ def main() -> None:
     print(f"{EPSILON}-BR, DDR Theorem 3\n{head} {'candidates':>12}")
     before = None
     for k in (100, 1000, 3000, 10_000, 100_000, 1_000_000):
-        epsilon, epsilon_ms = timed(lambda k=k: br_nonadaptive_epsilon(EPSILON, k, DELTA))
-        delta, delta_ms = timed(lambda k=k, x=epsilon: br_nonadaptive_delta(EPSILON, k, x))
+        epsilon, epsilon_ms = timed(lambda k=k: br_nonadaptive_epsilon(EPSILON, k, delta=DELTA))
+        delta, delta_ms = timed(lambda k=k, x=epsilon: br_nonadaptive_delta(EPSILON, k, at_epsilon=x))
         naive_ms = None
         if k <= 3000:
             naive, naive_ms = timed(lambda k=k, x=epsilon: naive_bounded_range(EPSILON, k, x))
             assert abs(naive / delta - 1) < 1e-6, (naive, delta)
-        kept = f"{len(candidates(EPSILON, k, epsilon))} of {k + 1}"
+        kept = f"{len(candidates(EPSILON, k, at_epsilon=epsilon))} of {k + 1}"
         print(row(k, naive_ms, delta_ms, epsilon_ms, before, kept))
         before = epsilon_ms
     print(f"\nhalf {EPSILON}-BR, half {EPSILON}-DP, CR Theorem 3\n{head}")
     before = None
     for k in (20, 60, 200, 1000, 2000):
         pure = k // 2
-        epsilon, epsilon_ms = timed(lambda k=k, m=pure: br_dp_nonadaptive_epsilon(EPSILON, k - m, m, DELTA))
-        delta, delta_ms = timed(lambda k=k, m=pure, x=epsilon: br_dp_nonadaptive_delta(EPSILON, k - m, m, x))
+        epsilon, epsilon_ms = timed(lambda k=k, m=pure: br_dp_nonadaptive_epsilon(EPSILON, k - m, m, delta=DELTA))
+        delta, delta_ms = timed(lambda k=k, m=pure, x=epsilon: br_dp_nonadaptive_delta(EPSILON, k - m, m, at_epsilon=x))
         naive_ms = None
         if k <= 200:
             naive, naive_ms = timed(lambda k=k, m=pure, x=epsilon: naive_mixed(EPSILON, k - m, m, x))

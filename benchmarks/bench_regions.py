@@ -59,7 +59,7 @@ def gaussian() -> None:
         exact = float(GaussianTradeoff(k**0.5).delta(epsilon))
         for pieces in (1, 2, 3, 4, 8, 16, 32, 64):
             for name, slopes in (("least area", None), ("evenly spaced", np.linspace(0, 8, pieces + 1)[1:])):
-                lower, upper = compose_f_dp(g, k, [epsilon], pieces=pieces, slopes=slopes)
+                lower, upper = compose_f_dp(g, k, at_epsilon=[epsilon], pieces=pieces, slopes=slopes)
                 print(f"{k}\t{pieces}\t{name}\t{epsilon:g}\t{lower[0]:.6g}\t{exact:.6g}\t{upper[0]:.6g}")
     print("chords\tn² area\ttangents\tn² area")
     for pieces in (2, 8, 32):

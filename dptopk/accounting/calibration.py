@@ -350,4 +350,4 @@ class _Guesses:
         return math.floor(n * grown)
 
     def _size(self, epsilon: float) -> float:
-        return gaussian_mu(epsilon, self.delta) ** 2 if self.delta else epsilon
+        return gaussian_mu(epsilon=epsilon, delta=self.delta) ** 2 if self.delta else epsilon

@@ -238,7 +238,7 @@ class Gaussian(Meter):
         low, high = 0.0, math.sqrt(2 * epsilon) + 10.0
         for _ in range(80):
             middle = (low + high) / 2
-            fits = float(gaussian_delta(np.array([epsilon]), middle)[0]) * (1 + 1e-9) <= delta
+            fits = float(gaussian_delta(middle, epsilon=np.array([epsilon]))[0]) * (1 + 1e-9) <= delta
             low, high = (middle, high) if fits else (low, middle)
         return cls(low * low * (1 - 1e-12))
 

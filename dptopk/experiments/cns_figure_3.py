@@ -35,7 +35,7 @@ def compute(settings: Settings) -> pd.DataFrame:
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
         epsilons = np.linspace(0, 3 * MU * math.sqrt(k), 13 if settings.quick else 121)
-        ours = compose_f_dp(f, k, epsilons, pieces=PIECES, rtol=1e-3)  # a line's width in the figure
+        ours = compose_f_dp(f, k, at_epsilon=epsilons, pieces=PIECES, rtol=1e-3)  # a line's width in the figure
         for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
             stated = [(e, d) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True) if d > 0]
             curves[label] = PiecewiseLinear.from_constraints(stated)

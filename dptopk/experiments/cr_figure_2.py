@@ -27,11 +27,11 @@ def compute(settings: Settings) -> Table:
     for epsilon, k, top in SETTINGS:
         grid = np.linspace(0, top, 11 if settings.quick else 101)[:-1]
         curves = {
-            f"m = {round(s * k)}": br_dp_nonadaptive_delta(epsilon, k - round(s * k), round(s * k), grid)
+            f"m = {round(s * k)}": br_dp_nonadaptive_delta(epsilon, k - round(s * k), round(s * k), at_epsilon=grid)
             for s in SHARES
         }
-        curves["BR optimum (DDR)"] = br_nonadaptive_delta(epsilon, k, grid)
-        curves["DP optimum (KOV)"] = optimal_dp_delta(epsilon, k, grid)
+        curves["BR optimum (DDR)"] = br_nonadaptive_delta(epsilon, k, at_epsilon=grid)
+        curves["DP optimum (KOV)"] = optimal_dp_delta(epsilon, k, at_epsilon=grid)
         columns = {"epsilon": epsilon, "k": k, "epsilon_global": grid}
         frames += [pd.DataFrame(columns | {"curve": name, "delta": delta}) for name, delta in curves.items()]
     return pd.concat(frames, ignore_index=True)

@@ -29,7 +29,7 @@ def compute(settings: Settings) -> Table:
     import pandas as pd
 
     grid = np.linspace(0, EPSILON, 11 if settings.quick else 101)
-    first, later = dp_first_delta(EPSILON, grid), dp_later_delta(EPSILON, grid)
+    first, later = dp_first_delta(EPSILON, at_epsilon=grid), dp_later_delta(EPSILON, at_epsilon=grid)
     data = pd.DataFrame({"epsilon_global": grid, "dp_first": first, "dp_later": later})
     data["difference"], data["ratio"] = first - later, later / first
     coarse = list(range(0, len(grid), 5 if settings.quick else 10))

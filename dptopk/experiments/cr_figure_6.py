@@ -48,12 +48,12 @@ def true_counts() -> dict[str, Table]:
 @cache
 def calibration() -> dict[str, float]:
     """The total ε, and the σ that spends it: by Lemma 6.3, by Balle-Wang, and for discrete noise."""
-    total = float(optimal_dp_epsilon(EPSILON, WORDS, DELTA))
+    total = float(optimal_dp_epsilon(EPSILON, WORDS, delta=DELTA))
     return {
         "epsilon_global": total,
-        "sigma_zcdp": math.sqrt(WORDS / (2 * zcdp_rho(total, DELTA))),
-        "sigma_analytic": math.sqrt(WORDS) / gaussian_mu(total, DELTA),
-        "sigma_discrete": discrete_gaussian_scale(total, DELTA, count=WORDS),
+        "sigma_zcdp": math.sqrt(WORDS / (2 * zcdp_rho(epsilon=total, delta=DELTA))),
+        "sigma_analytic": math.sqrt(WORDS) / gaussian_mu(epsilon=total, delta=DELTA),
+        "sigma_discrete": discrete_gaussian_scale(epsilon=total, delta=DELTA, count=WORDS),
     }
 
 

@@ -36,7 +36,7 @@ def truncation(l0: int) -> float:
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
-    sigma = math.sqrt(l0 / (2 * zcdp_rho(EPSILON, DELTA / 2)))
+    sigma = math.sqrt(l0 / (2 * zcdp_rho(epsilon=EPSILON, delta=DELTA / 2)))
 
     def excess(t: float) -> float:
         edge = float(  # the mass between -T and 1 - T: eq. (10) without its cancellation

@@ -25,17 +25,17 @@ EXACT = "Gaussian, exact composition (ours)"
 
 def laplace(epsilon: float, touched: int) -> float:
     """CR Lemma 6.2: noise Lap(1/ε) on counts of which one user touches so many."""
-    return float(optimal_dp_epsilon(epsilon, touched, DELTA))
+    return float(optimal_dp_epsilon(epsilon, touched, delta=DELTA))
 
 
 def concentrated(epsilon: float, touched: int) -> float:
     """CR Lemma 6.3 for Gaussian noise with the variance of Lap(1/ε), 2/ε²."""
-    return float(zcdp_epsilon(DELTA, touched * epsilon**2 / 4))
+    return float(zcdp_epsilon(touched * epsilon**2 / 4, delta=DELTA))
 
 
 def exact(epsilon: float, touched: int) -> float:
     """CR Lemma 6.1 for the same noise; also the exact composition, because Gaussians compose to a Gaussian."""
-    return float(gaussian_epsilon(DELTA, math.sqrt(touched / 2) * epsilon))
+    return float(gaussian_epsilon(math.sqrt(touched / 2) * epsilon, delta=DELTA))
 
 
 def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
@@ -44,7 +44,7 @@ def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
     deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
     charges = [
         Charge({ApproxDP(float(each), float(delta)): count})
-        for each, delta in zip(gaussian_epsilon(deltas, mu), deltas, strict=True)
+        for each, delta in zip(gaussian_epsilon(mu, delta=deltas), deltas, strict=True)
     ]
     return min(compose(charge, delta=DELTA, bound="optimal_dp").epsilon for charge in charges)
 

@@ -245,7 +245,7 @@ def _peel_box(request: Request, split: Split, rho: float) -> Mechanisms:
 
 def _gaussian_rho(request: Request, delta: float) -> float:
     """ρ of the Gaussian with the budget's ε and this δ."""
-    return gaussian_mu(request.epsilon or 0.0, delta) ** 2 / 2
+    return gaussian_mu(epsilon=request.epsilon or 0.0, delta=delta) ** 2 / 2
 
 
 def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
@@ -307,12 +307,12 @@ def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanis
     delta = COIN_DELTA * request.delta
     total = rho if request.epsilon is None else _gaussian_rho(request, request.delta)
     epsilon = at_most(_coin_epsilon(delta, split.selection * total), digits=3)
-    left = max(rho - gaussian_mu(epsilon, delta) ** 2 / 2, LEFT * rho)
+    left = max(rho - gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2, LEFT * rho)
     return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(left, request.sensitivity.l0 or 1)
 
 
 def _coin_epsilon(delta: float, rho: float) -> float:
-    return float(gaussian_epsilon(delta, math.sqrt(2 * rho)))
+    return float(gaussian_epsilon(math.sqrt(2 * rho), delta=delta))
 
 
 def _drawn(draw: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:

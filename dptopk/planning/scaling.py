@@ -90,7 +90,7 @@ def _affordable(request: Request, design: Design, split: Split) -> float:
 @lru_cache(maxsize=64)
 def _gaussian(epsilon: float, delta: float) -> float:
     """μ²/2 of the Gaussian with this (ε, δ), which nearly all compositions are close to."""
-    return gaussian_mu(epsilon, delta) ** 2 / 2
+    return gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2
 
 
 def _basic(charge: Any) -> float:
@@ -115,7 +115,7 @@ def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
 def _estimate(found: Candidate, request: Request) -> float:
     """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
     rest = found.design.left(request, found.split)
-    epsilon = float(gaussian_epsilon(rest, math.sqrt(2 * found.rho))) if rest else math.inf
+    epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest)) if rest else math.inf
     return min(epsilon, _plain(found.design, found.phases, rest)) if found.design.pure else epsilon
 
 

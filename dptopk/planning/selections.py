@@ -52,7 +52,7 @@ def _clocks(request: Request) -> int | None:
 @lru_cache(maxsize=256)
 def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     """ε of clocks over ε of k selections, both composing to about (epsilon, delta)."""
-    mu = gaussian_mu(epsilon, delta)
+    mu = gaussian_mu(epsilon=epsilon, delta=delta)
     # A selection has a variance of about ε²/4, a clock of ε², and a tail e^{-x/ε} to the right.
     clock = min(mu / math.sqrt(clocks), epsilon / -math.log(delta))
     return _each(ExponentialClockDP, clocks, epsilon, delta, clock) / _each(

@@ -51,8 +51,8 @@ def test_beside_other_costs() -> None:
 
 def test_smallest_sigma_is_the_analytic_gaussian() -> None:
     sigma = smallest_sigma(1, Budget(1.0, 1e-6), rtol=1e-6)
-    assert sigma >= (1 - 1e-9) / gaussian_mu(1.0, 1e-6)
-    assert sigma == pytest.approx(1 / gaussian_mu(1.0, 1e-6), rel=1e-5)
+    assert sigma >= (1 - 1e-9) / gaussian_mu(epsilon=1.0, delta=1e-6)
+    assert sigma == pytest.approx(1 / gaussian_mu(epsilon=1.0, delta=1e-6), rel=1e-5)
 
 
 def test_a_pure_budget() -> None:

@@ -11,7 +11,7 @@ from dptopk.accounting import bounded_range, f_dp, gaussian, published, pure_dp,
 from dptopk.errors import InvalidParameter
 
 NUMBERS = {
-    "epsilon": 0.3, "epsilon1": 0.3, "epsilon2": 0.2, "delta": 1e-3, "epsilon_global": 0.5, "mu": 0.4, "tau": 0.2,
+    "epsilon": 0.3, "epsilon1": 0.3, "epsilon2": 0.2, "delta": 1e-3, "at_epsilon": 0.5, "mu": 0.4, "tau": 0.2,
     "rho": 0.02, "xi": 0.01, "type_1": 0.2, "scale": 4.0, "count": 3, "count1": 3, "count2": 2, "ranged": 3, "pure": 2,
 }  # fmt: skip
 OTHERS = {
@@ -57,7 +57,7 @@ def test_brackets_too(wrong):
     for question in ({"delta": wrong}, {"epsilon": wrong}):
         with pytest.raises(InvalidParameter, match=next(iter(question))):
             pure_dp.optimal_dp_bracket([0.1, 0.2], **question)
-    good = {"epsilon": [0.1, 0.2], "count": [1, 2], "epsilon_global": 0.3}
-    for name, value in {"epsilon": [0.1, wrong], "count": [1, wrong], "epsilon_global": wrong}.items():
+    good = {"epsilon": [0.1, 0.2], "count": [1, 2], "at_epsilon": 0.3}
+    for name, value in {"epsilon": [0.1, wrong], "count": [1, wrong], "at_epsilon": wrong}.items():
         with pytest.raises(InvalidParameter, match=name):
             bounded_range.br_heterogeneous_bracket(**good | {name: value})

@@ -189,7 +189,7 @@ def test_balance_adds_up() -> None:
 # Costs with one law each: (cost, loss values, probabilities under P), to check the table of tokens by hockey sticks.
 def _law_delta(cost: object, x: np.ndarray) -> np.ndarray:
     if isinstance(cost, GaussianDP):
-        return gaussian_delta(x, cost.mu)
+        return gaussian_delta(cost.mu, epsilon=x)
     if isinstance(cost, BoundedRange):  # the envelope of all t
         return np.where(x < cost.epsilon, (np.exp(cost.epsilon / 2) - np.exp(x / 2)) ** 2 / np.expm1(cost.epsilon), 0.0)
     epsilon, delta = (cost.epsilon, getattr(cost, "delta", 0.0))

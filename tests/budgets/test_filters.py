@@ -259,8 +259,8 @@ def test_it_takes_a_pure_cost_as_large_as_its_budget() -> None:
 
 def test_the_gaussian_filter_is_exact_for_gaussians() -> None:
     capacity_ = float(Gaussian.at(1.0, 1e-6).capacity)
-    assert gaussian_delta(np.array([1.0]), math.sqrt(capacity_))[0] <= 1e-6
-    assert gaussian_delta(np.array([1.0]), math.sqrt(capacity_) * (1 + 1e-6))[0] > 1e-6
+    assert gaussian_delta(math.sqrt(capacity_), epsilon=np.array([1.0]))[0] <= 1e-6
+    assert gaussian_delta(math.sqrt(capacity_) * (1 + 1e-6), epsilon=np.array([1.0]))[0] > 1e-6
     budget = Filter(Budget(1.0, 1e-6), failure_delta=0.0, method="gaussian")
     assert budget.fits(Charge({GaussianDP(0.01): 1})) == math.floor(capacity_ / 1e-4)
     with pytest.raises(IncompatibleCosts):

@@ -43,24 +43,24 @@ FEW = 32  # so few candidates are not worth pruning
 BLOCK = 1 << 14  # candidates whose temporary arrays fit into the cache
 
 
-def br_nonadaptive_delta(epsilon: float, count: int, epsilon_global: ArrayLike) -> Floats:
+def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
     """δ of k independent ε-BR mechanisms at ε_g: the exact optimum, rounded outward.
 
     Args:
         epsilon: ε in (0, 700].
         count: k >= 1.
-        epsilon_global: ε_g >= 0, any shape.
+        at_epsilon: ε_g >= 0, any shape.
 
     Source: DDR Theorem 3. Not valid when a mechanism depends on earlier answers, nor for the k selections of one
     peeling top-k (unless k = 1).
 
-    >>> float(br_nonadaptive_delta(1.0, 1, 0.0).round(6))
+    >>> float(br_nonadaptive_delta(1.0, 1, at_epsilon=0.0).round(6))
     0.244919
     """
-    return br_nonadaptive_curve(epsilon, count).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+    return br_nonadaptive_curve(epsilon, count).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
-def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
+def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     """ε_g of k independent ε-BR mechanisms at δ: the exact optimum, rounded outward.
 
     Args:
@@ -70,7 +70,7 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floa
 
     Source: DDR Theorem 3; valid where ``br_nonadaptive_delta`` is.
 
-    >>> round(float(br_nonadaptive_epsilon(0.1, 100, 1e-6)), 3)
+    >>> round(float(br_nonadaptive_epsilon(0.1, 100, delta=1e-6)), 3)
     2.246
     """
     return br_nonadaptive_curve(epsilon, count).epsilon(validate.probabilities(delta=delta))
@@ -115,7 +115,7 @@ class _Homogeneous(OptimumCurve):
         return math.nextafter(self.base * self.count, math.inf)
 
     def everywhere(self, x: float) -> Point:
-        return _best(self.base, self.count, x, candidates(self.base, self.count, x))
+        return _best(self.base, self.count, x, candidates(self.base, self.count, at_epsilon=x))
 
     def nearby(self, x: float) -> Point:
         """Sections between the turning points, which is right if G rises and then falls there."""
@@ -133,22 +133,22 @@ class _Homogeneous(OptimumCurve):
         return variance / 2 + math.sqrt(2 * variance * -log_delta)
 
 
-def candidates(epsilon: float, count: int, epsilon_global: float) -> Ints:
+def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     """Indices l that may attain the maximum of G(l): all but those surely smaller than a neighbour.
 
     Args:
         epsilon: ε in (0, 700].
         count: k >= 1.
-        epsilon_global: ε_g >= 0.
+        at_epsilon: ε_g >= 0.
 
     Returns:
         Rising integers in [0, k), at least one.
 
-    >>> len(candidates(0.1, 10_000, 20.0)) < 200
+    >>> len(candidates(0.1, 10_000, at_epsilon=20.0)) < 200
     True
     """
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
-    last = _last_index(epsilon, count, validate.nonnegative(epsilon_global=epsilon_global))
+    last = _last_index(epsilon, count, validate.nonnegative(at_epsilon=at_epsilon))
     every = np.arange(last + 1)
     if last < FEW:
         return every
@@ -156,7 +156,7 @@ def candidates(epsilon: float, count: int, epsilon_global: float) -> Ints:
     rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # surely, from l to l + 1
     for begin in range(0, last, BLOCK):
         block = slice(begin, min(begin + BLOCK, last))
-        low, high = _log_ratio(epsilon, count, epsilon_global, every[block].astype(float))
+        low, high = _log_ratio(epsilon, count, at_epsilon, every[block].astype(float))
         rises[block], falls[block] = low > margin, high < -margin
     kept: Ints = every[np.append(~rises, True) & np.append(True, ~falls)]
     return kept

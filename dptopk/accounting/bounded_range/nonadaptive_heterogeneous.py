@@ -37,14 +37,14 @@ TINY = 1e-290  # absolute, covers what underflows
 
 
 def br_heterogeneous_bracket(
-    epsilon: ArrayLike, count: ArrayLike, epsilon_global: float, *, rtol: float = 1e-3, max_seconds: float | None = None
+    epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: float, rtol: float = 1e-3, max_seconds: float | None = None
 ) -> tuple[float, float]:
     """Certified (lower, upper) bracket of δ for independent BR mechanisms with different ε's.
 
     Args:
         epsilon: the distinct ε > 0.
         count: how many mechanisms of each, integers >= 1.
-        epsilon_global: ε_g >= 0.
+        at_epsilon: ε_g >= 0.
         rtol: relative width at which refinement stops.
         max_seconds: a guard: after this time it stops too, with a wider bracket that is not reproducible.
 
@@ -54,7 +54,7 @@ def br_heterogeneous_bracket(
 
     Source: DDR Lemma 3.1; not valid when a mechanism depends on earlier answers.
 
-    >>> lower, upper = br_heterogeneous_bracket([0.5, 1.0], [1, 1], 0.0)
+    >>> lower, upper = br_heterogeneous_bracket([0.5, 1.0], [1, 1], at_epsilon=0.0)
     >>> lower < upper < 1.001 * lower
     True
     """
@@ -63,7 +63,7 @@ def br_heterogeneous_bracket(
         BoundedRange(e): validate.count(count=n)
         for e, n in zip(epsilons.tolist(), np.broadcast_to(counts, epsilons.shape).tolist(), strict=True)
     }
-    x = validate.nonnegative(epsilon_global=epsilon_global)
+    x = validate.nonnegative(at_epsilon=at_epsilon)
     curve = _curve(Charge(costs))
     with within(max_seconds):
         return curve.bracket(x, validate.positive(rtol=rtol))

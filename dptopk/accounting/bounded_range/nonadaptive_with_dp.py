@@ -37,25 +37,25 @@ LARGEST_WORK = 4e7
 OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
 
 
-def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, epsilon_global: ArrayLike) -> Floats:
+def br_dp_nonadaptive_delta(epsilon: float, ranged: int, pure: int, *, at_epsilon: ArrayLike) -> Floats:
     """δ of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
 
     Args:
         epsilon: ε in (0, 700], common to all.
         ranged: k - m >= 0, number of BR mechanisms.
         pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
-        epsilon_global: ε_g >= 0, any shape.
+        at_epsilon: ε_g >= 0, any shape.
 
     Source: CR Theorem 3. The order does not matter; the DP mechanisms may be adaptive, and so may the BR mechanism
     if it is the only one (CR Corollary 5.1).
 
-    >>> float(br_dp_nonadaptive_delta(1.0, 1, 1, 0.5).round(6))
+    >>> float(br_dp_nonadaptive_delta(1.0, 1, 1, at_epsilon=0.5).round(6))
     0.321971
     """
-    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+    return br_dp_nonadaptive_curve(epsilon, ranged, pure).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
-def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: ArrayLike) -> Floats:
+def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, *, delta: ArrayLike) -> Floats:
     """ε_g of ``ranged`` ε-BR and ``pure`` ε-DP independent mechanisms: the exact optimum, rounded outward.
 
     Args:
@@ -66,7 +66,7 @@ def br_dp_nonadaptive_epsilon(epsilon: float, ranged: int, pure: int, delta: Arr
 
     Source: CR Theorem 3; valid where ``br_dp_nonadaptive_delta`` is.
 
-    >>> round(float(br_dp_nonadaptive_epsilon(0.1, 0, 25, 1e-6)), 5)  # KOV
+    >>> round(float(br_dp_nonadaptive_epsilon(0.1, 0, 25, delta=1e-6)), 5)  # KOV
     2.07906
     """
     return br_dp_nonadaptive_curve(epsilon, ranged, pure).epsilon(validate.probabilities(delta=delta))

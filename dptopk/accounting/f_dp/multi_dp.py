@@ -70,13 +70,13 @@ def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
     return probabilities, losses
 
 
-def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike) -> Floats:
+def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike) -> Floats:
     """δ of the count-fold composition of mechanisms that satisfy every (ε, δ) constraint; CNS Conjecture 1.
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
         count: number of mechanisms k >= 1.
-        epsilon_global: ε >= 0 of the composition, any shape.
+        at_epsilon: ε >= 0 of the composition, any shape.
 
     Returns:
         Upper bounds on δ of the same shape. While the outcomes can be listed (two constraints: k < 2000) they are exact
@@ -86,31 +86,31 @@ def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, epsil
     Raises:
         InvalidParameter: on arguments outside their ranges.
 
-    >>> multi_dp_delta([(0.3, 0.0), (0.15, 0.02)], 20, [0.0, 1.0]).round(6).tolist()
+    >>> multi_dp_delta([(0.3, 0.0), (0.15, 0.02)], 20, at_epsilon=[0.0, 1.0]).round(6).tolist()
     [0.342327, 0.088664]
     """
-    return multi_dp_bracket(constraints, count, epsilon_global)[1]
+    return multi_dp_bracket(constraints, count, at_epsilon=at_epsilon)[1]
 
 
 def multi_dp_bracket(
-    constraints: Sequence[tuple[float, float]], count: int, epsilon_global: ArrayLike, *, rtol: float = 1e-4
+    constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike, rtol: float = 1e-4
 ) -> tuple[Floats, Floats]:
     """Lower and upper bounds on the δ of ``multi_dp_delta``, both certified.
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1; inactive ones make no difference.
         count: number of mechanisms k >= 1.
-        epsilon_global: ε >= 0 of the composition, any shape.
+        at_epsilon: ε >= 0 of the composition, any shape.
         rtol: relative width, of the δ given that no mechanism fails, to which a grid is refined when there are too many
             outcomes to list; after ten seconds for an ε it stops anyway.
 
     Returns:
-        (lower, upper), each of the shape of ``epsilon_global``.
+        (lower, upper), each of the shape of ``at_epsilon``.
 
     Raises:
         InvalidParameter: on arguments outside their ranges.
     """
-    count, x = validate.count(count=count), validate.nonnegatives(epsilon_global=epsilon_global)
+    count, x = validate.count(count=count), validate.nonnegatives(at_epsilon=at_epsilon)
     worst = [mixture(constraints, nudge=side * NUDGE) for side in (-1, 1)]
     below, above = _given_none_fails(worst, MultiDP(tuple(constraints)), count, x.ravel(), rtol)
     bounds = []

@@ -135,7 +135,7 @@ def _profile(x: Floats, mu: float) -> Floats:
     With s the share of e^{x + t} in that sum, its relative error is at most EPS (s |x + t| + 4), and s |x + t| is at
     most the logarithm of the sum, in size, plus s ln(1/s) < 1.
     """
-    values = gaussian_log_delta(np.abs(x), mu)
+    values = gaussian_log_delta(mu, epsilon=np.abs(x))
     left = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
     with np.errstate(under="ignore"):
         below = np.log(-np.expm1(left) + np.exp(left + values))

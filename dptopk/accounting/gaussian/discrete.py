@@ -188,7 +188,7 @@ class _ContinuousCurve(Curve):
     def log_upper(self, epsilon: Floats) -> Floats:
         """Upper bound on ln δ."""
         bend, rest = self._corrections(epsilon)
-        whole = gaussian_log_delta(epsilon, self.mu * (1 + 2 * EPS))
+        whole = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
         return np.minimum(
             np.logaddexp(np.logaddexp(whole, bend + math.log(1 / 24)), rest) + self.log_error + 1e-13, 0.0
         )
@@ -196,7 +196,7 @@ class _ContinuousCurve(Curve):
     def log_lower(self, epsilon: Floats) -> Floats:
         """Lower bound on ln δ."""
         bend, rest = self._corrections(epsilon)
-        whole = gaussian_log_delta(epsilon, self.mu * (1 - 4 * EPS)) - 1e-10
+        whole = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon) - 1e-10
         away = np.exp(np.minimum(np.logaddexp(bend + math.log(1 / 12), rest) - whole, 0.0))
         with np.errstate(divide="ignore"):
             return whole + np.log1p(-away) - self.log_error - 1e-13
@@ -220,7 +220,7 @@ class _ContinuousCurve(Curve):
         )
 
 
-def discrete_gaussian_delta(epsilon: ArrayLike, scale: float, shift: int = 1, count: int = 1) -> Floats:
+def discrete_gaussian_delta(scale: float, shift: int = 1, count: int = 1, *, epsilon: ArrayLike) -> Floats:
     """δ(ε) of ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded up.
 
     Args:
@@ -229,13 +229,13 @@ def discrete_gaussian_delta(epsilon: ArrayLike, scale: float, shift: int = 1, co
         shift: the largest move of one value, an integer >= 1.
         count: number of mechanisms, >= 1.
 
-    >>> float(discrete_gaussian_delta(1.0, 2.0).round(6))
+    >>> float(discrete_gaussian_delta(2.0, epsilon=1.0).round(6))
     0.007249
     """
     return _checked(scale, shift, count).delta(validate.nonnegatives(epsilon=epsilon))
 
 
-def discrete_gaussian_epsilon(delta: ArrayLike, scale: float, shift: int = 1, count: int = 1) -> Floats:
+def discrete_gaussian_epsilon(scale: float, shift: int = 1, count: int = 1, *, delta: ArrayLike) -> Floats:
     """The smallest ε for ``count`` discrete Gaussian mechanisms; exact to its stated error and rounded up.
 
     Args:
@@ -247,7 +247,7 @@ def discrete_gaussian_epsilon(delta: ArrayLike, scale: float, shift: int = 1, co
     return _checked(scale, shift, count).epsilon(validate.probabilities(delta=delta))
 
 
-def discrete_gaussian_scale(epsilon: float, delta: float, *, shift: int = 1, count: int = 1) -> float:
+def discrete_gaussian_scale(*, epsilon: float, delta: float, shift: int = 1, count: int = 1) -> float:
     """The smallest scale found for which ``count`` discrete Gaussians are (ε, δ)-DP together; checked, rounded up.
 
     Args:
@@ -259,11 +259,11 @@ def discrete_gaussian_scale(epsilon: float, delta: float, *, shift: int = 1, cou
     Raises:
         InvalidParameter: when the scale would have to be below about 1.6 for thousands of mechanisms.
 
-    >>> round(discrete_gaussian_scale(2.07906, 1e-6, count=25), 4)
+    >>> round(discrete_gaussian_scale(epsilon=2.07906, delta=1e-6, count=25), 4)
     10.7646
     """
     shift, count = validate.count(shift=shift), validate.count(count=count)
-    continuous = shift * math.sqrt(count) / gaussian_mu(epsilon, delta)
+    continuous = shift * math.sqrt(count) / gaussian_mu(epsilon=epsilon, delta=delta)
 
     def fits(scale: float) -> bool:
         return float(discrete_gaussian_curve(scale, shift, count).delta(epsilon)) <= delta

@@ -54,7 +54,7 @@ def _log_mills_difference(a: Floats, width: float) -> Floats:
     return math.log(width) + np.log(_mills_slope(points) @ (_WEIGHTS / 2))
 
 
-def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
+def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     """Logarithm of δ(ε) of the pair N(0,1), N(μ,1): δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
 
     With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)): no overflow, and no
@@ -86,40 +86,40 @@ def gaussian_log_delta(epsilon: ArrayLike, mu: float) -> Floats:
     return bounded
 
 
-def gaussian_delta(epsilon: ArrayLike, mu: float) -> Floats:
+def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     """δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
 
     Args:
         epsilon: ε >= 0, any shape.
         mu: μ > 0, shift over standard deviation; of a composition the root of Σ μ_i².
 
-    >>> float(gaussian_delta(1.0, 1.0).round(6))
+    >>> float(gaussian_delta(1.0, epsilon=1.0).round(6))
     0.126937
     """
     return gaussian_curve(validate.positive(mu=mu)).delta(validate.nonnegatives(epsilon=epsilon))
 
 
-def gaussian_epsilon(delta: ArrayLike, mu: float) -> Floats:
+def gaussian_epsilon(mu: float, *, delta: ArrayLike) -> Floats:
     """The smallest ε for which μ-Gaussian DP is (ε, δ)-DP; exact to rounding and rounded up.
 
     Args:
         delta: in [0, 1), any shape.
         mu: μ > 0, as for ``gaussian_delta``.
 
-    >>> float(gaussian_epsilon(1e-6, 25**0.5 / 10.7645).round(4))
+    >>> float(gaussian_epsilon(25**0.5 / 10.7645, delta=1e-6).round(4))
     2.0791
     """
     return gaussian_curve(validate.positive(mu=mu)).epsilon(validate.probabilities(delta=delta))
 
 
-def gaussian_mu(epsilon: float, delta: float) -> float:
+def gaussian_mu(*, epsilon: float, delta: float) -> float:
     """The largest μ for which μ-Gaussian DP is (ε, δ)-DP; rounded down.
 
     Args:
         epsilon: >= 0.
         delta: in (0, 1).
 
-    >>> round(25**0.5 / gaussian_mu(2.07906, 1e-6), 4)
+    >>> round(25**0.5 / gaussian_mu(epsilon=2.07906, delta=1e-6), 4)
     10.7645
     """
     x = np.array([validate.nonnegative(epsilon=epsilon)])
@@ -129,7 +129,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     tail = math.sqrt(-2 * target)
     at, slope, before = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300)), math.nan, (math.nan, math.nan)
     for number in range(120):  # secants to just below; halving where they lead outside, and at times
-        value = float(gaussian_log_delta(x, math.exp(at))[0]) - target
+        value = float(gaussian_log_delta(math.exp(at), epsilon=x)[0]) - target
         low, high = (at, high) if value <= 0 else (low, at)
         if at != before[0] and value != before[1]:
             slope = (value - before[1]) / (at - before[0])
@@ -145,4 +145,4 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def gaussian_curve(mu: float) -> DeltaCurve:
     """The exact curve of the pair, in both directions."""
     # Above μ = 1000 the rounding allowance exceeds what an exact curve promises.
-    return DeltaCurve(lambda epsilon: gaussian_log_delta(epsilon, mu), exact=mu < 1000)
+    return DeltaCurve(lambda epsilon: gaussian_log_delta(mu, epsilon=epsilon), exact=mu < 1000)

@@ -15,45 +15,45 @@ from dptopk._internal import validate
 from dptopk.accounting.curves import Floats, outward
 
 
-def dp_first_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:
+def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     """δ of (DP, BR, BR): the exact optimum, rounded outward.
 
     Args:
         epsilon: ε > 0 of all three.
-        epsilon_global: ε_g >= 0, any shape.
+        at_epsilon: ε_g >= 0, any shape.
 
     Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
 
-    >>> float(dp_first_delta(1.0, 0.3).round(6))
+    >>> float(dp_first_delta(1.0, at_epsilon=0.3).round(6))
     0.413601
     """
-    e, g = _arguments(epsilon, epsilon_global)
+    e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
     first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, e, low))
     return _rounded(np.where(g < e, first + _z((2 * e + low) / 3, e, low), _beyond(e, g)))
 
 
-def dp_later_delta(epsilon: float, epsilon_global: ArrayLike) -> Floats:
+def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     """δ of (BR, DP, BR), which is also that of (BR, BR, DP): the exact optimum, rounded outward.
 
     Args:
         epsilon: ε > 0 of all three.
-        epsilon_global: ε_g >= 0, any shape.
+        at_epsilon: ε_g >= 0, any shape.
 
     Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
 
-    >>> float(dp_later_delta(1.0, 0.3).round(6))
+    >>> float(dp_later_delta(1.0, at_epsilon=0.3).round(6))
     0.409278
     """
-    e, g = _arguments(epsilon, epsilon_global)
+    e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
     t = np.maximum(low, e / 2)  # the best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x
     below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
     return _rounded(np.where(g < e, below, _beyond(e, g)))
 
 
-def _arguments(epsilon: float, epsilon_global: ArrayLike) -> tuple[float, Floats]:
-    return validate.positive(epsilon=epsilon), validate.nonnegatives(epsilon_global=epsilon_global)
+def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
+    return validate.positive(epsilon=epsilon), validate.nonnegatives(at_epsilon=at_epsilon)
 
 
 def _rounded(delta: Floats) -> Floats:

@@ -130,7 +130,7 @@ def _charge_of(epsilon: ArrayLike, count: ArrayLike, cost: Callable[[float], Cos
     return Charge(costs)
 
 
-def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
+def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
     """ε of adaptively composed BR costs, min(Σε, Σε²/2 + sqrt(½ Σε² ln(1/δ))): an upper bound, rounded outward.
 
     Args:
@@ -143,13 +143,13 @@ def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floa
 
     Source: Durfee-Rogers 2019 as restated in DDR Section 7 (U = ½ε²(λ²/4 + λ)).
 
-    >>> round(float(dr19_epsilon(0.1, 100, 1e-6)), 4)
+    >>> round(float(dr19_epsilon(0.1, 100, delta=1e-6)), 4)
     3.1283
     """
     return _dr19(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
-def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
+def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
     """ε of adaptively composed ε-DP costs, min(Σε, Σε²/2 + sqrt(2 Σε² ln(1/δ))): an upper bound, rounded outward.
 
     Args:
@@ -162,13 +162,13 @@ def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLik
 
     Source: "Improved DRV10" of DDR Section 7 (U = ½ε²(λ² + λ)).
 
-    >>> round(float(improved_drv10_epsilon(0.1, 100, 1e-6)), 4)
+    >>> round(float(improved_drv10_epsilon(0.1, 100, delta=1e-6)), 4)
     5.7565
     """
     return _improved_drv10(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
-def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
+def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
     """ε of adaptively composed BR costs, min(Σε, Σ maxkl(ε) + sqrt(½ Σε² ln(1/δ))): an upper bound, rounded outward.
 
     Args:
@@ -181,29 +181,29 @@ def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Fl
 
     Source: DDR Corollary 3.1.
 
-    >>> round(float(opt_kl_epsilon(0.1, 100, 1e-6)), 4)
+    >>> round(float(opt_kl_epsilon(0.1, 100, delta=1e-6)), 4)
     2.7532
     """
     return _opt_kl(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
-def mgf_delta(epsilon: ArrayLike, count: ArrayLike, epsilon_global: ArrayLike) -> Floats:
+def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) -> Floats:
     """δ of adaptively composed BR costs, inf over λ of e^{Σ h_ε(λ) - λ ε_g}: an upper bound, rounded outward.
 
     Args:
         epsilon: the ε > 0 of each kind of BR cost, a scalar or an array.
         count: how often each is paid, integers >= 1, broadcast against ``epsilon``.
-        epsilon_global: ε_g >= 0, any shape: the shape of the result.
+        at_epsilon: ε_g >= 0, any shape: the shape of the result.
 
     Source: DDR Theorem 5, with h_ε(λ) in closed form (``log_mgf``).
 
-    >>> bool(mgf_delta(0.1, 100, 2.7287) < 1e-6)
+    >>> bool(mgf_delta(0.1, 100, at_epsilon=2.7287) < 1e-6)
     True
     """
-    return _chernoff(_charge_of(epsilon, count)).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+    return _chernoff(_charge_of(epsilon, count)).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
-def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Floats:
+def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
     """ε of adaptively composed BR costs, inf over λ of (Σ h_ε(λ) + ln(1/δ))/λ: an upper bound, rounded outward.
 
     Args:
@@ -216,19 +216,19 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, delta: ArrayLike) -> Float
 
     Source: DDR Theorem 5, solved for ε_g.
 
-    >>> round(float(mgf_epsilon(0.1, 100, 1e-6)), 4)
+    >>> round(float(mgf_epsilon(0.1, 100, delta=1e-6)), 4)
     2.7286
     """
     return _chernoff(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
-def adaptivity_gap(epsilon: float, count: int, epsilon_global: float) -> bool | None:
+def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | None:
     """Whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as far as DDR prove it.
 
     Args:
         epsilon: ε > 0 of all.
         count: k >= 1.
-        epsilon_global: ε_g >= 0.
+        at_epsilon: ε_g >= 0.
 
     Returns:
         True when δ_adaptive > δ_nonadaptive at ε_g is proven: ε_g <= (k-3)ε for k >= 4 (DDR Lemma 6.6), ε_g < ε/2 for
@@ -236,10 +236,10 @@ def adaptivity_gap(epsilon: float, count: int, epsilon_global: float) -> bool | 
         where their Theorem 4 as printed claims a gap at ε_g = 0: there is none (docs/errata.md). Computed for k from 2
         to 4 the gap ends at (k - 1 - 1/k)ε, and only k = 3 has no gap at 0.
 
-    >>> adaptivity_gap(0.1, 10, 0.5), adaptivity_gap(0.1, 10, 0.95), adaptivity_gap(0.1, 10, 0.8)
-    (True, False, None)
+    >>> [adaptivity_gap(0.1, 10, at_epsilon=x) for x in (0.5, 0.95, 0.8)]
+    [True, False, None]
     """
-    epsilon, x = validate.positive(epsilon=epsilon), validate.nonnegative(epsilon_global=epsilon_global)
+    epsilon, x = validate.positive(epsilon=epsilon), validate.nonnegative(at_epsilon=at_epsilon)
     count = validate.count(count=count)
     if x >= (count - 1) * epsilon or count == 1:
         return False

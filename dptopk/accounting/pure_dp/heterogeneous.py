@@ -34,28 +34,28 @@ MOST_TERMS_OF_OTHERS = 50_000
 LARGEST = 1e5
 
 
-def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], epsilon_global: ArrayLike) -> Floats:
+def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], *, at_epsilon: ArrayLike) -> Floats:
     """Smallest δ such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
 
     Args:
         epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
-        epsilon_global: ε_g >= 0, an array of any shape.
+        at_epsilon: ε_g >= 0, an array of any shape.
 
     Returns:
-        δ, of the shape of ``epsilon_global``: exact, rounded up.
+        δ, of the shape of ``at_epsilon``: exact, rounded up.
 
     Raises:
         InvalidParameter: on arguments outside their ranges, or more than MOST_TERMS outcomes.
 
     Source: Murtagh-Vadhan 2016, Theorem 1.5, summed over counts in place of subsets.
 
-    >>> float(optimal_dp_exact_delta([0.5, 1.0], 0.2))  # (e^1.5 - e^0.2 + e^1 - e^0.7) / ((1 + e^0.5) (1 + e^1))
+    >>> float(optimal_dp_exact_delta([0.5, 1.0], at_epsilon=0.2))  # (e^1.5 - e^0.2 + e - e^0.7) / ((1 + e^0.5) (1 + e))
     0.40257...
     """
-    return _exact(_counts(epsilons)).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+    return _exact(_counts(epsilons)).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
-def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], delta: ArrayLike) -> Floats:
+def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], *, delta: ArrayLike) -> Floats:
     """Smallest ε_g such that every adaptive composition of ε_i-DP mechanisms is (ε_g, δ)-DP.
 
     Args:
@@ -70,7 +70,7 @@ def optimal_dp_exact_epsilon(epsilons: Mapping[float, int] | Sequence[float], de
 
     Source: as for ``optimal_dp_exact_delta``.
 
-    >>> float(optimal_dp_exact_epsilon({0.5: 1, 1.0: 1}, 0.0))
+    >>> float(optimal_dp_exact_epsilon({0.5: 1, 1.0: 1}, delta=0.0))
     1.5
     """
     return _exact(_counts(epsilons)).epsilon(validate.nonnegatives(delta=delta))
@@ -131,7 +131,7 @@ def optimal_dp_exact(charge: Charge) -> Curve:
 
 
 def optimal_dp_approx_epsilon(
-    epsilons: Mapping[float, int] | Sequence[float], delta: float, *, eta: float = 0.01
+    epsilons: Mapping[float, int] | Sequence[float], *, delta: float, eta: float = 0.01
 ) -> float:
     """Upper bound ε* on the optimal ε_g, at most OptComp(ε_1, ..., ε_k, e^{-η/2} δ) + η (up to rounding).
 
@@ -148,7 +148,7 @@ def optimal_dp_approx_epsilon(
 
     Source: Murtagh-Vadhan 2016, Theorem 1.7, with the direction of rounding mended.
 
-    >>> 2.07906 < optimal_dp_approx_epsilon([0.1] * 25, 1e-6, eta=0.01) < 2.08906
+    >>> 2.07906 < optimal_dp_approx_epsilon([0.1] * 25, delta=1e-6, eta=0.01) < 2.08906
     True
     """
     from dptopk.accounting.pld.lattice import product

@@ -55,7 +55,7 @@ class _Sum(Curve):
         return np.full(np.shape(delta), self.total)
 
 
-def advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
+def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     """ε_g = ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1): the classical advanced composition, an upper bound.
 
     Args:
@@ -65,13 +65,13 @@ def advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
 
     Source: Dwork-Rothblum-Vadhan 2010; Murtagh-Vadhan 2016, Theorem 1.3.
 
-    >>> round(float(advanced_epsilon(0.1, 25, 1e-6)), 4)
+    >>> round(float(advanced_epsilon(0.1, 25, delta=1e-6)), 4)
     2.8912
     """
     return _advanced(epsilon, count, delta, math.expm1)
 
 
-def improved_advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
+def improved_advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     """ε_g = ε sqrt(2k ln(1/δ)) + k ε tanh(ε/2): advanced composition with the largest mean loss of ε-DP.
 
     Args:
@@ -84,7 +84,7 @@ def improved_advanced_epsilon(epsilon: float, count: int, delta: ArrayLike) -> F
 
     Source: Kairouz-Oh-Viswanath 2017, Theorem 3.4 (first term); the proof of DRV10 with the exact mean.
 
-    >>> round(float(improved_advanced_epsilon(0.1, 25, 1e-6)), 4)
+    >>> round(float(improved_advanced_epsilon(0.1, 25, delta=1e-6)), 4)
     2.7532
     """
     return _advanced(epsilon, count, delta, lambda e: math.tanh(e / 2))
@@ -142,29 +142,29 @@ def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
     return LossCurve(losses, log_masses, log_error=error, epsilon_max=sum_up({epsilon: count}), exact=attained)
 
 
-def optimal_dp_delta(epsilon: float, count: int, epsilon_global: ArrayLike) -> Floats:
+def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
     """Smallest δ such that every k-fold adaptive composition of ε-DP mechanisms is (ε_g, δ)-DP.
 
     Args:
         epsilon: ε > 0 of each mechanism.
         count: k, how many, from 1 to 4 * 10^6.
-        epsilon_global: ε_g >= 0, an array of any shape.
+        at_epsilon: ε_g >= 0, an array of any shape.
 
     Returns:
-        δ, of the shape of ``epsilon_global``: exact, rounded up (relative error below 1e-10 for k <= 10^6).
+        δ, of the shape of ``at_epsilon``: exact, rounded up (relative error below 1e-10 for k <= 10^6).
 
     Raises:
         InvalidParameter: on arguments outside their ranges.
 
     Source: Kairouz-Oh-Viswanath 2017, Theorem 3.3; Murtagh-Vadhan 2016, Theorem 1.4.
 
-    >>> float(optimal_dp_delta(1.0, 1, 0.0))  # (e - 1) / (e + 1)
+    >>> float(optimal_dp_delta(1.0, 1, at_epsilon=0.0))  # (e - 1) / (e + 1)
     0.46211715726...
     """
-    return _optimal(epsilon, count).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+    return _optimal(epsilon, count).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
-def optimal_dp_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
+def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     """Smallest ε_g such that every k-fold adaptive composition of ε-DP mechanisms is (ε_g, δ)-DP.
 
     Args:
@@ -180,7 +180,7 @@ def optimal_dp_epsilon(epsilon: float, count: int, delta: ArrayLike) -> Floats:
 
     Source: as for ``optimal_dp_delta``.
 
-    >>> round(float(optimal_dp_epsilon(0.1, 25, 1e-6)), 5)
+    >>> round(float(optimal_dp_epsilon(0.1, 25, delta=1e-6)), 5)
     2.07906
     """
     return _optimal(epsilon, count).epsilon(validate.nonnegatives(delta=delta))

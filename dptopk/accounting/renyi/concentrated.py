@@ -63,7 +63,7 @@ def cdp_total(charge: Charge) -> tuple[float, float]:
     return sum_up(mus), sum_up(squares)
 
 
-def zcdp_epsilon(delta: ArrayLike, rho: ArrayLike, xi: ArrayLike = 0.0) -> Floats:
+def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
     """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma 2.3); rounded up.
 
     Args:
@@ -71,14 +71,14 @@ def zcdp_epsilon(delta: ArrayLike, rho: ArrayLike, xi: ArrayLike = 0.0) -> Float
         rho: >= 0.
         xi: >= 0.
 
-    >>> float(zcdp_epsilon(1e-6, 100 * 0.1**2 / 8).round(3))
+    >>> float(zcdp_epsilon(100 * 0.1**2 / 8, delta=1e-6).round(3))
     2.753
     """
     rho, xi = validate.nonnegatives(rho=rho), validate.nonnegatives(xi=xi)
     return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * _log_inverse(delta))))
 
 
-def cdp_epsilon(delta: ArrayLike, mu: ArrayLike, tau: ArrayLike) -> Floats:
+def cdp_epsilon(mu: ArrayLike, tau: ArrayLike, *, delta: ArrayLike) -> Floats:
     """ε = μ + τ sqrt(2 ln(1/δ)) of a (μ, τ)-CDP mechanism (CR Lemma 3.3 with one mechanism); rounded up.
 
     Args:
@@ -112,7 +112,7 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
 
 
-def zcdp_rho(epsilon: float, delta: float, *, conversion: str = "bs16") -> float:
+def zcdp_rho(*, epsilon: float, delta: float, conversion: str = "bs16") -> float:
     """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by the conversion; rounded down.
 
     Args:
@@ -120,7 +120,7 @@ def zcdp_rho(epsilon: float, delta: float, *, conversion: str = "bs16") -> float
         delta: in (0, 1).
         conversion: "bs16", ρ + 2 sqrt(ρ ln(1/δ)) = ε, solved in closed form, or "cks20", the tighter one.
 
-    >>> round((25 / (2 * zcdp_rho(2.07906, 1e-6))) ** 0.5, 2)
+    >>> round((25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) ** 0.5, 2)
     13.1
     """
     epsilon = validate.positive(epsilon=epsilon)

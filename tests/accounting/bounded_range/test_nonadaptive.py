@@ -71,7 +71,7 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, count):
     for share in (0.0, 0.13, 0.5, 0.9):
         x = share * epsilon * count
         on_grid = delta_of_strategies(epsilon, np.repeat(t[:, None], count, axis=1), x)
-        delta = float(br_nonadaptive_delta(epsilon, count, x))
+        delta = float(br_nonadaptive_delta(epsilon, count, at_epsilon=x))
         assert on_grid.max() <= delta
         assert on_grid.max() == pytest.approx(delta, rel=1e-4)
 
@@ -85,7 +85,7 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, count):
 def test_no_vector_of_different_t_beats_it(epsilon, share, places):
     count = len(places)
     t = epsilon * np.array(places)
-    delta = float(br_nonadaptive_delta(epsilon, count, share * epsilon * count))
+    delta = float(br_nonadaptive_delta(epsilon, count, at_epsilon=share * epsilon * count))
     assert delta_of_strategies(epsilon, t, share * epsilon * count) <= delta * (1 + 1e-12) + 1e-15
 
 
@@ -107,7 +107,7 @@ def test_pruning_keeps_the_maximum_among_all_candidates():
     """Against the evaluation of every candidate."""
     for epsilon, count, x in [(0.1, 400, 3.0), (1.0, 300, 20.0), (5.0, 80, 150.0), (0.01, 500, 0.0), (0.01, 70, 0.1)]:
         curve = br_nonadaptive_curve(epsilon, count)
-        kept = candidates(epsilon, count, x)
+        kept = candidates(epsilon, count, at_epsilon=x)
         exact, _ = literal(epsilon, count, x) if count <= 100 else (None, None)
         everything = _best(epsilon, count, x, np.arange(int(count - x / epsilon)))
         assert len(kept) < count / 3
@@ -117,12 +117,12 @@ def test_pruning_keeps_the_maximum_among_all_candidates():
 
 
 def test_pruning_is_strong_where_k_is_large():
-    assert len(candidates(0.1, 10_000, 20.0)) < 10
-    assert len(candidates(0.01, 100_000, 30.0)) < 50
+    assert len(candidates(0.1, 10_000, at_epsilon=20.0)) < 10
+    assert len(candidates(0.01, 100_000, at_epsilon=30.0)) < 50
 
 
 def test_known_number():
-    assert float(br_nonadaptive_epsilon(0.1, 100, 1e-6)) == pytest.approx(2.246, abs=5e-4)
+    assert float(br_nonadaptive_epsilon(0.1, 100, delta=1e-6)) == pytest.approx(2.246, abs=5e-4)
 
 
 @given(epsilon=st.floats(1e-6, 50), count=st.integers(1, 1000), log_delta=st.floats(-690, -0.1))
@@ -133,9 +133,9 @@ def test_inverse_round_trip_and_bracket(epsilon, count, log_delta):
     assert bound.lower <= bound.epsilon <= epsilon * count * (1 + 1e-15)
     assert bound.epsilon - bound.lower <= 2e-9 * bound.epsilon
     if bound.epsilon < epsilon * count:
-        assert float(br_nonadaptive_delta(epsilon, count, bound.epsilon)) <= delta * (1 + 1e-11)
+        assert float(br_nonadaptive_delta(epsilon, count, at_epsilon=bound.epsilon)) <= delta * (1 + 1e-11)
     if bound.lower > 0:
-        assert float(br_nonadaptive_delta(epsilon, count, bound.lower)) >= delta
+        assert float(br_nonadaptive_delta(epsilon, count, at_epsilon=bound.lower)) >= delta
 
 
 @given(
@@ -144,47 +144,47 @@ def test_inverse_round_trip_and_bracket(epsilon, count, log_delta):
 @settings(max_examples=40, deadline=None)
 def test_monotone_in_everything(epsilon, count, shares):
     low, high = sorted(share * epsilon * count for share in shares)
-    at_low, at_high = br_nonadaptive_delta(epsilon, count, [low, high])
+    at_low, at_high = br_nonadaptive_delta(epsilon, count, at_epsilon=[low, high])
     slack = 1 + 1e-9
     assert at_high <= at_low * slack
-    assert at_low <= float(br_nonadaptive_delta(epsilon, count + 1, low)) * slack
-    assert at_low <= float(br_nonadaptive_delta(epsilon * 1.01, count, low)) * slack
+    assert at_low <= float(br_nonadaptive_delta(epsilon, count + 1, at_epsilon=low)) * slack
+    assert at_low <= float(br_nonadaptive_delta(epsilon * 1.01, count, at_epsilon=low)) * slack
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(1.0, 2), (0.5, 4), (2.0, 6)])
 def test_adaptive_analyst_does_no_worse_and_gains_where_theory_says(epsilon, count):
     for share in (0.0, 0.25, 0.5, 1 - 0.5 / count):
         x = round(share * count * 60) / 60 * epsilon
-        free, fixed = adaptive(epsilon, count, x), float(br_nonadaptive_delta(epsilon, count, x))
-        gap = adaptivity_gap(epsilon, count, x)
+        free, fixed = adaptive(epsilon, count, x), float(br_nonadaptive_delta(epsilon, count, at_epsilon=x))
+        gap = adaptivity_gap(epsilon, count, at_epsilon=x)
         if gap is False:
             assert free == pytest.approx(fixed, rel=0.05)
             assert free <= fixed * (1 + 1e-12)
         if gap is True:
             assert free > fixed
         assert free > fixed * 0.95  # the grid of t costs a little
-        assert free <= float(mgf_delta(epsilon, count, x))
-    assert adaptivity_gap(0.5, 4, 0.25) is True
+        assert free <= float(mgf_delta(epsilon, count, at_epsilon=x))
+    assert adaptivity_gap(0.5, 4, at_epsilon=0.25) is True
 
 
 @given(epsilon=st.floats(1e-4, 20), count=st.integers(1, 5000), log_delta=st.floats(-600, -1))
 @settings(max_examples=40, deadline=None)
 def test_optimum_is_below_the_mgf_bound(epsilon, count, log_delta):
     delta = float(np.exp(log_delta))
-    assert br_nonadaptive_epsilon(epsilon, count, delta) <= mgf_epsilon(epsilon, count, delta) * (1 + 1e-12)
+    assert br_nonadaptive_epsilon(epsilon, count, delta=delta) <= mgf_epsilon(epsilon, count, delta=delta) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 50.0])
 def test_extremes_are_finite(epsilon):
-    values = br_nonadaptive_epsilon(epsilon, 10**6, [0.01, 1e-300])
+    values = br_nonadaptive_epsilon(epsilon, 10**6, delta=[0.01, 1e-300])
     assert np.all(np.isfinite(values))
     assert values[0] < values[1] <= epsilon * 10**6
-    assert br_nonadaptive_delta(epsilon, 10**6, epsilon * 10**6 * 2).tolist() == 0.0
+    assert br_nonadaptive_delta(epsilon, 10**6, at_epsilon=epsilon * 10**6 * 2).tolist() == 0.0
 
 
 def test_at_zero_delta_the_sum_is_the_answer():
-    assert float(br_nonadaptive_epsilon(0.25, 4, 0.0)) == pytest.approx(1.0, abs=1e-15)
-    near = float(br_nonadaptive_delta(0.25, 4, np.nextafter(1.0, 0)))
+    assert float(br_nonadaptive_epsilon(0.25, 4, delta=0.0)) == pytest.approx(1.0, abs=1e-15)
+    near = float(br_nonadaptive_delta(0.25, 4, at_epsilon=np.nextafter(1.0, 0)))
     assert 0 < near < 1e-40
 
 
@@ -204,18 +204,18 @@ def test_where_it_is_valid():
 
 def test_arguments_are_checked():
     with pytest.raises(InvalidParameter, match="epsilon"):
-        br_nonadaptive_delta(0.0, 3, 1.0)
+        br_nonadaptive_delta(0.0, 3, at_epsilon=1.0)
     with pytest.raises(InvalidParameter, match="count"):
-        br_nonadaptive_epsilon(0.1, 2.5, 1e-6)
+        br_nonadaptive_epsilon(0.1, 2.5, delta=1e-6)
     for refused in (np.nan, np.inf, -1.0):
-        with pytest.raises(InvalidParameter, match="epsilon_global"):
-            br_nonadaptive_delta(0.1, 2, [0.1, refused])
+        with pytest.raises(InvalidParameter, match="at_epsilon"):
+            br_nonadaptive_delta(0.1, 2, at_epsilon=[0.1, refused])
         with pytest.raises(InvalidParameter, match="delta"):
-            br_nonadaptive_epsilon(0.1, 2, refused)
+            br_nonadaptive_epsilon(0.1, 2, delta=refused)
 
 
 def test_epsilons_beyond_the_floats_are_declined():
     with pytest.raises(InvalidParameter, match="at most 700"):
-        br_nonadaptive_delta(701.0, 2, 1.0)
+        br_nonadaptive_delta(701.0, 2, at_epsilon=1.0)
     with pytest.raises(IncompatibleCosts, match="up to 700"):
         compose(Charge.parse("2*BR(701)"), delta=1e-6, bound="br_nonadaptive", interaction="batch")

@@ -36,7 +36,7 @@ def delta_of_strategy(epsilons, t, x):
 def test_no_vector_of_t_beats_the_upper_end(ratio, epsilon, counts, share, seed):
     epsilons = [epsilon] * counts[0] + [epsilon * ratio] * counts[1]
     x = share * sum(epsilons)
-    lower, upper = br_heterogeneous_bracket([epsilon, epsilon * ratio], counts, x, rtol=0.01)
+    lower, upper = br_heterogeneous_bracket([epsilon, epsilon * ratio], counts, at_epsilon=x, rtol=0.01)
     assert 0 <= lower <= upper <= 1
     rng = np.random.default_rng(seed)
     found = [delta_of_strategy(epsilons, rng.uniform(0, epsilons), x) for _ in range(60)]
@@ -46,7 +46,7 @@ def test_no_vector_of_t_beats_the_upper_end(ratio, epsilon, counts, share, seed)
 @pytest.mark.parametrize(("epsilons", "share"), [((0.5, 1.0), 0.0), ((0.5, 1.0), 0.4), ((0.4, 1.0), 0.6)])
 def test_two_mechanisms_on_a_fine_grid(epsilons, share):
     x = share * sum(epsilons)
-    lower, upper = br_heterogeneous_bracket(epsilons, 1, x)
+    lower, upper = br_heterogeneous_bracket(epsilons, 1, at_epsilon=x)
     grid = max(
         delta_of_strategy(epsilons, t, x) for t in product(*(np.linspace(0, epsilon, 81) for epsilon in epsilons))
     )
@@ -56,8 +56,8 @@ def test_two_mechanisms_on_a_fine_grid(epsilons, share):
 
 
 def test_nearly_equal_epsilons_are_the_homogeneous_optimum():
-    lower, upper = br_heterogeneous_bracket([0.1, 0.1 * (1 + 1e-9)], [6, 4], 0.4)
-    exact = float(br_nonadaptive_delta(0.1, 10, 0.4))
+    lower, upper = br_heterogeneous_bracket([0.1, 0.1 * (1 + 1e-9)], [6, 4], at_epsilon=0.4)
+    exact = float(br_nonadaptive_delta(0.1, 10, at_epsilon=0.4))
     assert lower * (1 - 1e-6) <= exact <= upper
     assert upper <= exact * 1.0011
 
@@ -66,14 +66,14 @@ def test_inverse_is_certified():
     charge = Charge.parse("2*BR(0.1) + 2*BR(0.2)")
     bound = compose(charge, delta=1e-3, bound="br_heterogeneous", interaction="batch", rtol=1e-2)
     assert bound.lower < bound.epsilon <= bound.lower * 1.011
-    assert br_heterogeneous_bracket([0.1, 0.2], 2, bound.epsilon)[0] <= 1e-3
-    assert br_heterogeneous_bracket([0.1, 0.2], 2, bound.lower * (1 - 1e-6))[1] >= 1e-3
+    assert br_heterogeneous_bracket([0.1, 0.2], 2, at_epsilon=bound.epsilon)[0] <= 1e-3
+    assert br_heterogeneous_bracket([0.1, 0.2], 2, at_epsilon=bound.lower * (1 - 1e-6))[1] >= 1e-3
     assert compose(charge, delta=0.0, bound="br_heterogeneous", interaction="batch").epsilon == pytest.approx(0.6)
 
 
 def test_cut_by_the_guard_the_bracket_is_wider_and_sound():
-    lower, upper = br_heterogeneous_bracket([0.1, 0.2], [5, 5], 0.5, max_seconds=1e-9)
-    narrow = br_heterogeneous_bracket([0.1, 0.2], [5, 5], 0.5, rtol=0.01)
+    lower, upper = br_heterogeneous_bracket([0.1, 0.2], [5, 5], at_epsilon=0.5, max_seconds=1e-9)
+    narrow = br_heterogeneous_bracket([0.1, 0.2], [5, 5], at_epsilon=0.5, rtol=0.01)
     assert lower <= narrow[1]
     assert upper >= narrow[1] > upper / 100
     late = compose(Charge.parse("5*BR(0.1) + 5*BR(0.2)"), epsilon=0.5, bound="br_heterogeneous", interaction="batch",
@@ -87,9 +87,9 @@ def test_where_it_applies():
     with pytest.raises(IncompatibleCosts, match="exact for equal"):
         compose(Charge.parse("2*BR(0.1)"), delta=1e-3, bound="br_heterogeneous", interaction="batch")
     with pytest.raises(NotApplicable, match="at most 3"):
-        br_heterogeneous_bracket([0.1, 0.2, 0.3, 0.4], 1, 0.1)
-    with pytest.raises(InvalidParameter, match="epsilon_global"):
-        br_heterogeneous_bracket([0.1, 0.2], 1, np.nan)
+        br_heterogeneous_bracket([0.1, 0.2, 0.3, 0.4], 1, at_epsilon=0.1)
+    with pytest.raises(InvalidParameter, match="at_epsilon"):
+        br_heterogeneous_bracket([0.1, 0.2], 1, at_epsilon=np.nan)
 
 
 def test_curve_answers_arrays():
@@ -97,7 +97,7 @@ def test_curve_answers_arrays():
 
     curve = _curve(Charge.parse("BR(0.5) + BR(1)"))
     deltas = curve.delta([0.0, 0.7, 1.5, 2.0])
-    assert deltas[0] == pytest.approx(br_heterogeneous_bracket([0.5, 1.0], 1, 0.0)[1])
+    assert deltas[0] == pytest.approx(br_heterogeneous_bracket([0.5, 1.0], 1, at_epsilon=0.0)[1])
     assert deltas[0] > deltas[1] > 0 == deltas[2] == deltas[3]
     found = curve.epsilon([0.9, deltas[1]])
     assert found[0] < 1e-5
@@ -106,4 +106,4 @@ def test_curve_answers_arrays():
 
 def test_large_epsilons_are_declined():
     with pytest.raises(NotApplicable, match="up to 350"):
-        br_heterogeneous_bracket([1.0, 351.0], 1, 1.0)
+        br_heterogeneous_bracket([1.0, 351.0], 1, at_epsilon=1.0)

@@ -60,7 +60,7 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, ranged, pure):
     for share in (0.0, 0.13, 0.5, 0.9):
         x = share * epsilon * (ranged + pure)
         on_grid = delta_of_strategies(epsilon, t, pure, x)
-        delta = float(br_dp_nonadaptive_delta(epsilon, ranged, pure, x))
+        delta = float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=x))
         assert on_grid.max() <= delta * (1 + 1e-12)
         assert on_grid.max() == pytest.approx(delta, rel=1e-4)
 
@@ -74,7 +74,7 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, ranged, pure):
 @settings(max_examples=80, deadline=None)
 def test_no_vector_of_different_t_beats_it(epsilon, share, places, pure):
     x = share * epsilon * (len(places) + pure)
-    delta = float(br_dp_nonadaptive_delta(epsilon, len(places), pure, x))
+    delta = float(br_dp_nonadaptive_delta(epsilon, len(places), pure, at_epsilon=x))
     assert delta_of_strategies(epsilon, epsilon * np.array(places), pure, x) <= delta * (1 + 1e-12) + 1e-15
 
 
@@ -93,25 +93,27 @@ def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, ranged, pu
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
 def test_only_dp_is_the_optimum_of_dp(epsilon):
     x = epsilon * 40 * np.array([0.0, 0.05, 0.3, 0.9])
-    assert br_dp_nonadaptive_delta(epsilon, 0, 40, x) == pytest.approx(optimal_dp_delta(epsilon, 40, x), rel=1e-10)
+    assert br_dp_nonadaptive_delta(epsilon, 0, 40, at_epsilon=x) == pytest.approx(
+        optimal_dp_delta(epsilon, 40, at_epsilon=x), rel=1e-10
+    )
 
 
 def test_no_dp_is_the_theorem_on_bounded_range():
     x = np.array([0.0, 0.5, 1.5])
-    assert np.all(br_dp_nonadaptive_delta(0.1, 30, 0, x) == br_nonadaptive_delta(0.1, 30, x))
+    assert np.all(br_dp_nonadaptive_delta(0.1, 30, 0, at_epsilon=x) == br_nonadaptive_delta(0.1, 30, at_epsilon=x))
 
 
 def test_each_dp_mechanism_in_place_of_a_bounded_range_one_costs_more():
-    values = [float(br_dp_nonadaptive_epsilon(0.1, 60 - m, m, 1e-6)) for m in (0, 1, 5, 30, 60)]
+    values = [float(br_dp_nonadaptive_epsilon(0.1, 60 - m, m, delta=1e-6)) for m in (0, 1, 5, 30, 60)]
     assert values == sorted(values)
     assert values[-1] > 1.5 * values[0]
 
 
 def test_adaptive_optima_of_three_are_above():
     for x in (0.0, 0.3, 0.7, 1.4, 2.5):
-        fixed = float(br_dp_nonadaptive_delta(1.0, 2, 1, x))
-        assert fixed <= float(dp_later_delta(1.0, x)) * (1 + 1e-12)
-        assert fixed <= float(dp_first_delta(1.0, x)) * (1 + 1e-12)
+        fixed = float(br_dp_nonadaptive_delta(1.0, 2, 1, at_epsilon=x))
+        assert fixed <= float(dp_later_delta(1.0, at_epsilon=x)) * (1 + 1e-12)
+        assert fixed <= float(dp_first_delta(1.0, at_epsilon=x)) * (1 + 1e-12)
 
 
 @given(epsilon=st.floats(1e-4, 20), ranged=st.integers(1, 60), pure=st.integers(1, 60), log_delta=st.floats(-690, -0.1))
@@ -123,9 +125,9 @@ def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
     assert bound.lower <= bound.epsilon <= epsilon * (ranged + pure) * (1 + 1e-15)
     assert bound.epsilon - bound.lower <= 1e-5 * bound.epsilon  # mostly 2e-9
     if bound.epsilon < epsilon * (ranged + pure):
-        assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, bound.epsilon)) <= delta * (1 + 1e-11)
+        assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.epsilon)) <= delta * (1 + 1e-11)
     if bound.lower > 0:
-        assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, bound.lower)) >= delta
+        assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.lower)) >= delta
 
 
 @given(
@@ -137,12 +139,12 @@ def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
 @settings(max_examples=25, deadline=None)
 def test_monotone_in_everything(epsilon, ranged, pure, shares):
     low, high = sorted(share * epsilon * (ranged + pure) for share in shares)
-    at_low, at_high = br_dp_nonadaptive_delta(epsilon, ranged, pure, [low, high])
+    at_low, at_high = br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=[low, high])
     slack = 1 + 1e-9
     assert at_high <= at_low * slack
-    assert at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged + 1, pure, low)) * slack
-    assert at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged, pure + 1, low)) * slack
-    assert at_low <= float(br_dp_nonadaptive_delta(epsilon * 1.01, ranged, pure, low)) * slack
+    assert at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged + 1, pure, at_epsilon=low)) * slack
+    assert at_low <= float(br_dp_nonadaptive_delta(epsilon, ranged, pure + 1, at_epsilon=low)) * slack
+    assert at_low <= float(br_dp_nonadaptive_delta(epsilon * 1.01, ranged, pure, at_epsilon=low)) * slack
 
 
 def test_tiny_delta_is_not_lost():
@@ -153,9 +155,9 @@ def test_tiny_delta_is_not_lost():
 
 
 def test_one_bounded_range_cost_among_very_many():
-    values = br_dp_nonadaptive_epsilon(0.001, 1, 10**5, [1e-6, 1e-300])
+    values = br_dp_nonadaptive_epsilon(0.001, 1, 10**5, delta=[1e-6, 1e-300])
     assert np.all(np.diff(values) > 0)
-    neighbours = [float(br_dp_nonadaptive_epsilon(0.001, 0, 10**5 + more, 1e-6)) for more in (0, 1)]
+    neighbours = [float(br_dp_nonadaptive_epsilon(0.001, 0, 10**5 + more, delta=1e-6)) for more in (0, 1)]
     assert neighbours[0] < values[0] < neighbours[1]
 
 
@@ -183,15 +185,15 @@ def test_failure_mass_is_added():
 
 def test_arguments_are_checked():
     with pytest.raises(InvalidParameter, match="pure"):
-        br_dp_nonadaptive_delta(0.1, 0, 0, 1.0)
-    with pytest.raises(InvalidParameter, match="epsilon_global"):
-        br_dp_nonadaptive_delta(0.1, 1, 1, np.nan)
+        br_dp_nonadaptive_delta(0.1, 0, 0, at_epsilon=1.0)
+    with pytest.raises(InvalidParameter, match="at_epsilon"):
+        br_dp_nonadaptive_delta(0.1, 1, 1, at_epsilon=np.nan)
     with pytest.raises(InvalidParameter, match="delta"):
-        br_dp_nonadaptive_epsilon(0.1, 1, 1, 1.0)
+        br_dp_nonadaptive_epsilon(0.1, 1, 1, delta=1.0)
 
 
 def test_epsilons_beyond_the_floats_are_declined():
     with pytest.raises(InvalidParameter, match="at most 700"):
-        br_dp_nonadaptive_delta(701.0, 1, 1, 1.0)
+        br_dp_nonadaptive_delta(701.0, 1, 1, at_epsilon=1.0)
     with pytest.raises(IncompatibleCosts, match="up to 700"):
         compose(Charge.parse("BR(701) + DP(701)"), delta=1e-6, bound="br_dp_nonadaptive", interaction="batch")

@@ -56,7 +56,7 @@ def theorem_3(constraints, k, x):
 def test_agrees_with_theorem_3_at_50_digits(constraints, k):
     for x in (0.0, 0.05, constraints[1][0] * k / 2, constraints[0][0] * k * 0.9):
         exact = theorem_3(constraints, k, x)
-        value = float(multi_dp_delta(constraints, k, x))
+        value = float(multi_dp_delta(constraints, k, at_epsilon=x))
         assert exact <= value <= exact * (1 + 1e-12) + mpmath.mpf(10) ** -290
 
 
@@ -64,10 +64,10 @@ def test_every_way_of_listing_gives_the_same_delta():
     """A grid, the rows of Theorem 3, and the mixture over counts, for losses that a nudge makes incommensurable."""
     x = np.linspace(0, 3, 7)
     for constraints in (FIGURE_2, ((0.5, 0.0), (0.3, 0.01), (0.1, 0.05)), FIVE):
-        on_grid = multi_dp_delta(constraints, 8, x)
+        on_grid = multi_dp_delta(constraints, 8, at_epsilon=x)
         moved = [(epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)]
         assert common_step([(module._finite(mixture(moved)), 8)]) is None
-        np.testing.assert_allclose(multi_dp_delta(moved, 8, x), on_grid, rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(multi_dp_delta(moved, 8, at_epsilon=x), on_grid, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("constraints", [FIGURE_2, FIVE, ((1.1, 0.0), (0.7, 0.05), (0.0, 0.3))])
@@ -76,7 +76,7 @@ def test_brute_force_over_all_outcomes(constraints):
     for k in (1, 2, 4):
         for x in (0.0, 0.21, 0.9):
             exact = enumerate_delta([pair] * k, x)
-            assert float(multi_dp_delta(constraints, k, x)) == pytest.approx(exact, rel=1e-12, abs=1e-290)
+            assert float(multi_dp_delta(constraints, k, at_epsilon=x)) == pytest.approx(exact, rel=1e-12, abs=1e-290)
 
 
 def test_heterogeneous_charge_by_enumeration():
@@ -117,7 +117,7 @@ def test_losses_whose_masses_underflow_still_count(epsilon):
     """3000 times TV 0.3: the largest loss has a mass near 1e-1700, and δ is 0 only beyond it."""
     constraints = ((epsilon, 0.0), (0.0, 0.3))
     assert compose(Charge({MultiDP(constraints): 3000}), delta=0.0, bound="multi_dp").epsilon >= 3000 * epsilon
-    assert float(multi_dp_delta(constraints, 3000, 2999 * epsilon)) > 0
+    assert float(multi_dp_delta(constraints, 3000, at_epsilon=2999 * epsilon)) > 0
     found = compose(Charge({MultiDP(constraints): 3000}), delta=1e-305, bound="multi_dp")
     assert found.epsilon >= 3000 * epsilon * (1 - 1e-12)
 
@@ -150,8 +150,8 @@ def test_extreme_epsilons_stay_sound(epsilons):
     deltas = [0.0, 0.01, 0.3][: len(epsilons)]
     constraints = list(zip(epsilons, deltas, strict=True))
     for x, delta in constraints:
-        assert float(multi_dp_delta(constraints, 1, x)) <= max(delta, 1e-290) * (1 + 1e-9)
-    curve = multi_dp_delta(constraints, 5, np.linspace(0, 5 * epsilons[0], 11))
+        assert float(multi_dp_delta(constraints, 1, at_epsilon=x)) <= max(delta, 1e-290) * (1 + 1e-9)
+    curve = multi_dp_delta(constraints, 5, at_epsilon=np.linspace(0, 5 * epsilons[0], 11))
     assert np.isfinite(curve).all()
     assert (np.diff(curve) <= 0).all()
     assert curve[-1] <= 1e-290
@@ -176,11 +176,11 @@ def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypa
     constraints = ((0.51237, failing), (0.21013, failing + 0.02 * (1 - failing)))
     costs = Charge({MultiDP(((0.51237, 0.0), (0.21013, 0.02))): k, PureDP(0.1357): 2})
     x = np.linspace(0, 0.3 * k, 5)
-    listed = multi_dp_delta(constraints, k, x)
+    listed = multi_dp_delta(constraints, k, at_epsilon=x)
     pure = [compose(costs, epsilon=each, bound="multi_dp") for each in x]
     monkeypatch.setattr(module, "MOST_OUTCOMES", 0)
     for rtol in (1e-1, 1e-3):
-        lower, upper = module.multi_dp_bracket(constraints, k, x, rtol=rtol)
+        lower, upper = module.multi_dp_bracket(constraints, k, at_epsilon=x, rtol=rtol)
         assert (lower <= listed * (1 + 1e-10)).all()
         assert (upper >= listed * (1 - 1e-10)).all()
         assert (upper - lower <= rtol * upper).all()
@@ -213,7 +213,7 @@ def test_a_bracket_whose_work_is_used_up_says_so():
 def test_a_rare_large_loss_does_not_need_a_huge_grid(rare):
     """The typical loss is 0.01, but a loss of 5 or 4 comes with a small probability."""
     constraints = ((5.123, 0.0), (4.0, rare / 3), (0.0123, rare))
-    lower, upper = module.multi_dp_bracket(constraints, 500, [0.0, 0.1, 6.0])
+    lower, upper = module.multi_dp_bracket(constraints, 500, at_epsilon=[0.0, 0.1, 6.0])
     assert (lower <= upper).all()
     assert 0 < lower[0] < upper[0] < 2 * lower[0]
     assert upper[2] <= 500 * rare * (1 + 1e-9) + 1e-50
@@ -243,7 +243,7 @@ constraint_sets = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)),
 def test_adding_a_constraint_never_raises_delta(drawn, added, x, k):
     extra, largest = drawn
     base = [(largest, 0.0), *extra]
-    before, after = (float(multi_dp_delta(some, k, x)) for some in (base, [added, *base]))
+    before, after = (float(multi_dp_delta(some, k, at_epsilon=x)) for some in (base, [added, *base]))
     assert after <= before * (1 + 1e-8) + 1e-290
 
 
@@ -254,7 +254,7 @@ def test_order_of_constraints_and_repetitions_do_not_matter(drawn, random, x):
     base = [(largest, 0.0), *extra]
     shuffled = base + base[:1]
     random.shuffle(shuffled)
-    assert float(multi_dp_delta(base, 2, x)) == float(multi_dp_delta(shuffled, 2, x))
+    assert float(multi_dp_delta(base, 2, at_epsilon=x)) == float(multi_dp_delta(shuffled, 2, at_epsilon=x))
 
 
 @settings(max_examples=20, deadline=None)

@@ -18,7 +18,7 @@ def test_composition_is_one_gaussian():
     assert together.epsilon == pytest.approx(single.epsilon, rel=1e-12)
     assert together.lower <= single.epsilon <= together.epsilon * (1 + 1e-12)
     million = compose(Charge({GaussianDP(1e-3): 10**6}), delta=1e-6, bound="gaussian")
-    assert million.epsilon == pytest.approx(float(gaussian_epsilon(1e-6, 1.0)), rel=1e-12)
+    assert million.epsilon == pytest.approx(float(gaussian_epsilon(1.0, delta=1e-6)), rel=1e-12)
 
 
 def noise_law(scale: float, count: int) -> tuple[np.ndarray, np.ndarray]:

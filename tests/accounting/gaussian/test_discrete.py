@@ -45,7 +45,7 @@ def reference_deltas(scale: float, shift: int, count: int, epsilons: list[float]
     [(0.5, 1, 1), (0.5, 2, 3), (0.5, 1, 6), (1.0, 1, 4), (1.0, 3, 2), (3.0, 1, 1), (3.0, 2, 3)],
 )
 def test_deltas_match_sixty_digits(scale, shift, count):
-    ours = discrete_gaussian_delta(EPSILONS, scale, shift, count)
+    ours = discrete_gaussian_delta(scale, shift, count, epsilon=EPSILONS)
     curve = discrete_gaussian_curve(scale, shift, count)
     for epsilon, delta, exact in zip(EPSILONS, ours, reference_deltas(scale, shift, count, EPSILONS), strict=True):
         if exact > 1e-25:  # the reference is cut off beyond
@@ -88,13 +88,13 @@ def test_continuous_form_brackets_the_lattice(scale, count, shift):
     width, mu = scale * math.sqrt(count), shift * math.sqrt(count) / scale
     curve = module._ContinuousCurve(width, mu, module.closed_form_error(scale, count))
     epsilon = np.linspace(0, 7.77 * mu + mu**2 / 2.1, 23)
-    exact = discrete_gaussian_delta(epsilon, scale, shift, count)
+    exact = discrete_gaussian_delta(scale, shift, count, epsilon=epsilon)
     upper, lower = curve.delta(epsilon), np.exp(curve.log_lower(epsilon))
     assert (lower <= exact * (1 + 1e-12)).all()
     assert (exact <= upper * (1 + 1e-12)).all()
     assert (upper <= exact * (1 + 3000 / width**2)).all()
     # and the correction is needed: the continuous formula alone is not an upper bound
-    assert (gaussian_delta(epsilon, mu) * (1 + 1e-9) < exact).any()
+    assert (gaussian_delta(mu, epsilon=epsilon) * (1 + 1e-9) < exact).any()
 
 
 @pytest.mark.parametrize(
@@ -112,29 +112,29 @@ def test_both_directions_agree_at_extremes(scale, shift, count, delta):
 
 
 def test_tiny_noise_gives_no_privacy_and_no_numbers_go_wrong():
-    assert float(discrete_gaussian_epsilon(1e-6, 1e-3)) == pytest.approx(5e5, rel=1e-9)
-    assert float(discrete_gaussian_delta(1.0, 1e-3)) == 1.0
+    assert float(discrete_gaussian_epsilon(1e-3, delta=1e-6)) == pytest.approx(5e5, rel=1e-9)
+    assert float(discrete_gaussian_delta(1e-3, epsilon=1.0)) == 1.0
 
 
 def test_monotone_in_shift_count_and_scale():
-    base = float(discrete_gaussian_epsilon(1e-6, 4.0, 2, 5))
-    assert float(discrete_gaussian_epsilon(1e-6, 4.0, 3, 5)) > base
-    assert float(discrete_gaussian_epsilon(1e-6, 4.0, 2, 6)) > base
-    assert float(discrete_gaussian_epsilon(1e-6, 4.1, 2, 5)) < base
+    base = float(discrete_gaussian_epsilon(4.0, 2, 5, delta=1e-6))
+    assert float(discrete_gaussian_epsilon(4.0, 3, 5, delta=1e-6)) > base
+    assert float(discrete_gaussian_epsilon(4.0, 2, 6, delta=1e-6)) > base
+    assert float(discrete_gaussian_epsilon(4.1, 2, 5, delta=1e-6)) < base
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.07906, 1e-6), (20.0, 1e-6), (0.5, 1e-300), (0.0, 0.1)])
 @pytest.mark.parametrize(("shift", "count"), [(1, 1), (1, 25), (10, 3)])
 def test_scale_is_checked_and_barely_large_enough(epsilon, delta, shift, count):
-    scale = discrete_gaussian_scale(epsilon, delta, shift=shift, count=count)
-    assert float(discrete_gaussian_delta(epsilon, scale, shift, count)) <= delta
-    assert float(discrete_gaussian_delta(epsilon, scale * (1 - 1e-6), shift, count)) > delta
+    scale = discrete_gaussian_scale(epsilon=epsilon, delta=delta, shift=shift, count=count)
+    assert float(discrete_gaussian_delta(scale, shift, count, epsilon=epsilon)) <= delta
+    assert float(discrete_gaussian_delta(scale * (1 - 1e-6), shift, count, epsilon=epsilon)) > delta
 
 
 def test_refusals():
     with pytest.raises(InvalidParameter, match="scale"):
-        discrete_gaussian_delta(1.0, 0.0)
+        discrete_gaussian_delta(0.0, epsilon=1.0)
     with pytest.raises(InvalidParameter, match="scale"):
-        discrete_gaussian_delta(1.0, 1.0, 1, 10**6)
+        discrete_gaussian_delta(1.0, 1, 10**6, epsilon=1.0)
     with pytest.raises(InvalidParameter, match="count"):
-        discrete_gaussian_delta(1.0, 1.0, 1, 0)
+        discrete_gaussian_delta(1.0, 1, 0, epsilon=1.0)

@@ -29,52 +29,52 @@ def test_log_delta_matches_high_precision(mu):
     for c in [0.0, 1e-3, 0.5, 1.0, 3.0, 10.0, 24.9, 25.1, 36.9][: 6 if mu > 5 else None]:
         for epsilon in {c * mu, max(0.0, c * mu + mu * mu / 2), max(0.0, mu * mu / 2 - c * mu)}:
             exact = reference_log_delta(epsilon, mu)
-            excess = float(gaussian_log_delta(epsilon, mu)) - exact
+            excess = float(gaussian_log_delta(mu, epsilon=epsilon)) - exact
             assert -1e-15 * abs(exact) <= excess <= 1e-11
 
 
 def test_known_numbers():
     # Balle-Wang: 25 counts with (2.07906, 1e-6) need a standard deviation of 10.7645
-    assert 5 / gaussian_mu(2.07906, 1e-6) == pytest.approx(10.7645, abs=5e-5)
-    assert float(gaussian_delta(1.0, 1.0)) == pytest.approx(0.1269367, rel=1e-6)
+    assert 5 / gaussian_mu(epsilon=2.07906, delta=1e-6) == pytest.approx(10.7645, abs=5e-5)
+    assert float(gaussian_delta(1.0, epsilon=1.0)) == pytest.approx(0.1269367, rel=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6, 1.0, 50.0, 1e5])
 @pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.5, 0.999])
 def test_gaussian_mu_is_the_largest_on_the_safe_side(epsilon, delta):
-    mu = gaussian_mu(epsilon, delta)
-    assert float(gaussian_delta(epsilon, mu)) <= delta
-    assert float(gaussian_delta(epsilon, mu * (1 + 1e-9))) > delta * (1 - 1e-12)
+    mu = gaussian_mu(epsilon=epsilon, delta=delta)
+    assert float(gaussian_delta(mu, epsilon=epsilon)) <= delta
+    assert float(gaussian_delta(mu * (1 + 1e-9), epsilon=epsilon)) > delta * (1 - 1e-12)
 
 
 @given(mu=st.floats(1e-3, 30), delta=st.floats(1e-300, 0.5))
 @settings(max_examples=60, deadline=None)
 def test_inverse_round_trip(mu, delta):
-    epsilon = float(gaussian_epsilon(delta, mu))
+    epsilon = float(gaussian_epsilon(mu, delta=delta))
     assert epsilon >= 0
-    assert float(gaussian_delta(epsilon, mu)) <= delta * (1 + 1e-9)
+    assert float(gaussian_delta(mu, epsilon=epsilon)) <= delta * (1 + 1e-9)
     if epsilon > 0:
-        assert gaussian_mu(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+        assert gaussian_mu(epsilon=epsilon, delta=delta) == pytest.approx(mu, rel=1e-6)
 
 
 @given(mu=st.floats(1e-6, 50), epsilon=st.floats(0, 100), step=st.floats(1e-3, 1))
 @settings(max_examples=100, deadline=None)
 def test_monotone(mu, epsilon, step):
-    here = float(gaussian_log_delta(epsilon, mu))
-    assert float(gaussian_log_delta(epsilon * (1 + step), mu)) <= here + 1e-11 * abs(here) + 1e-10
-    assert float(gaussian_log_delta(epsilon, mu * (1 + step))) >= here - 1e-11 * abs(here) - 1e-10
+    here = float(gaussian_log_delta(mu, epsilon=epsilon))
+    assert float(gaussian_log_delta(mu, epsilon=epsilon * (1 + step))) <= here + 1e-11 * abs(here) + 1e-10
+    assert float(gaussian_log_delta(mu * (1 + step), epsilon=epsilon)) >= here - 1e-11 * abs(here) - 1e-10
 
 
 def test_arrays_keep_their_shape():
     epsilon = np.linspace(0, 5, 6).reshape(2, 3)
-    assert gaussian_delta(epsilon, 1.0).shape == (2, 3)
-    assert gaussian_epsilon(np.full((3, 1), 1e-6), 1.0).shape == (3, 1)
+    assert gaussian_delta(1.0, epsilon=epsilon).shape == (2, 3)
+    assert gaussian_epsilon(1.0, delta=np.full((3, 1), 1e-6)).shape == (3, 1)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (math.nan, 1e-6)])
 def test_bad_arguments_are_refused(epsilon, delta):
     with pytest.raises(InvalidParameter):
-        gaussian_mu(epsilon, delta)
+        gaussian_mu(epsilon=epsilon, delta=delta)
 
 
 def exact_delta(epsilon, mu):
@@ -96,7 +96,7 @@ def test_rounding_is_covered_and_no_more_than_stated(largest):
     for _ in range(400):
         mu = math.exp(rng.uniform(math.log(largest * 1e-6), math.log(largest)))
         epsilon = max(mu * (float(rng.choice([rng.uniform(-8, 30), rng.uniform(-1.5, 1.5)])) + mu / 2), 0.0)
-        value = float(gaussian_log_delta(epsilon, mu))
+        value = float(gaussian_log_delta(mu, epsilon=epsilon))
         exact, missing = exact_delta(epsilon, mu)
         a, moved = epsilon / mu - mu / 2, epsilon / mu + mu
         assert value >= exact
@@ -128,9 +128,11 @@ def test_what_is_stated_of_the_special_functions():
 def test_the_largest_mu_is_found_in_a_few_steps(epsilon, delta, monkeypatch):
     """Halving took eighty; what is found fits, and a millionth of a millionth more does not."""
     asked = []
-    monkeypatch.setattr(pair, "gaussian_log_delta", lambda *a: asked.append(a) or gaussian_log_delta(*a))
-    mu = gaussian_mu(epsilon, delta)
+    monkeypatch.setattr(
+        pair, "gaussian_log_delta", lambda mu, *, epsilon: asked.append(mu) or gaussian_log_delta(mu, epsilon=epsilon)
+    )
+    mu = gaussian_mu(epsilon=epsilon, delta=delta)
     assert len(asked) <= (16 if delta < 0.5 else 40)
-    assert gaussian_delta(epsilon, mu) <= delta
+    assert gaussian_delta(mu, epsilon=epsilon) <= delta
     if delta < 0.5:  # close to 1, ln δ hardly depends on μ
-        assert gaussian_delta(epsilon, mu * (1 + 1e-11)) > delta
+        assert gaussian_delta(mu * (1 + 1e-11), epsilon=epsilon) > delta

@@ -74,10 +74,10 @@ def test_it_covers_larger_moves_and_scales(scale: float, shift: int) -> None:
 @pytest.mark.parametrize(("scale", "shift"), [(0.5, 1), (1.0, 1), (1.0, 2), (2.285, 1), (10.0, 3), (50.0, 1)])
 def test_its_profile_lies_above_and_that_of_the_continuous_one_does_not(scale: float, shift: int) -> None:
     x = np.linspace(0, 12 * shift / scale, 400)
-    exact = discrete_gaussian_delta(x, scale, shift)  # the same in both directions, and so for x < 0
+    exact = discrete_gaussian_delta(scale, shift, epsilon=x)  # the same in both directions, and so for x < 0
     seen = exact > 1e-25
-    assert np.all(exact[seen] <= gaussian_delta(x[seen], dominating_mu(scale, shift)) * (1 + 1e-9))
-    assert np.any(exact[seen] > gaussian_delta(x[seen], shift / scale) * (1 + 1e-6))
+    assert np.all(exact[seen] <= gaussian_delta(dominating_mu(scale, shift), epsilon=x[seen]) * (1 + 1e-9))
+    assert np.any(exact[seen] > gaussian_delta(shift / scale, epsilon=x[seen]) * (1 + 1e-6))
 
 
 def test_nothing_changes_where_the_proof_does() -> None:

@@ -136,13 +136,13 @@ def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-20, 1e-80])
 @pytest.mark.parametrize(("epsilon", "count"), [(0.1, 25), (0.1, 3), (1.5, 40), (0.01, 4000)])
 def test_equal_epsilons(epsilon: float, count: int, delta: float) -> None:
-    exact = float(optimal_dp_epsilon(epsilon, count, delta))
+    exact = float(optimal_dp_epsilon(epsilon, count, delta=delta))
     found = bracket(Charge({PureDP(epsilon): count}), delta=delta)
     assert found.lower <= exact * (1 + 1e-12)
     assert found.upper >= exact * (1 - 1e-12)
     assert found.upper - found.lower <= 1e-3 * found.upper
     x = 0.6 * exact + 1e-3
-    at = float(optimal_dp_delta(epsilon, count, x))
+    at = float(optimal_dp_delta(epsilon, count, at_epsilon=x))
     found = bracket(Charge({PureDP(epsilon): count}), epsilon=x)
     assert found.lower <= at * (1 + 1e-12)
     assert found.upper >= at * (1 - 1e-12)
@@ -157,7 +157,7 @@ def gaussian_delta(mu: float, x: float) -> float:
 @pytest.mark.parametrize("deviations", [-0.3, 1.0, 4.0])
 def test_gaussian(mu: float, deviations: float) -> None:
     x = max(mu**2 / 2 + deviations * mu, 0.0)
-    exact = gaussian_delta(mu, x)
+    exact = gaussian_delta(x, epsilon=mu)
     found = bracket(Charge({GaussianDP(mu / 2): 4}), epsilon=x)
     assert found.lower <= exact * (1 + 1e-9)
     assert found.upper >= exact * (1 - 1e-9)
@@ -209,7 +209,7 @@ def test_the_bracket_notices_a_wrong_side() -> None:
     pairs = [randomised_response(np.full(20, 0.11))]
     above = product(pairs, step=0.05, tilt=2.0, side=1).delta(1.2)
     below = product(pairs, step=0.05, tilt=2.0, side=-1).delta(1.2)
-    exact = float(optimal_dp_delta(0.11, 20, 1.2))
+    exact = float(optimal_dp_delta(0.11, 20, at_epsilon=1.2))
     assert below < exact * 0.9
     assert above > exact * 1.01
 

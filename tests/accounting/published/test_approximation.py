@@ -103,7 +103,9 @@ def test_bracket_holds_the_exact_gaussian_composition_and_closes(mu, count):
     exact = GaussianTradeoff(total).delta(x)
     widths = []
     for pieces in (2, 8, 32):
-        lower, upper = compose_f_dp(GaussianTradeoff(mu), count, x, pieces=pieces, rtol=1e-3)  # finer than the pieces
+        lower, upper = compose_f_dp(
+            GaussianTradeoff(mu), count, at_epsilon=x, pieces=pieces, rtol=1e-3
+        )  # finer than the pieces
         assert (lower <= exact).all()
         assert (upper >= exact).all()
         widths.append(upper - lower)
@@ -115,7 +117,7 @@ def test_evenly_spaced_slopes_close_in_on_a_small_delta():
     x, exact = np.array([8.0]), GaussianTradeoff(math.sqrt(10)).delta(8.0)
     widths = []
     for n in (16, 64):
-        lower, upper = compose_f_dp(G1, 10, x, slopes=np.linspace(0, 8, n))
+        lower, upper = compose_f_dp(G1, 10, at_epsilon=x, slopes=np.linspace(0, 8, n))
         assert lower[0] <= exact <= upper[0]
         widths.append(float((upper - lower)[0] / exact))
     assert widths[1] < 0.02
@@ -131,7 +133,7 @@ def test_laplace_bracket_against_convolution_of_losses():
         rest = x - loss
         inner = np.where(rest >= 0, f.delta(np.abs(rest)), 1 - np.exp(rest) * (1 - f.delta(np.abs(rest))))
         exact = float(np.trapezoid(inner * density, z))
-        lower, upper = compose_f_dp(f, 2, [x], slopes=np.linspace(0, 1, 41))
+        lower, upper = compose_f_dp(f, 2, at_epsilon=[x], slopes=np.linspace(0, 1, 41))
         assert lower[0] <= exact + 1e-7
         assert upper[0] >= exact - 1e-7
         assert upper[0] - lower[0] < 0.002 * exact

@@ -44,8 +44,8 @@ def br_br_dp(epsilon, x):
 
 
 def test_known_numbers():
-    assert float(dp_first_delta(1.0, 0.3)) == pytest.approx(0.413601, abs=5e-7)
-    assert float(dp_later_delta(1.0, 0.3)) == pytest.approx(0.409278, abs=5e-7)
+    assert float(dp_first_delta(1.0, at_epsilon=0.3)) == pytest.approx(0.413601, abs=5e-7)
+    assert float(dp_later_delta(1.0, at_epsilon=0.3)) == pytest.approx(0.409278, abs=5e-7)
 
 
 @given(epsilon=st.floats(0.05, 6), share=st.floats(0, 2.9))
@@ -53,7 +53,7 @@ def test_known_numbers():
 def test_agree_with_the_recursion(epsilon, share):
     x = share * epsilon
     for closed, recursion in ((dp_first_delta, dp_br_br), (dp_later_delta, br_dp_br)):
-        on_grid, value = float(recursion(epsilon, x)), float(closed(epsilon, x))
+        on_grid, value = float(recursion(epsilon, x)), float(closed(epsilon, at_epsilon=x))
         assert on_grid <= value * (1 + 1e-12) + 1e-16
         assert on_grid == pytest.approx(value, rel=1e-3, abs=1e-8)
 
@@ -62,32 +62,34 @@ def test_agree_with_the_recursion(epsilon, share):
 def test_the_dp_mechanism_last_is_as_in_the_middle(epsilon):
     for share in (0.1, 0.8):
         value = float(br_br_dp(epsilon, share * epsilon))
-        assert value == pytest.approx(float(dp_later_delta(epsilon, share * epsilon)), rel=1e-4)
+        assert value == pytest.approx(float(dp_later_delta(epsilon, at_epsilon=share * epsilon)), rel=1e-4)
 
 
 def test_the_order_matters_below_epsilon_and_only_there():
     x = np.array([0.0, 0.2, 0.4999, 0.5, 0.9, 0.999])
-    assert np.all(dp_first_delta(1.0, x) > dp_later_delta(1.0, x))
+    assert np.all(dp_first_delta(1.0, at_epsilon=x) > dp_later_delta(1.0, at_epsilon=x))
     x = np.array([1.0, 1.3, 1.5, 2.4, 3.0, 9.0])
-    assert np.all(dp_first_delta(1.0, x) == dp_later_delta(1.0, x))
-    assert dp_first_delta(1.0, 3.0) == 0.0
+    assert np.all(dp_first_delta(1.0, at_epsilon=x) == dp_later_delta(1.0, at_epsilon=x))
+    assert dp_first_delta(1.0, at_epsilon=3.0) == 0.0
 
 
 @pytest.mark.parametrize("corner", [0.5, 1.0, 1.5])
 def test_the_cases_join_continuously(corner):
     for closed in (dp_first_delta, dp_later_delta):
-        below, above = closed(2.0, 2 * corner - 1e-9), closed(2.0, 2 * corner + 1e-9)
+        below, above = closed(2.0, at_epsilon=2 * corner - 1e-9), closed(2.0, at_epsilon=2 * corner + 1e-9)
         assert below == pytest.approx(above, rel=1e-7)
 
 
 def test_small_epsilon_keeps_its_digits():
     """δ is homogeneous of degree one for tiny ε."""
     for closed in (dp_first_delta, dp_later_delta):
-        assert float(closed(1e-6, 3e-7)) / 1e-6 == pytest.approx(float(closed(1e-4, 3e-5)) / 1e-4, rel=1e-4)
+        assert float(closed(1e-6, at_epsilon=3e-7)) / 1e-6 == pytest.approx(
+            float(closed(1e-4, at_epsilon=3e-5)) / 1e-4, rel=1e-4
+        )
 
 
 def test_arguments_are_checked():
-    with pytest.raises(InvalidParameter, match="epsilon_global"):
-        dp_first_delta(1.0, np.nan)
+    with pytest.raises(InvalidParameter, match="at_epsilon"):
+        dp_first_delta(1.0, at_epsilon=np.nan)
     with pytest.raises(InvalidParameter, match="epsilon"):
-        dp_later_delta(0.0, 1.0)
+        dp_later_delta(0.0, at_epsilon=1.0)

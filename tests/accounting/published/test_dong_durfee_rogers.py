@@ -23,7 +23,7 @@ EPSILON_BOUNDS = [mgf_epsilon, opt_kl_epsilon, dr19_epsilon, improved_drv10_epsi
 
 
 def test_known_numbers_of_a_hundred_selections():
-    values = [float(f(0.1, 100, 1e-6)) for f in EPSILON_BOUNDS]
+    values = [float(f(0.1, 100, delta=1e-6)) for f in EPSILON_BOUNDS]
     assert values[0] == pytest.approx(2.7286, abs=5e-5)
     log = np.log(1e6)
     y = 0.1 / np.expm1(0.1)
@@ -40,7 +40,7 @@ def test_known_numbers_of_a_hundred_selections():
 @settings(max_examples=100, deadline=None)
 def test_order_of_the_bounds(epsilon, count, log_delta):
     """DDR Figure 2: the larger U, the larger the bound."""
-    values = [float(f(epsilon, count, np.exp(log_delta))) for f in EPSILON_BOUNDS]
+    values = [float(f(epsilon, count, delta=np.exp(log_delta))) for f in EPSILON_BOUNDS]
     assert np.all(np.isfinite(values))
     for smaller, larger in pairwise(values):
         assert smaller <= larger * (1 + 1e-11)
@@ -51,7 +51,7 @@ def test_mixed_epsilons_do_not_depend_on_how_they_are_counted(name):
     mixed = Charge({BoundedRange(0.1): 3, BoundedRange(0.2): 2})
     value = compose(mixed, delta=1e-5, bound=name).epsilon
     functions = dict(zip(["mgf", "opt_kl", "dr19", "improved_drv10"], EPSILON_BOUNDS, strict=True))
-    singles = functions[name]([0.1, 0.2, 0.1, 0.1, 0.2], 1, 1e-5)
+    singles = functions[name]([0.1, 0.2, 0.1, 0.1, 0.2], 1, delta=1e-5)
     assert value == float(singles)
     alone = compose(Charge({BoundedRange(0.1): 5}), delta=1e-5, bound=name).epsilon
     assert alone < value
@@ -60,10 +60,10 @@ def test_mixed_epsilons_do_not_depend_on_how_they_are_counted(name):
 @given(epsilon=st.floats(1e-5, 20), count=st.integers(1, 10**5), share=st.floats(0.01, 0.99))
 @settings(max_examples=60, deadline=None)
 def test_mgf_round_trip(epsilon, count, share):
-    delta = float(mgf_delta(epsilon, count, share * epsilon * count))
+    delta = float(mgf_delta(epsilon, count, at_epsilon=share * epsilon * count))
     assert 0 < delta <= 1
     if 1e-300 < delta < 1:
-        assert float(mgf_epsilon(epsilon, count, delta)) == pytest.approx(share * epsilon * count, rel=1e-7)
+        assert float(mgf_epsilon(epsilon, count, delta=delta)) == pytest.approx(share * epsilon * count, rel=1e-7)
 
 
 def test_mgf_is_the_infimum_over_a_grid_of_orders():
@@ -90,7 +90,7 @@ def test_extremes_are_finite_and_ordered():
     for epsilon in (1e-6, 1.0, 50.0):
         for count in (1, 10**6):
             deltas = np.array([0.5, 1e-6, 1e-100, 1e-300])
-            values = mgf_epsilon(epsilon, count, deltas)
+            values = mgf_epsilon(epsilon, count, delta=deltas)
             assert np.all(np.isfinite(values))
             assert np.all(np.diff(values) >= 0)
             assert np.all(values <= epsilon * count * (1 + 1e-12))
@@ -104,25 +104,25 @@ def test_bounds_of_bounded_range_refuse_other_costs():
 
 def test_arguments_are_checked():
     with pytest.raises(InvalidParameter, match="epsilon"):
-        dr19_epsilon(-0.1, 3, 1e-6)
+        dr19_epsilon(-0.1, 3, delta=1e-6)
     with pytest.raises(InvalidParameter, match="count"):
-        mgf_epsilon(0.1, 0, 1e-6)
+        mgf_epsilon(0.1, 0, delta=1e-6)
     with pytest.raises(InvalidParameter, match="delta"):
-        mgf_epsilon(0.1, 3, np.nan)
-    with pytest.raises(InvalidParameter, match="epsilon_global"):
-        mgf_delta(0.1, 3, [0.3, -0.1])
+        mgf_epsilon(0.1, 3, delta=np.nan)
+    with pytest.raises(InvalidParameter, match="at_epsilon"):
+        mgf_delta(0.1, 3, at_epsilon=[0.3, -0.1])
     with pytest.raises(InvalidParameter, match="at least one"):
-        opt_kl_epsilon([], 1, 1e-6)
+        opt_kl_epsilon([], 1, delta=1e-6)
 
 
 def test_adaptivity_gap_covers_what_the_theorem_says():
-    assert adaptivity_gap(1.0, 4, 1.0) is True
-    assert adaptivity_gap(1.0, 4, 1.5) is None
-    assert adaptivity_gap(1.0, 4, 3.0) is False
-    assert adaptivity_gap(1.0, 3, 0.0) is None
-    assert adaptivity_gap(1.0, 1, 0.0) is False
-    assert adaptivity_gap(1.0, 2, 0.49) is True
-    assert adaptivity_gap(1.0, 2, 0.5) is None
+    assert adaptivity_gap(1.0, 4, at_epsilon=1.0) is True
+    assert adaptivity_gap(1.0, 4, at_epsilon=1.5) is None
+    assert adaptivity_gap(1.0, 4, at_epsilon=3.0) is False
+    assert adaptivity_gap(1.0, 3, at_epsilon=0.0) is None
+    assert adaptivity_gap(1.0, 1, at_epsilon=0.0) is False
+    assert adaptivity_gap(1.0, 2, at_epsilon=0.49) is True
+    assert adaptivity_gap(1.0, 2, at_epsilon=0.5) is None
 
 
 def optimum(steps, x, epsilon):
@@ -156,7 +156,7 @@ GAPS = [(2, [0.0, 0.2, 0.45], [0.5, 0.7]), (3, [0.1, 0.5, 1.2, 1.6], [0.0, 1.7])
 def test_where_adapting_gains_for_two_and_three_selections(count, gap, none, epsilon):
     """DDR Theorem 4 as printed has a gap at k = 3 and ε_g = 0; here the optimum of the recursion has none, to 1e-10."""
     x = np.array(gap + none) * epsilon
-    batch = np.array([float(br_nonadaptive_delta(epsilon, count, at)) for at in x])
+    batch = np.array([float(br_nonadaptive_delta(epsilon, count, at_epsilon=at)) for at in x])
     gain = optimum(count, x, epsilon) / batch - 1
     assert (gain[: len(gap)] > 1e-4).all()
     assert (np.abs(gain[len(gap) :]) < 1e-10).all()
@@ -173,7 +173,7 @@ def test_closed_forms_in_fifty_digits(epsilon, count, delta):
         for bound, mean in means.items():
             variance = e**2 if bound is improved_drv10_epsilon else e**2 / 4
             exact = min(count * e, count * mean + mp.sqrt(2 * count * variance * log_inverse))
-            value = mp.mpf(float(bound(epsilon, count, delta)))
+            value = mp.mpf(float(bound(epsilon, count, delta=delta)))
             assert exact <= value <= exact * (1 + mp.mpf(10) ** -11), bound.__name__
 
 
@@ -197,5 +197,5 @@ def test_mgf_in_fifty_digits(epsilon, count, delta):
             left, right = high - ratio * (high - low), low + ratio * (high - low)
             low, high = (low, right) if at(left) < at(right) else (left, high)
         exact = min(at((low + high) / 2), mp.mpf(epsilon) * count)
-        value = mp.mpf(float(mgf_epsilon(epsilon, count, delta)))
+        value = mp.mpf(float(mgf_epsilon(epsilon, count, delta=delta)))
         assert exact * (1 - mp.mpf(10) ** -12) <= value <= exact * (1 + mp.mpf(10) ** -9)

@@ -64,7 +64,7 @@ def test_theorems_2_and_3_agree(constraints, k):
     by_mixture, direct = mixture_composition(constraints, k), double_dp_region(*constraints, k)
     x = np.linspace(0, 1.1 * k * constraints[0][0], 25)
     np.testing.assert_allclose(by_mixture.delta(x), direct.delta(x), rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(direct.delta(x), multi_dp_delta(constraints, k, x), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(direct.delta(x), multi_dp_delta(constraints, k, at_epsilon=x), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 3, 6])

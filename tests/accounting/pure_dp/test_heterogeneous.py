@@ -54,7 +54,7 @@ EPSILONS = st.lists(st.floats(1e-4, 8), min_size=1, max_size=8)
 def test_exact_equals_enumeration(epsilons: list[float], fraction: float) -> None:
     x = fraction * sum(epsilons)
     exact = brute_force_delta(epsilons, x)
-    upper = float(optimal_dp_exact_delta(epsilons, x))
+    upper = float(optimal_dp_exact_delta(epsilons, at_epsilon=x))
     assert upper >= exact
     lower = compose(charge_of(epsilons), epsilon=x, bound="optimal_dp_exact").lower
     assert lower is not None
@@ -67,13 +67,13 @@ def test_exact_equals_enumeration(epsilons: list[float], fraction: float) -> Non
 @given(epsilons=EPSILONS, log_delta=st.floats(-300, -0.01), order=st.randoms(use_true_random=False))
 def test_inverse_permutation_and_growth(epsilons: list[float], log_delta: float, order: object) -> None:
     delta = math.exp(log_delta)
-    found = float(optimal_dp_exact_epsilon(epsilons, delta))
+    found = float(optimal_dp_exact_epsilon(epsilons, delta=delta))
     shuffled = list(epsilons)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert float(optimal_dp_exact_epsilon(shuffled, delta)) == pytest.approx(found, rel=1e-9, abs=1e-12)
+    assert float(optimal_dp_exact_epsilon(shuffled, delta=delta)) == pytest.approx(found, rel=1e-9, abs=1e-12)
     assert brute_force_delta(epsilons, found) <= delta * (1 + mpmath.mpf(1e-30))
-    assert float(optimal_dp_exact_epsilon([*epsilons, 0.3], delta)) >= found * (1 - 1e-9)
-    assert float(optimal_dp_exact_epsilon([e * 1.1 for e in epsilons], delta)) >= found * (1 - 1e-9)
+    assert float(optimal_dp_exact_epsilon([*epsilons, 0.3], delta=delta)) >= found * (1 - 1e-9)
+    assert float(optimal_dp_exact_epsilon([e * 1.1 for e in epsilons], delta=delta)) >= found * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("delta", [0.1, 1e-6, 1e-30])
@@ -111,7 +111,7 @@ def algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: int) -> dict[floa
 @pytest.mark.parametrize(("epsilon_1", "x", "epsilon_2", "y"), [(0.7, 3, 0.4, 4), (1.0, 2, 0.5, 5), (2.0, 1, 0.01, 6)])
 def test_corners_of_algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: int) -> None:
     for epsilon, delta in algorithm_1(epsilon_1, x, epsilon_2, y).items():
-        found = float(two_epsilon_delta(epsilon_1, x, epsilon_2, y, epsilon))
+        found = float(two_epsilon_delta(epsilon_1, x, epsilon_2, y, at_epsilon=epsilon))
         assert found == pytest.approx(delta, rel=1e-9, abs=1e-14)
 
 
@@ -123,7 +123,7 @@ def test_corners_of_algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: i
 def test_two_epsilons_equal_enumeration(epsilon_1: float, epsilon_2: float, x: int, y: int, fraction: float) -> None:
     at = fraction * (epsilon_1 * x + epsilon_2 * y)
     exact = brute_force_delta([epsilon_1] * x + [epsilon_2] * y, at)
-    found = float(two_epsilon_delta(epsilon_1, x, epsilon_2, y, at))
+    found = float(two_epsilon_delta(epsilon_1, x, epsilon_2, y, at_epsilon=at))
     assert exact <= found <= exact * (1 + mpmath.mpf(1e-9)) + mpmath.mpf(1e-300)
 
 
@@ -133,7 +133,7 @@ def test_two_epsilons_with_large_counts() -> None:
     found = compose(Charge({PureDP(0.001): 300_000, PureDP(0.001 * (1 + 1e-12)): 200_000}), delta=delta)
     assert found.name == "two_epsilon"
     assert found.lower is not None
-    assert found.epsilon == pytest.approx(float(optimal_dp_epsilon(0.001, 500_000, delta)), rel=1e-9)
+    assert found.epsilon == pytest.approx(float(optimal_dp_epsilon(0.001, 500_000, delta=delta)), rel=1e-9)
     assert found.lower == pytest.approx(found.epsilon, rel=1e-7)
 
 
@@ -142,9 +142,9 @@ def test_two_epsilons_with_large_counts() -> None:
 def test_guarantee_of_the_approximation(delta: float, eta: float) -> None:
     """OptComp(δ) <= ε* <= OptComp(e^{-η/2} δ) + η."""
     epsilons = [0.11, 0.23, 0.05, 0.4, 0.17, 0.31, 0.29, 0.08]
-    found = optimal_dp_approx_epsilon(epsilons, delta, eta=eta)
-    assert found >= float(optimal_dp_exact_epsilon(epsilons, delta)) * (1 - 1e-9)
-    assert found <= (float(optimal_dp_exact_epsilon(epsilons, math.exp(-eta / 2) * delta)) + eta) * (1 + 1e-9)
+    found = optimal_dp_approx_epsilon(epsilons, delta=delta, eta=eta)
+    assert found >= float(optimal_dp_exact_epsilon(epsilons, delta=delta)) * (1 - 1e-9)
+    assert found <= (float(optimal_dp_exact_epsilon(epsilons, delta=math.exp(-eta / 2) * delta)) + eta) * (1 + 1e-9)
 
 
 def test_rounding_down_as_published_is_no_upper_bound() -> None:
@@ -152,24 +152,24 @@ def test_rounding_down_as_published_is_no_upper_bound() -> None:
     epsilons, delta, eta = [0.11, 0.23, 0.05, 0.4, 0.17, 0.31, 0.29, 0.08], 1e-6, 0.5
     step = eta / len(epsilons)
     down = [math.floor(epsilon / step) * step for epsilon in epsilons]
-    published = float(optimal_dp_exact_epsilon([epsilon for epsilon in down if epsilon > 0], delta))
-    exact = float(optimal_dp_exact_epsilon(epsilons, delta))
+    published = float(optimal_dp_exact_epsilon([epsilon for epsilon in down if epsilon > 0], delta=delta))
+    exact = float(optimal_dp_exact_epsilon(epsilons, delta=delta))
     assert brute_force_delta(epsilons, published) > 2 * delta
     assert published < exact - 0.1
-    assert optimal_dp_approx_epsilon(epsilons, delta, eta=eta) >= exact
+    assert optimal_dp_approx_epsilon(epsilons, delta=delta, eta=eta) >= exact
 
 
 @settings(max_examples=25, deadline=None)
 @given(epsilons=EPSILONS, log_delta=st.floats(-60, -0.01))
 def test_brackets_hold_the_optimum(epsilons: list[float], log_delta: float) -> None:
     delta = math.exp(log_delta)
-    exact = float(optimal_dp_exact_epsilon(epsilons, delta))
+    exact = float(optimal_dp_exact_epsilon(epsilons, delta=delta))
     lower, upper = optimal_dp_bracket(epsilons, delta=delta)
     assert lower <= exact * (1 + 1e-9)
     assert upper >= exact * (1 - 1e-9)
     at = 0.5 * sum(epsilons)
     lower, upper = optimal_dp_bracket(epsilons, epsilon=at)
-    assert lower <= float(optimal_dp_exact_delta(epsilons, at))
+    assert lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=at))
     assert upper >= brute_force_delta(epsilons, at)
 
 
@@ -188,8 +188,8 @@ def test_a_thousand_different_epsilons_are_certified_on_small_grids(monkeypatch:
     assert upper - lower <= 1e-3 * upper
     assert 0 < sum(places) < 20_000
     # Between the homogeneous optima of the root mean square's neighbourhood.
-    assert float(optimal_dp_epsilon(0.09, 1000, 1e-6)) < lower
-    assert upper < float(optimal_dp_epsilon(0.12, 1000, 1e-6))
+    assert float(optimal_dp_epsilon(0.09, 1000, delta=1e-6)) < lower
+    assert upper < float(optimal_dp_epsilon(0.12, 1000, delta=1e-6))
 
 
 def test_agrees_with_another_accountant() -> None:
@@ -206,20 +206,20 @@ def test_agrees_with_another_accountant() -> None:
     assert total is not None
     counts = dict.fromkeys(epsilons[:5], 4)
     for delta in (1e-2, 1e-6, 1e-9):
-        ours = float(optimal_dp_exact_epsilon(counts, delta))
+        ours = float(optimal_dp_exact_epsilon(counts, delta=delta))
         assert ours <= total.get_epsilon_for_delta(delta) * (1 + 1e-9)
         assert total.get_epsilon_for_delta(delta) <= ours + len(epsilons) * interval
     for epsilon in (0.5, 1.5, 2.5):
         theirs = total.get_delta_for_epsilon(epsilon)
-        assert theirs == pytest.approx(float(optimal_dp_exact_delta(counts, epsilon)), rel=0.05)
+        assert theirs == pytest.approx(float(optimal_dp_exact_delta(counts, at_epsilon=epsilon)), rel=0.05)
 
 
 @pytest.mark.parametrize("delta", [0.01, 1e-6, 1e-12])
 @pytest.mark.parametrize(("epsilon", "count"), [(0.01, 400), (0.1, 25), (1.0, 60), (0.1, 3)])
 def test_order_of_the_bounds(epsilon: float, count: int, delta: float) -> None:
     """optimal <= improved advanced <= classical advanced, and the registered one never exceeds the sum."""
-    optimal = float(optimal_dp_epsilon(epsilon, count, delta))
-    improved, classical = (float(f(epsilon, count, delta)) for f in (improved_advanced_epsilon, advanced_epsilon))
+    optimal = float(optimal_dp_epsilon(epsilon, count, delta=delta))
+    improved, classical = (float(f(epsilon, count, delta=delta)) for f in (improved_advanced_epsilon, advanced_epsilon))
     assert optimal <= improved <= classical
     registered = compose(Charge({PureDP(epsilon): count}), delta=delta, bound="advanced").epsilon
     assert registered == pytest.approx(min(improved, count * epsilon), rel=1e-12)
@@ -230,8 +230,8 @@ def test_advanced_composition_formula() -> None:
     with mpmath.workdps(50):
         e = mpmath.mpf(0.1)
         by_hand = e * mpmath.sqrt(200 * -mpmath.log(mpmath.mpf(1e-5))) + 100 * e * mpmath.expm1(e)
-    assert float(advanced_epsilon(0.1, 100, 1e-5)) == pytest.approx(float(by_hand), rel=1e-12)
-    assert float(advanced_epsilon(0.1, 100, 1e-5)) >= by_hand
+    assert float(advanced_epsilon(0.1, 100, delta=1e-5)) == pytest.approx(float(by_hand), rel=1e-12)
+    assert float(advanced_epsilon(0.1, 100, delta=1e-5)) >= by_hand
 
 
 def test_lower_bounds_are_for_pure_dp_alone() -> None:
@@ -248,28 +248,28 @@ def test_refusals() -> None:
     with pytest.raises(IncompatibleCosts, match="exactly two"):
         compose(many, delta=1e-6, bound="two_epsilon")
     for call in (
-        lambda: optimal_dp_exact_delta([], 1.0),
-        lambda: optimal_dp_exact_delta([0.1, -0.1], 1.0),
-        lambda: optimal_dp_exact_delta([0.1, math.nan], 1.0),
-        lambda: optimal_dp_exact_delta({0.1: 0}, 1.0),
-        lambda: optimal_dp_exact_delta(list(np.linspace(0.1, 0.2, 40)), 1.0),
-        lambda: optimal_dp_approx_epsilon([0.1], 0.0),
-        lambda: optimal_dp_approx_epsilon([0.1], 1e-6, eta=0.0),
+        lambda: optimal_dp_exact_delta([], at_epsilon=1.0),
+        lambda: optimal_dp_exact_delta([0.1, -0.1], at_epsilon=1.0),
+        lambda: optimal_dp_exact_delta([0.1, math.nan], at_epsilon=1.0),
+        lambda: optimal_dp_exact_delta({0.1: 0}, at_epsilon=1.0),
+        lambda: optimal_dp_exact_delta(list(np.linspace(0.1, 0.2, 40)), at_epsilon=1.0),
+        lambda: optimal_dp_approx_epsilon([0.1], delta=0.0),
+        lambda: optimal_dp_approx_epsilon([0.1], delta=1e-6, eta=0.0),
         lambda: optimal_dp_bracket([0.1]),
         lambda: optimal_dp_bracket([0.1], delta=0.1, epsilon=0.1),
-        lambda: two_epsilon_delta(0.1, 1, 0.0, 1, 1.0),
-        lambda: advanced_epsilon(0.1, 1, math.nan),
+        lambda: two_epsilon_delta(0.1, 1, 0.0, 1, at_epsilon=1.0),
+        lambda: advanced_epsilon(0.1, 1, delta=math.nan),
     ):
         with pytest.raises(InvalidParameter):
             call()
 
 
 def test_matches_homogeneous_delta_at_zero_and_beyond() -> None:
-    assert float(optimal_dp_exact_delta({0.3: 5}, 0.0)) == pytest.approx(
-        float(optimal_dp_delta(0.3, 5, 0.0)), rel=1e-12
+    assert float(optimal_dp_exact_delta({0.3: 5}, at_epsilon=0.0)) == pytest.approx(
+        float(optimal_dp_delta(0.3, 5, at_epsilon=0.0)), rel=1e-12
     )
-    assert float(optimal_dp_exact_delta({0.3: 5, 0.4: 2}, 2.5)) == 0.0
-    assert float(optimal_dp_exact_epsilon({0.3: 5, 0.4: 2}, 1.0)) == 0.0
+    assert float(optimal_dp_exact_delta({0.3: 5, 0.4: 2}, at_epsilon=2.5)) == 0.0
+    assert float(optimal_dp_exact_epsilon({0.3: 5, 0.4: 2}, delta=1.0)) == 0.0
 
 
 def test_huge_counts_and_epsilons_are_bounded_by_something() -> None:
@@ -291,5 +291,5 @@ def test_brackets_at_any_epsilon(epsilon: float) -> None:
     """Also where ε is far below the grid's step."""
     epsilons = list(np.random.default_rng(4).uniform(1e-6, 5, 14))
     lower, upper = optimal_dp_bracket(epsilons, epsilon=epsilon)
-    assert lower <= float(optimal_dp_exact_delta(epsilons, epsilon)) <= upper * (1 + 1e-12)
+    assert lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=epsilon)) <= upper * (1 + 1e-12)
     assert upper - lower <= 2e-3 * upper + 1e-12

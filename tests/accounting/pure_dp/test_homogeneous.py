@@ -47,7 +47,7 @@ def mp_delta(epsilon: float, count: int, x: float) -> mpmath.mpf:
 @pytest.mark.parametrize("epsilon", [0.03, 0.7, 4.0])
 def test_equals_enumeration_of_all_outcomes(count: int, epsilon: float) -> None:
     for x in np.linspace(0, count * epsilon * 0.99, 7):
-        assert float(optimal_dp_delta(epsilon, count, x)) == pytest.approx(
+        assert float(optimal_dp_delta(epsilon, count, at_epsilon=x)) == pytest.approx(
             brute_force_delta([epsilon] * count, x), rel=1e-11
         )
 
@@ -68,7 +68,7 @@ def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -
 @pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 1e-6, 0.1])
 @pytest.mark.parametrize(("epsilon", "count"), [(1e-6, 1000), (0.1, 1000), (3.0, 60), (1e-4, 3000)])
 def test_inverse_is_tight_in_high_precision(epsilon: float, count: int, delta: float) -> None:
-    found = float(optimal_dp_epsilon(epsilon, count, delta))
+    found = float(optimal_dp_epsilon(epsilon, count, delta=delta))
     assert mp_delta(epsilon, count, found) <= delta
     if 0 < found < count * epsilon:
         assert mp_delta(epsilon, count, found * (1 - 1e-9)) > delta
@@ -78,11 +78,11 @@ def test_inverse_is_tight_in_high_precision(epsilon: float, count: int, delta: f
 def test_a_million_mechanisms(epsilon: float) -> None:
     count = 10**6
     deltas = np.array([0.0, 1e-300, 1e-6, 0.3])
-    found = optimal_dp_epsilon(epsilon, count, deltas)
+    found = optimal_dp_epsilon(epsilon, count, delta=deltas)
     assert count * epsilon <= found[0] <= count * epsilon * (1 + 1e-15)
     assert np.all(np.diff(found) <= 0)
     assert np.isfinite(found).all()
-    back = optimal_dp_delta(epsilon, count, found[2:3])
+    back = optimal_dp_delta(epsilon, count, at_epsilon=found[2:3])
     assert back[0] <= 1e-6 * (1 + 1e-6)
 
 
@@ -123,14 +123,14 @@ def test_murtagh_vadhan_formula_at_its_knots() -> None:
         )
         if total <= delta:
             answers.append((count - 2 * i) * epsilon)
-    ours = float(optimal_dp_epsilon(epsilon, count, delta))
+    ours = float(optimal_dp_epsilon(epsilon, count, delta=delta))
     assert answers[-1] - 2 * epsilon < ours <= answers[-1]
 
 
 def test_failure_mass() -> None:
     """δ = 1 - (1 - δ0)^k (1 - δ_pure(ε_g)) for (ε, δ0)-DP."""
     found = compose(Charge({ApproxDP(0.1, 1e-8): 25}), epsilon=1.5, bound="optimal_dp").delta
-    pure = float(optimal_dp_delta(0.1, 25, 1.5))
+    pure = float(optimal_dp_delta(0.1, 25, at_epsilon=1.5))
     assert found == pytest.approx(-math.expm1(25 * math.log1p(-1e-8) + math.log1p(-pure)), rel=1e-9)
 
 
@@ -147,12 +147,12 @@ def test_refuses_different_epsilons_and_bad_arguments() -> None:
     with pytest.raises(IncompatibleCosts, match="needs equal epsilons"):
         compose(Charge({PureDP(0.1): 1, PureDP(0.2): 1}), delta=1e-6, bound="optimal_dp")
     for call in (
-        lambda: optimal_dp_delta(0.0, 5, 1.0),
-        lambda: optimal_dp_delta(0.1, 0, 1.0),
-        lambda: optimal_dp_delta(0.1, 5, math.nan),
-        lambda: optimal_dp_delta(0.1, 5, -1.0),
-        lambda: optimal_dp_epsilon(0.1, 5, [0.1, math.nan]),
-        lambda: optimal_dp_epsilon(0.1, 5, math.inf),
+        lambda: optimal_dp_delta(0.0, 5, at_epsilon=1.0),
+        lambda: optimal_dp_delta(0.1, 0, at_epsilon=1.0),
+        lambda: optimal_dp_delta(0.1, 5, at_epsilon=math.nan),
+        lambda: optimal_dp_delta(0.1, 5, at_epsilon=-1.0),
+        lambda: optimal_dp_epsilon(0.1, 5, delta=[0.1, math.nan]),
+        lambda: optimal_dp_epsilon(0.1, 5, delta=math.inf),
     ):
         with pytest.raises(InvalidParameter):
             call()
@@ -168,7 +168,7 @@ def test_ten_thousand_take_ten_thousand_outcomes(monkeypatch: pytest.MonkeyPatch
         return curve
 
     monkeypatch.setattr(module, "LossCurve", spy)
-    optimal_dp_epsilon(0.1037, 10_000, [1e-6, 1e-3])
+    optimal_dp_epsilon(0.1037, 10_000, delta=[1e-6, 1e-3])
     assert len(listed) == 1
     assert listed[0] <= 10_001
 
@@ -182,18 +182,18 @@ def test_ten_thousand_take_ten_thousand_outcomes(monkeypatch: pytest.MonkeyPatch
 )
 def test_monotone(epsilon: float, count: int, fraction: float, step: float) -> None:
     x = fraction * count * epsilon
-    here = float(optimal_dp_delta(epsilon, count, x))
+    here = float(optimal_dp_delta(epsilon, count, at_epsilon=x))
     assert 0 <= here <= 1
-    assert float(optimal_dp_delta(epsilon, count, x * (1 + step))) <= here * (1 + 1e-9)
-    assert float(optimal_dp_delta(epsilon * (1 + step), count, x)) >= here * (1 - 1e-9)
-    assert float(optimal_dp_delta(epsilon, count + 1, x)) >= here * (1 - 1e-9)
+    assert float(optimal_dp_delta(epsilon, count, at_epsilon=x * (1 + step))) <= here * (1 + 1e-9)
+    assert float(optimal_dp_delta(epsilon * (1 + step), count, at_epsilon=x)) >= here * (1 - 1e-9)
+    assert float(optimal_dp_delta(epsilon, count + 1, at_epsilon=x)) >= here * (1 - 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
 @given(epsilon=st.floats(1e-6, 20), count=st.integers(1, 300), log_delta=st.floats(-600, -0.01))
 def test_directions_invert_each_other(epsilon: float, count: int, log_delta: float) -> None:
     delta = math.exp(log_delta)
-    found = float(optimal_dp_epsilon(epsilon, count, delta))
+    found = float(optimal_dp_epsilon(epsilon, count, delta=delta))
     assert 0 <= found <= count * epsilon * (1 + 1e-15)
     if found < count * epsilon:
-        assert float(optimal_dp_delta(epsilon, count, found * (1 + 1e-9))) <= delta
+        assert float(optimal_dp_delta(epsilon, count, at_epsilon=found * (1 + 1e-9))) <= delta

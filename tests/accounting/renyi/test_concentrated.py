@@ -38,7 +38,7 @@ def test_known_numbers():
     assert float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6)) == pytest.approx(2.419, abs=5e-4)
     assert epsilon_of(Charge({BoundedRange(0.1): 100}), "zcdp_tight") == pytest.approx(2.419, abs=5e-4)
     # Cesar-Rogers Lemma 6.3: sigma = 13.1 for 25 counts
-    assert math.sqrt(25 / (2 * zcdp_rho(2.07906, 1e-6))) == pytest.approx(13.10, abs=5e-3)
+    assert math.sqrt(25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) == pytest.approx(13.10, abs=5e-3)
 
 
 @given(
@@ -64,7 +64,7 @@ def test_tight_conversion_is_a_minimum_over_orders_and_round_trips(rho, xi, expo
     delta = 10.0**-exponent
     curve = zcdp_curve(rho, xi)
     epsilon = float(curve.epsilon(delta))
-    assert epsilon <= float(zcdp_epsilon(delta, rho, xi)) * (1 + 1e-10)
+    assert epsilon <= float(zcdp_epsilon(rho, xi, delta=delta)) * (1 + 1e-10)
     alpha = 1 + np.geomspace(1e-6, 1e10, 20_001)  # CKS20 as printed
     printed = xi + rho * alpha + np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)
     assert epsilon <= max(0.0, printed.min()) * (1 + 1e-6) + 1e-9
@@ -76,14 +76,14 @@ def test_tight_conversion_is_a_minimum_over_orders_and_round_trips(rho, xi, expo
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 2.0, 50.0])
 @pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.1])
 def test_zcdp_rho_is_the_inverse_from_below(conversion, epsilon, delta):
-    forward = {"bs16": lambda rho: zcdp_epsilon(delta, rho), "cks20": lambda rho: zcdp_curve(rho).epsilon(delta)}
-    rho = zcdp_rho(epsilon, delta, conversion=conversion)
+    forward = {"bs16": lambda rho: zcdp_epsilon(rho, delta=delta), "cks20": lambda rho: zcdp_curve(rho).epsilon(delta)}
+    rho = zcdp_rho(epsilon=epsilon, delta=delta, conversion=conversion)
     assert float(forward[conversion](rho)) <= epsilon
     assert float(forward[conversion](rho * (1 + 1e-6))) > epsilon
 
 
 def test_cdp_epsilon_of_one_gaussian_equals_zcdp():
-    assert float(cdp_epsilon(1e-6, 0.5, 1.0)) == pytest.approx(float(zcdp_epsilon(1e-6, 0.5)))
+    assert float(cdp_epsilon(0.5, 1.0, delta=1e-6)) == pytest.approx(float(zcdp_epsilon(0.5, delta=1e-6)))
 
 
 @pytest.mark.parametrize("name", ["setwise_cdp", "setwise_zcdp", "zcdp_tight", "renyi"])
@@ -106,4 +106,4 @@ def test_validity():
     with pytest.raises(IncompatibleCosts):
         compose(Charge({ZCDP(0.1): 4}), delta=1e-6, bound="setwise_cdp")
     with pytest.raises(InvalidParameter):
-        zcdp_rho(1.0, 1e-6, conversion="magic")
+        zcdp_rho(epsilon=1.0, delta=1e-6, conversion="magic")

@@ -65,8 +65,8 @@ def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
 def compose_f_dp(
     f: TradeoffFunction,
     count: int,
-    epsilon_global: ArrayLike,
     *,
+    at_epsilon: ArrayLike,
     pieces: int = 8,
     slopes: ArrayLike | None = None,
     rtol: float = 1e-4,
@@ -76,20 +76,20 @@ def compose_f_dp(
     Args:
         f: a symmetric trade-off function, strictly convex.
         count: number of mechanisms k >= 1.
-        epsilon_global: ε >= 0, any shape.
+        at_epsilon: ε >= 0, any shape.
         pieces: n, the constraints of either approximation, of least area.
         slopes: use tangents and chords at these ε >= 0 instead. Evenly spaced ones that reach far suit a small δ: the
             least area cares little for the corner at t = 0, which fails altogether with probability δ(ε_1) each time.
         rtol: to which they are composed, when their outcomes are too many to list (``multi_dp_bracket``).
 
     Returns:
-        (lower, upper) on the δ of the product of the f-DP pair, of the shape of epsilon_global. The upper bound holds
+        (lower, upper) on the δ of the product of the f-DP pair, of the shape of at_epsilon. The upper bound holds
         for every f-DP mechanism. Rounding: δ(ε) and f of a smooth function are taken to be right to 1e-11.
 
     Source: Cadir-Najib-Shkel 2026, Section IV.
 
     >>> from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff
-    >>> lower, upper = compose_f_dp(GaussianTradeoff(1.0), 3, [1.0], pieces=8)
+    >>> lower, upper = compose_f_dp(GaussianTradeoff(1.0), 3, at_epsilon=[1.0], pieces=8)
     >>> bool(lower < GaussianTradeoff(3**0.5).delta([1.0]) < upper)
     True
     """
@@ -99,8 +99,8 @@ def compose_f_dp(
     else:
         above, below = from_above(f, slopes), from_below(f, slopes)
     # A relative error of 1e-11 in each mass of the chords moves δ by at most 2 k 1e-11.
-    lower = multi_dp_bracket(above.constraints(), count, epsilon_global, rtol=rtol)[0] - 4 * count * ROUNDING
-    upper = multi_dp_bracket(below.constraints(), count, epsilon_global, rtol=rtol)[1]
+    lower = multi_dp_bracket(above.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[0] - 4 * count * ROUNDING
+    upper = multi_dp_bracket(below.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[1]
     return np.maximum(lower, 0.0), upper
 
 

@@ -25,7 +25,7 @@ CHUNK = 2_000_000
 
 
 def two_epsilon_delta(
-    epsilon_1: float, count_1: int, epsilon_2: float, count_2: int, epsilon_global: ArrayLike
+    epsilon_1: float, count_1: int, epsilon_2: float, count_2: int, *, at_epsilon: ArrayLike
 ) -> Floats:
     """Smallest δ such that every adaptive composition of x ε_1-DP and y ε_2-DP mechanisms is (ε_g, δ)-DP.
 
@@ -41,19 +41,19 @@ def two_epsilon_delta(
         count_1: x >= 1.
         epsilon_2: the second ε > 0.
         count_2: y >= 1.
-        epsilon_global: ε_g >= 0, an array of any shape.
+        at_epsilon: ε_g >= 0, an array of any shape.
 
     Returns:
-        δ, of the shape of ``epsilon_global``: exact, rounded up.
+        δ, of the shape of ``at_epsilon``: exact, rounded up.
 
     Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
 
-    >>> float(two_epsilon_delta(0.5, 1, 1.0, 1, 0.2))
+    >>> float(two_epsilon_delta(0.5, 1, 1.0, 1, at_epsilon=0.2))
     0.40257...
     """
     first = validate.positive(epsilon_1=epsilon_1), validate.count(count_1=count_1)
     second = validate.positive(epsilon_2=epsilon_2), validate.count(count_2=count_2)
-    return TwoEpsilonCurve(first, second).delta(validate.nonnegatives(epsilon_global=epsilon_global))
+    return TwoEpsilonCurve(first, second).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
 class TwoEpsilonCurve(Curve):
