@@ -2,8 +2,8 @@
 Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs
 (docs/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
 H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined by chords are the profile of a pair.
-  BR(epsilon), in groups of up to size: the file holds node values V_0, ..., V_size. Each must bound the step
-         sup over a <= u <= a e^epsilon of the chord of V_(k-1) between a and a e^epsilon, at u.
+  BR(epsilon), in groups: the file holds node values V of each multiset that may be left. V must bound, for each range in it, the
+         sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of the multiset without that range.
   others: the profile in closed form.
 On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
@@ -65,25 +65,28 @@ def extended(row, u, first, last):
     v, size = v[max(first - start, 0) : last - start], max(last - max(first, start + len(v)), 0)
     return I(*(np.concatenate([side, v, np.full(size, row[1][-1])]) for side in (left.lo, left.hi)))
 def bounded_range(f):
-    whole(f["steps"], *(n for part in f["parts"] for n in part))
-    n, step, rows, at = f["steps"], Fraction(f["epsilon"]) / f["steps"], [], 0
-    low = min(first for first, _ in f["rows"]) - n
-    nodes = [(ball(step) * j).exp() for j in range(low, max(first + size for first, size in f["rows"]) + n)]
+    """For each state, so many ranges of each kind that are left, node values that bound the steps to all states with one less."""
+    step, steps, rows, at = Fraction(f["step"]), [n for _, _, n in f["ranges"]], {}, 0
+    whole(*steps, *(power for _, power in f["parts"])), number(*(part for size, _ in f["parts"] for part in size))
+    need(step > 0 and all(step * n >= Fraction(e) for e, _, n in f["ranges"]), "a range larger than its steps")
+    for j, (_, count, _) in enumerate(f["ranges"]):
+        need(sum(size[j] * power for size, power in f["parts"]) >= count, "the groups are fewer than the count")
+    low = min(first for _, first, _ in f["rows"]) - max(steps)
+    nodes = [(ball(step) * j).exp() for j in range(low, max(first + size for _, first, size in f["rows"]) + max(steps))]
     u = I.out([float(x.lower()) for x in nodes], [float(x.upper()) for x in nodes])
-    stored, e = np.frombuffer(zlib.decompress(base64.b64decode(f["values"]))), ball(f["epsilon"]).exp()
+    stored = np.frombuffer(zlib.decompress(base64.b64decode(f["values"])))
     need(np.all(np.isfinite(stored)) and np.all(stored >= 0), "node values must be finite, from 0 on")
-    need(len(f["rows"]) > max(size for size, _ in f["parts"]), "a group without node values")
-    need(sum(size * power for size, power in f["parts"]) >= f["count"], "the groups are fewer than the count")
-    for first, size in f["rows"]:
-        whole(size - 1)
-        rows.append((first - low, stored[at : at + size]))
-        at += size
+    for state, first, size in f["rows"]:
+        number(*state), whole(size - 1)
+        new, start, at = stored[at : at + size], first - low, at + size
+        need(np.all(new >= (I(1.0) - u[start : start + size]).hi), "a node value of nothing is too low")
+        for j in (j for j, left in enumerate(state) if left):
+            n, before = steps[j], tuple(left - (i == j) for i, left in enumerate(state))
+            need(before in rows, "a state without the one before it")
+            e, first, last = (ball(step) * n).exp(), start - n, start + size + n
+            check_step(extended(rows[before], u, first, last), new, u[first:last], I.out(float(e.lower()), float(e.upper())), n)
+        rows[tuple(state)] = start, new
     need(at == len(stored), "more node values than rows, or fewer")
-    start, new = rows[0]
-    need(np.all(new >= (I(1.0) - u[start : start + len(new)]).hi), "a node value of nothing is too low")
-    for old, (start, new) in zip(rows[:-1], rows[1:]):
-        first, last = start - n, start + len(new) + n
-        check_step(extended(old, u, first, last), new, u[first:last], I.out(float(e.lower()), float(e.upper())), n)
     def profile(row):
         (start, end), around = row, nodes[row[0] : row[0] + len(row[1])]
         def of(x):
@@ -93,7 +96,7 @@ def bounded_range(f):
             share = (v - around[at]) / (around[at + 1] - around[at])
             return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
         return of
-    return [(profile(rows[size]), power) for size, power in f["parts"]]
+    return [(profile(rows[tuple(size)]), power) for size, power in f["parts"]]
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
 def zcdp(f):
     xi, rho = ball(f["xi"]), ball(f["rho"])
@@ -125,7 +128,7 @@ def discrete_gaussian(f):
         return max(arb(0), ((below(c) + 2 * tail - ball(x).exp() * below(c - a)) / cdf[-1]).upper())
     return profile
 PROFILES = {"DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
-PARAMETERS = {"BR": ["epsilon"], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
+PARAMETERS = {"BR": [], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
 TERM = r"(?:(\d+)\*)?(\w+)\(([^()]*)\)"
 def same_charge(c):
     """What the text of the charge states, the factors, failures and bad events add up to."""
@@ -136,9 +139,11 @@ def same_charge(c):
         add(listed, ("failure", Fraction(d)), n)
     for f in c["factors"]:
         values = [Fraction(f[name]) for name in PARAMETERS[f["kind"]]]
+        for epsilon, count, _ in f.get("ranges", []) if f["kind"] == "BR" else []:
+            add(listed, ("BR", Fraction(epsilon)), count)
         if f["kind"] == "ZCDP":
             add(listed, ("xi",), values[0] * f["count"]), add(listed, ("rho",), values[1] * f["count"])
-        else:
+        elif f["kind"] != "BR":
             add(listed, (f["kind"], *values), f["count"])
     need(re.fullmatch(rf"0|{TERM}(?: \+ {TERM})*(?: \[[a-z_, ]+\])?", text), "the charge's text cannot be read")
     for times, name, arguments in re.findall(TERM, text):
@@ -177,8 +182,12 @@ def main(path):
     need(step > 0, "the lattice's step must be above 0")
     for f in c["factors"]:
         values = [f[name] for name in PARAMETERS[f["kind"]]]
-        number(*values), whole(f["count"], f.get("shift", 1))
-        costs.append(f"{f['count']} {f['kind']} {' '.join(map(str, values))}")
+        if f["kind"] == "BR":
+            number(*(e for e, _, _ in f["ranges"])), whole(*(count for _, count, _ in f["ranges"]))
+            costs += [f"{count} BR {epsilon}" for epsilon, count, _ in f["ranges"]]
+        else:
+            number(*values), whole(f["count"], f.get("shift", 1))
+            costs.append(f"{f['count']} {f['kind']} {' '.join(map(str, values))}")
         # Only ranges may be multiplied fewer times than there are of them: parts of ``size`` of them are groups.
         profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), 1 if f["kind"] == "GDP" else f["count"])]
         for profile, k in profiles:

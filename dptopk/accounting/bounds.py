@@ -299,7 +299,8 @@ def _answer(question: _Question, bound: str) -> Bound:
     answers: dict[str, Bound] = {}
     cut = ""
     for spec in _in_turn(question, answers):
-        if late() and best is not None and question.value(best) < (math.inf if question.delta is not None else 1):
+        finite = best is not None and question.value(best) < (math.inf if question.delta is not None else 1)
+        if finite and spec.refines and late():
             cut = CUT
             break
         found = answers[spec.name] = question.ask(spec)

@@ -240,8 +240,9 @@ def queries_affordable(
         start = 1
         if cheap:
             start = max(_most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05), 1)
-        found = _most(_Looks(ask, bound, budget, rtol), budget, start, most)
-        return Affordable(found, _excluded(lambda n: ask(n, bound, rtol, lower=True).lower, budget, found, most))
+        looks = _Looks(ask, bound, budget, rtol)
+        found = _most(looks, budget, start, most)
+        return Affordable(found, _excluded(looks.lower, budget, found, most))
 
 
 class Affordable(int):
@@ -292,6 +293,7 @@ class _Looks:
         self.ask, self.bound, self.budget, self.rtol = ask, bound, budget, rtol
         self.rough = bound == "best" and rtol < COARSE
         self.known: dict[int, float] = {}
+        self.dearer: dict[int, float] = {}  # lower bounds above the budget
 
     def __call__(self, n: int) -> float:
         if n not in self.known:
@@ -306,9 +308,14 @@ class _Looks:
             if found.epsilon <= self.budget.epsilon:
                 return min(found.epsilon, likely)
             if found.lower is not None and found.lower > self.budget.epsilon:
+                self.dearer[n] = found.lower
                 return min(found.epsilon, likely)
             self.rough = False
         return self.ask(n, self.bound, self.rtol).epsilon
+
+    def lower(self, n: int) -> float | None:
+        """A lower bound on what n queries cost, as exact as asked where it is not above the budget."""
+        return self.dearer.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
 def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0) -> int:

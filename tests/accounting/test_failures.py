@@ -100,8 +100,7 @@ def test_each_curve_is_built_once_for_a_question(monkeypatch):
 
 
 def test_a_fallback_says_why_the_optimum_is_not_known():
-    found = compose(Charge.parse("100*BR(0.02) + 100*BR(0.05) + 100*BR(0.1)"), delta=1e-6, max_seconds=1e-9)
+    found = compose(Charge.parse("100*BR(0.02) + 100*BR(0.05) + 100*BR(0.1)"), delta=1e-6, effort="quick")
     assert math.isfinite(found.epsilon)
     assert found.lower is None or found.lower < found.epsilon * (1 - 1e-3)
-    assert found.name != "optimal_setwise"
-    assert "optimal_setwise: " in found.note
+    assert "used up" in found.note

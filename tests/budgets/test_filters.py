@@ -17,6 +17,7 @@ from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.accounting.setwise.declared import Declared, profile
 from dptopk.accounting.setwise.prices import capacity, game_layers, price_layers, prices_of
 from dptopk.accounting.setwise.recursion import Layer
+from dptopk.accounting.work import Work
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.meters import Gaussian, Renyi
@@ -178,7 +179,7 @@ def test_prices_keep_their_proportions() -> None:
     assert prices_of((0.1,)) == {0.1: 1}
     assert prices_of((0.1, 0.05)) == {0.1: 15, 0.05: 4}
     assert prices_of((0.1, 0.05), largest=10) == {0.1: 4, 0.05: 1}
-    assert capacity({BoundedRange(0.1): 1}, 1e-9, 1e-12) == 0
+    assert capacity({BoundedRange(0.1): 1}, 1e-9, 1e-12, Work()) == 0
 
 
 @pytest.mark.parametrize(("total", "epsilon", "renyi", "ranges"), [(2.252, 0.1, 89, 100), (1.0, 0.05, 79, 89)])

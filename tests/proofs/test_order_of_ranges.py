@@ -63,7 +63,7 @@ def one_first(first: float, second: float, x: float) -> float:
 def test_of_two_ranges_the_smaller_first_is_best(a: float, b: float) -> None:
     """The closed forms are what the recursion brackets, and in the order of the theorem."""
     rules = [Rules.of({a: 1, b: 1}, 400, upper=upper) for upper in (False, True)]
-    low, high = ([solve_in_order(one, order, math.inf) for order in ([0, 1], [1, 0])] for one in rules)
+    low, high = ([solve_in_order(one, order) for order in ([0, 1], [1, 0])] for one in rules)
     x = np.linspace(0.0, a + b, 41)[:-1]
     larger = np.array([one_first(b, a, at) for at in x])
     assert (low[1].below(x, high[1]) <= larger + 1e-12).all()

@@ -12,7 +12,7 @@ from dptopk.accounting.setwise.recursion import Layer, Rules, solve
 
 
 def bounds(epsilon: float, k: int, steps: int) -> tuple[Layer, Layer]:
-    above, below = (solve(Rules.of({epsilon: k}, steps, upper=side), (k,), math.inf) for side in (True, False))
+    above, below = (solve(Rules.of({epsilon: k}, steps, upper=side), (k,)) for side in (True, False))
     return above, below
 
 

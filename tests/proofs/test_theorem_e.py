@@ -73,8 +73,8 @@ def test_a_coin_that_keeps_the_mean_range_or_its_square_is_not_enough() -> None:
 def test_prices_are_above_the_game(ranges: tuple[float, ...], anchors: Anchors) -> None:
     counts = tuple((epsilon, ranges.count(epsilon)) for epsilon in sorted(set(ranges)))
     pair = priced_ranges_pair(counts, anchors, reach=9.0)
-    game = solve(Rules.of(dict(counts), 60, upper=False), tuple(n for _, n in counts), math.inf)
-    above = solve(Rules.of(dict(counts), 60, upper=True), tuple(n for _, n in counts), math.inf)
+    game = solve(Rules.of(dict(counts), 60, upper=False), tuple(n for _, n in counts))
+    above = solve(Rules.of(dict(counts), 60, upper=True), tuple(n for _, n in counts))
     x = np.linspace(-0.8, 0.98, 15) * sum(ranges)
     exact = game.below(x, above)
     got = np.array([delta_of(pair, one) for one in x])
@@ -88,8 +88,8 @@ def test_prices_are_above_the_game(ranges: tuple[float, ...], anchors: Anchors) 
 def test_tuned_anchors_are_above_the_game_and_close() -> None:
     """For few ranges with several costs each: the more work, the closer; never below the exact game."""
     counts = ((0.09, 12), (0.1, 12))
-    game = solve(Rules.of(dict(counts), 30, upper=False), (12, 12), math.inf)
-    above = solve(Rules.of(dict(counts), 30, upper=True), (12, 12), math.inf)
+    game = solve(Rules.of(dict(counts), 30, upper=False), (12, 12))
+    above = solve(Rules.of(dict(counts), 30, upper=True), (12, 12))
     x = np.linspace(0.0, 1.2, 9)
     exact = game.below(x, above)
     excess = []
@@ -108,15 +108,15 @@ def test_coins_that_never_show_the_larger_range_are_caught(monkeypatch: pytest.M
     """A mutant: every range rounded down."""
     ranges = ((0.29, 1), (0.3, 1), (0.4, 1))
     x = np.linspace(0.0, 0.8, 9)
-    game = solve(Rules.of(dict(ranges), 60, upper=False), (1, 1, 1), math.inf)
-    exact = game.below(x, solve(Rules.of(dict(ranges), 60, upper=True), (1, 1, 1), math.inf))
+    game = solve(Rules.of(dict(ranges), 60, upper=False), (1, 1, 1))
+    exact = game.below(x, solve(Rules.of(dict(ranges), 60, upper=True), (1, 1, 1)))
     coarse = Anchors((4, 20), (1, 25))
     pair = priced_ranges_pair(ranges, coarse, reach=9.0)
     assert all(low <= delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
     monkeypatch.setattr(coins, "law_of_prices", lambda *_: (27, np.ones(1)))
-    coins._priced.cache_clear()
+    coins.priced_ranges_pair.cache_clear()
     pair = priced_ranges_pair(ranges, coarse, reach=9.0)
-    coins._priced.cache_clear()
+    coins.priced_ranges_pair.cache_clear()
     assert any(low > delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
 
 

@@ -1,8 +1,8 @@
 """Certificates: files from which an auditor can check an ε without this package (checker/check_certificate.py).
 
 A certificate holds the product of pairs of docs/setwise.md, Theorem C, in a form that is dear to make and cheap to
-check: for n bounded ranges ε, cut into groups as ``compose`` cuts them, the value functions of the largest group on a
-grid of ε/N, one array a step; every other cost is named, for the checker knows its profile. Nothing here needs to be
+check: for bounded ranges, split into groups as ``compose`` splits them, the value functions of all multisets of a group
+on a grid; every other cost is named, for the checker knows its profile. Nothing here needs to be
 rigorous: the step of the engine proposes node values, moved up by more than the checker's intervals are wide, and the
 engine's product an ε, moved up by more than its rounding; the checker proves both in interval arithmetic.
 """
@@ -13,9 +13,10 @@ import base64
 import json
 import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import product as product_of
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from dptopk.accounting.pld.sources import Grid
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.chords import upper_step
 from dptopk.accounting.setwise.groups import GroupPair, concentrated_pair, pair_above
-from dptopk.accounting.setwise.optimum import optimal_setwise
+from dptopk.accounting.setwise.optimum import SetwiseCurve, optimal_setwise
 from dptopk.accounting.setwise.partition import Group, partition
 from dptopk.accounting.setwise.recursion import Rules, mean_loss
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
@@ -51,7 +52,8 @@ def certify(charge: Charge, *, delta: float) -> Certificate:
         delta: in [1e-11, 1).
 
     Returns:
-        A certificate of an upper bound ε, where ranges are few or equal within about 1e-3 of that of ``compose``.
+        A certificate of an upper bound ε, within about 1e-3 of that of ``compose`` but for three or more different
+        ranges with large counts.
 
     Raises:
         NotCertified: for other costs, or a δ outside this range or within 1e-11 of the charge's own failures.
@@ -104,9 +106,10 @@ class _Factor:
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """What the checker multiplies: chords of the profile between the points of the lattice, as many times."""
-        kind, count = self.entry["kind"], self.entry["count"]
         if self.made:
             return [pair for one in self.made for pair in one.pairs(grid)]
+        kind, count = self.entry["kind"], self.entry["count"]
+        assert self.cost is not None  # noqa: S101 - for the type checker
         if kind == "DP":
             return [randomised_response(np.array([self.entry["epsilon"]]), count)]
         if kind == "GDP":  # many are one Gaussian
@@ -117,17 +120,26 @@ class _Factor:
 def _factors(charge: Charge, delta: float) -> tuple[list[_Factor], float, float]:
     """The factors of a charge without failures, about the variance of the loss, and a tilt."""
     curve = optimal_setwise(charge)
+    assert isinstance(curve, SetwiseCurve)  # noqa: S101 - for the type checker
     order = curve.chernoff(Query(delta=delta))[1]
     variance = curve.variance(order)
-    groups = partition(curve.ranges, variance, guesses.CERTIFIED_TOLERANCE, 0.0) if curve.ranges else []
-    found = [_range(group, delta) for group in groups]
+    groups = _groups(curve.ranges, variance, order) if curve.ranges else []
+    found = [_ranges(group, delta) for group in groups]
     found += [_factor(cost, times) for cost, times in charge if not isinstance(cost, ZCDP | BoundedRange)]
     zcdp = charge.of(ZCDP)
     if zcdp:
-        xi, rho = (round_up(sum(Fraction(getattr(c, name)) * n for c, n in zcdp.items())) for name in ("xi", "rho"))
+        xi, rho = (
+            round_up(sum((Fraction(getattr(c, name)) * n for c, n in zcdp.items()), Fraction(0)))
+            for name in ("xi", "rho")
+        )
         entry = {"kind": "ZCDP", "count": 1, "xi": xi, "rho": rho}  # one statement for all of them
         found.append(_Factor(entry, xi + rho, math.sqrt(2 * rho), cost=ZCDP(rho, xi=xi)))
     return found, variance, order
+
+
+def _groups(ranges: Mapping[float, int], variance: float, order: float) -> list[Group]:
+    """Groups that the checker knows: of one range, or of few with few multisets."""
+    return partition(ranges, variance, guesses.CERTIFIED_TOLERANCE, guesses.CERTIFIED_WORK, order, prices=False)
 
 
 def _factor(cost: Cost, times: int) -> _Factor:
@@ -151,34 +163,51 @@ def _small_enough(epsilon: float) -> None:
         raise NotCertified(f"certificates take ε up to {LARGEST_EPSILON:g}")
 
 
-def _range(group: Group, delta: float) -> _Factor:
-    """A group of equal ranges: its value functions step by step, each on the nodes that matter."""
-    ((epsilon, times),), sizes = group.ranges, group.sizes
-    _small_enough(epsilon)
-    largest, reach = max(size for size, _ in sizes), _reach(delta / group.copies)
-    rules = Rules((epsilon,), (group.steps,), epsilon / group.steps, upper=True, reach=reach)
-    windows = rules.windows(np.arange(largest + 1)[:, None]) + np.array([-group.steps, group.steps])
-    x = np.arange(windows[0, 0], windows[0, 1] + 1) * rules.h
-    rows = [np.where(x <= 0, -np.expm1(x) * (1 + 1e-13) + 2e-15, 0.0)]
-    for (before, _), (first, last) in pairwise(windows.tolist()):
-        around = _extended(rows[-1], before, rules.h, np.arange(first - group.steps, last + group.steps + 1))
-        falls = np.lib.stride_tricks.sliding_window_view(-np.diff(around), group.steps).max(axis=-1) / rules.h
-        found = upper_step(around, group.steps, rules.h)
-        lift = guesses.LIFT * EPS / (rules.h * math.expm1(epsilon)) * (around[: len(found)] + falls[: len(found)])
-        rows.append(found + lift + guesses.LIFT_LEAST)
-    made = [pair_above(windows[size, 0] + np.arange(len(rows[size])), rows[size], rules.h) for size, _ in sizes]
+def _ranges(group: Group, delta: float) -> _Factor:
+    """A group of ranges: the value functions of all multisets that may be left, each on the nodes that matter."""
+    counts = tuple(count for _, count in group.ranges)
+    parts = [((size,), power) for size, power in group.sizes] if group.single else [(counts, 1)]
+    largest = max(part for part, _ in parts)
+    _small_enough(group.largest)
+    rules = Rules.of(dict(group.ranges), group.steps, upper=True, reach=_reach(delta / group.copies))
+    states = sorted(product_of(*(range(n + 1) for n in largest)), key=sum)
+    windows = rules.windows(np.array(states)) + np.array([-1, 1]) * max(rules.steps)
+    rows: dict[tuple[int, ...], tuple[int, Floats]] = {}
+    for state, (first, last) in zip(states, windows.tolist(), strict=True):
+        x = np.arange(first, last + 1) * rules.h
+        best = np.where(x <= 0, -np.expm1(x) * (1 + 1e-13) + 2e-15, 0.0)
+        for part, N in enumerate(rules.steps):
+            if state[part]:
+                before = rows[(*state[:part], state[part] - 1, *state[part + 1 :])]
+                best = np.maximum(best, _stepped(before, N, rules.h, np.arange(first - N, last + N + 1)))
+        rows[state] = first, best
     entry = {
         "kind": "BR",
-        "epsilon": epsilon,
-        "count": times,
-        "parts": sizes,
-        "steps": group.steps,
-        "rows": [[first, len(row)] for (first, _), row in zip(windows.tolist(), rows, strict=True)],
-        "values": base64.b64encode(zlib.compress(np.concatenate(rows).tobytes(), 9)).decode(),
+        "ranges": [[epsilon, count, N] for (epsilon, count), N in zip(group.ranges, rules.steps, strict=True)],
+        "step": rules.h,
+        "parts": parts,
+        "rows": [[state, first, len(row)] for state, (first, row) in rows.items()],
+        "values": base64.b64encode(
+            zlib.compress(np.concatenate([row for _, row in rows.values()]).tobytes(), 9)
+        ).decode(),
     }
-    pairs = tuple(replace(pair, count=power) for pair, (_, power) in zip(made, sizes, strict=True))
-    spread = epsilon / 2 * math.sqrt(largest)
-    return _Factor(entry, largest * mean_loss(epsilon), spread, rules.h, group.copies, made=pairs)
+    pairs = []
+    for size, power in parts:
+        first, row = rows[size]
+        pairs.append(replace(pair_above(first + np.arange(len(row)), row, rules.h), count=power))
+    mean = math.fsum(n * mean_loss(epsilon) for (epsilon, _), n in zip(group.ranges, largest, strict=True))
+    spread = math.sqrt(math.fsum(n * epsilon**2 for (epsilon, _), n in zip(group.ranges, largest, strict=True))) / 2
+    return _Factor(entry, mean, spread, rules.h, group.copies, made=tuple(pairs))
+
+
+def _stepped(before: tuple[int, Floats], N: int, h: float, nodes: NDArray[np.int64]) -> Floats:
+    """The step of a range of N grid steps at the nodes but the N outer ones, above what the checker computes."""
+    around = _extended(before[1], before[0], h, nodes)
+    falls = np.lib.stride_tricks.sliding_window_view(-np.diff(around), N).max(axis=-1) / h
+    found = upper_step(around, N, h)
+    lift = guesses.LIFT * EPS / (h * math.expm1(N * h)) * (around[: len(found)] + falls[: len(found)])
+    above: Floats = found + lift + guesses.LIFT_LEAST
+    return above
 
 
 def _extended(row: Floats, first: int, h: float, nodes: NDArray[np.int64]) -> Floats:

@@ -16,7 +16,7 @@ FIRST_SHARE = 0.5
 AIM, LEAP = 0.8, 0.05
 # A run is worth its time if it is finer than the last by this factor; there is no use in another one if the last
 # narrowed the bracket to no less than STUCK of what it was.
-COARSER, STUCK = 1.25, 0.9
+COARSER, STUCK = 1.25, 0.85
 # Share of what is left of a stage that the groups of a run may take.
 GROUPS_SHARE = 0.75
 # Share of the tolerance left to the lattice of the product, and its length at most.
@@ -58,7 +58,7 @@ GROUP_SHARE, GRID_SHARE = 0.35, 0.4
 PER_STEP, PER_NODE = 1.5e-4, 5.5e-8
 # The same of one of several multisets that are stepped together; their grids have about WIDER times the steps that are
 # asked for. A step for prices takes FOR_PRICES times as long as one alone.
-PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 2e-5, 7.5e-8, 1.6
+PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 2e-5, 1.1e-7, 1.6
 FOR_PRICES = 0.75
 # Grid steps that are assumed before the grids are chosen; each is tried. Grids of joined groups that take too
 # much work are made coarser, until they add this share of the variance.
@@ -130,7 +130,7 @@ NEAR, FAR = 4e-4, 1e-2  # ratio, less one, of neighbouring orders near the one t
 HALVINGS = 14  # of the logarithm of the mass
 
 # ---- certificates: what is proposed to the checker, which proves it -------------------------------------------------
-CERTIFIED_TOLERANCE = 2e-3  # to which ranges are cut into groups
+CERTIFIED_TOLERANCE, CERTIFIED_WORK = 2e-3, 2.0  # to which ranges are split into groups, and what their recursions take
 CERTIFIED_REACH, CERTIFIED_LEFT = 7.2, 5.0  # standard deviations kept above the mean for δ = 1e-6, and below it
 PLACES = 40_000  # of the lattice of the product, at most
 LIFT = 100  # in units of rounding, of a node value in each step: more than the checker's intervals are wide

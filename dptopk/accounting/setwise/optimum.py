@@ -50,6 +50,7 @@ from dptopk.errors import NotApplicable
 # e^ε and its products must not overflow, and the rounding of a step must stay small.
 SMALLEST_RANGE, LARGEST_RANGE = 1e-9, 100.0
 SMALLEST_ORDER = 1e-290
+MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
 
@@ -95,15 +96,14 @@ class SetwiseCurve(Curve):
 
     def _merged(self, query: Query) -> Answer:
         """Very many different ranges, rounded up to fewer for an upper bound and down for a lower one."""
-        fewer = [
-            SetwiseCurve(_rounded(self.ranges, upper=side), self.rest, self.concentrated) for side in (True, False)
-        ]
-        above = fewer[0].answer(replace(query, lower=False)).value
+        sides = (_rounded(self.ranges, upper=side) for side in (True, False))
+        more, less = (SetwiseCurve(ranges, self.rest, self.concentrated) for ranges in sides)
+        above = more.answer(replace(query, lower=False)).value
         value, order = self.chernoff(query)
         value = min(value, above)
         below = 0.0
         if query.lower and value > FLOOR:
-            below = min(Run(fewer[1], query, order, guesses.LOOSEST, 0.0, value).below(value), value)
+            below = min(Run(less, query, order, guesses.LOOSEST, 0.0, value).below(value), value)
         return Answer(value, below if below > 0 else None, AS_FINE_AS_IT_GETS)
 
     def bracketed(self, query: Query) -> bool:
@@ -302,7 +302,8 @@ class Run:
             return self._below_without_ranges(rest, value)
         low = max(value - guesses.BACK * math.sqrt(self.variance), 0.0) if query.epsilon is None else 0.0
         best = 0.0
-        for adaptive in (True, False):  # fixed t's are better where the grid is too coarse: close to the largest loss
+        # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick for very many ranges.
+        for adaptive in (True, False) if len(curve.ranges) <= MANY_RANGES else (False,):
             found = strategy(
                 curve.ranges,
                 rest,
@@ -365,10 +366,13 @@ class _Search:
                     self._do(run)
                 except OutOfTime:
                     return self.answer(work.note)
-                if self.gap <= self.query.rtol or (self.last <= self.wanted and not self.bracketed):
+                if self.gap <= self.query.rtol:
                     return self.answer("")
-                if self.last <= self.wanted and self.curve.concentrated.costs:  # the width is not that of the grids
-                    return self.answer(AS_FINE_AS_IT_GETS)
+                # Beside concentrated costs the width is not that of the grids, and only larger groups may help.
+                if self.last <= self.wanted and (not self.bracketed or self.curve.concentrated.costs):
+                    if len(run.groups) > 1:
+                        break
+                    return self.answer(AS_FINE_AS_IT_GETS if self.bracketed else "")
                 finer = min(self.wanted / self.last, self.query.rtol / self.gap if self.bracketed else math.inf)
                 self.target = self.last * min(max(guesses.AIM * finer, guesses.LEAP), 1 / guesses.FINER)
                 if self.last <= self.wanted and self.gap > guesses.STUCK * before:

@@ -105,6 +105,8 @@ def partition(
     tolerance: float,
     work: float,
     order: float = 1.0,
+    *,
+    prices: bool = True,
 ) -> list[Group]:
     """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
 
@@ -114,6 +116,7 @@ def partition(
         tolerance: relative; a wish, given up where it would take too long.
         work: what all recursions may take.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
+        prices: whether groups may be played for prices.
     """
     allowed = tolerance / guesses.SENSITIVITY * variance
     share, joined_work = guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * work
@@ -122,8 +125,9 @@ def partition(
     several = len(ranges) <= guesses.MOST_TRIED
     for steps in guesses.STEPS_JOINED if several else guesses.STEPS_JOINED[-1:]:
         groups = _joined(single, share, joined_work, steps)
-        groups = _priced(groups, ranges, share, joined_work)
-        groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
+        if prices:
+            groups = _priced(groups, ranges, share, joined_work)
+            groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
         found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, work if several else math.inf))
     return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
 

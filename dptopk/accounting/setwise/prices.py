@@ -137,10 +137,10 @@ def capacity(prices: Mapping[Cost, int], epsilon: float, delta: float, work: Wor
     game = Declared(list(prices), delta, steps=guesses.PRICE_STEPS, reach=reach)
     costs = tuple(prices[cost] for cost in game.costs)
     for money, layer in enumerate(game_layers(game, costs, lambda money: game.window(costs, money))):
-        if late():
-            raise OutOfTime(found)
         amount = len(costs) * (guesses.PER_STEP + guesses.PER_NODE * len(layer.values))
         if float(layer.above(np.array([epsilon]))[0]) > delta or not work.take(amount):
             break
         found = money
+    if late():
+        raise OutOfTime(found)
     return found

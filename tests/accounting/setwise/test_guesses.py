@@ -26,7 +26,7 @@ BAD = {
     },
     "little listed": {"LISTED": 0, "NEGLIGIBLE": 6.0, "PASSES": 1, "SAMPLED": 2, "BLOCKS": 1, "SPARE": 0},
     "coarse lattices": {"ORDERS": 5, "ZOOMS": 1, "WINDOW": 6.0, "MOST_POINTS": 300, "CONCENTRATED_POINTS": 40},
-    "wrong work": {"PER_STEP": 1e-2, "WORK_PER_FACTOR": 1.0, "GROUPS_SHARE": 0.01, "LOOSEST": 0.1, "STUCK": 0.1},
+    "wrong work": {"PER_STEP": 0.1, "PER_STEP_TOGETHER": 0.1, "GROUPS_SHARE": 0.01, "LOOSEST": 0.1, "STUCK": 0.1},
 }
 # Each with ε's of its own, so that nothing that was computed before is used again.
 CHARGES = ("70*BR(0.1{0}7)", "5*BR(0.2{0}3) + 6*BR(0.3{0}1) + 3*DP(0.25) + 2*GDP(0.2)", "9*BR(0.2{0}9) + ZCDP(0.0{0}1)")
