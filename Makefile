@@ -5,14 +5,25 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error
 
-.PHONY: run coverage test browser service-torture deploy-check lint types check figures bench utility merit setwise-table census audits bench-all whole-answers docs docs-check paper paper-numbers package-check clean continual
+.PHONY: run test test-slow test-all lint types check browser service-torture deploy-check figures measure bench docs docs-check \
+  paper paper-numbers package-check clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/dptopk demo
 
 # A file is one worker's: its servers, its Spark and what it remembers are made once.
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+
+# The quick tests, and all contracts; about two minutes.
 test: $(VENV)/.test-ready
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+	$(PYTEST) -m "not slow"
+
+# The rest: what is marked `slow`.
+test-slow: $(VENV)/.test-ready
+	$(PYTEST) -m slow
+
+# Every test.
+test-all: test test-slow
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
@@ -52,46 +63,17 @@ deploy-check: $(VENV)/.test-ready
 figures: $(VENV)/.test-ready
 	$(BIN)/dptopk reproduce all --out figures
 
-# Side by side with other libraries: writes docs/benchmarks.md, and docs/whole-answers.md with all its cells.
-bench: $(VENV)/.bench-ready whole-answers
-	$(BIN)/python benchmarks/peers.py
+# What is measured, by a script of benchmarks/; most write their page of docs/ and take minutes. Its options: ARGS.
+SCRIPT = $(firstword $(wildcard benchmarks/$(WHAT).py benchmarks/bench_$(WHAT).py))
+SCRIPTS = $(basename $(notdir $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))))
+measure: $(if $(SCRIPT),$(VENV)/.bench-ready)
+	@$(if $(SCRIPT),,echo "make measure WHAT=..., one of: $(sort $(SCRIPTS:bench_%=%))"; exit 2)
+	$(BIN)/python $(SCRIPT) $(ARGS)
 
-# Every design of the planner on six shapes of data: writes docs/utility-table.md; a quarter of an hour.
-utility: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/utility.py
-
-# Whether another design has a smaller merit than the one that is planned: two hundred cells, some minutes.
-merit: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/merit.py
-
-# Audits of mechanisms known to be broken, and of ours: writes docs/audit-results.md.
-audits: $(VENV)/.bench-ready
-	$(BIN)/python benchmarks/audits.py
-
-# Whole answers beside the published mechanisms: writes docs/whole-answers.md; some minutes.
-whole-answers: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/whole_answers.py
-
-# The widths of the set-wise brackets beside the baselines, into docs/setwise.md; some minutes.
-setwise-table: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/bench_setwise.py --write
-
-# Whether time limits are kept, at 0.05 to 2 s: writes the table of docs/limits.md; half an hour.
-# The 2020 Census redistricting data, composed exactly: writes docs/census.md.
-census: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/census.py
-
-# Everything that is measured; takes long.
-bench-all: bench
-	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
-
-# A top k every day against answers anew: writes the tables of docs/continual.md; some minutes.
-continual: $(VENV)/.test-ready
-	$(BIN)/python benchmarks/continual.py
-
-# Coverage of error bars: writes the tables of docs/intervals.md; some minutes. BASKETS=groceries.csv adds real baskets.
-coverage: $(VENV)/.bench-ready
-	$(BIN)/python benchmarks/coverage.py $(if $(BASKETS),--baskets $(BASKETS))
+# Side by side with other libraries: writes docs/whole-answers.md, and docs/benchmarks.md.
+bench:
+	$(MAKE) measure WHAT=whole_answers ARGS=
+	$(MAKE) measure WHAT=peers ARGS=
 
 docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict

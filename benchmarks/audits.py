@@ -1,4 +1,4 @@
-"""Audits of mechanisms that are known to be broken, and of ours: `make audits` writes docs/audit-results.md.
+"""Audits of mechanisms known to be broken, and of ours, into docs/audit-results.md: `make measure WHAT=audits`.
 
 OpenDP's thresholds release counts that *reach* the threshold and account for those *above* it; permute-and-flip is not
 bounded range; the truncated Gaussian of CR 2022, Algorithm 2 compares with a threshold that carries no noise.
@@ -115,8 +115,8 @@ def main():
     parser.add_argument("--ours", type=float, default=60.0, help="seconds for each of ours")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "audit-results.md")
     arguments = parser.parse_args()
-    lines = ["# Audits", "", f"Made by `make audits`: at most {arguments.seconds:g} s for each broken mechanism, "]
-    lines[-1] += f"{arguments.ours:g} s for each of ours. α = 1e-6."
+    made = f"Made by `make measure WHAT=audits`: at most {arguments.seconds:g} s for each broken mechanism, "
+    lines = ["# Audits", "", f"{made}{arguments.ours:g} s for each of ours. α = 1e-6."]
     lines += ["", "| mechanism | claim | found | at least | seconds | draws |", "|---|---|---|---|---|---|"]
     jobs = [(name, *make(), arguments.seconds) for name, make in BROKEN.items()]
     for mechanism, domain, sensitivity in OURS:

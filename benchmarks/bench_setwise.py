@@ -1,9 +1,8 @@
 """Certified brackets of the adaptive optimum: their widths and times, beside the strongest baselines.
 
-Run ``make setwise-table`` (or ``python benchmarks/bench_setwise.py --write``) to put the table into docs/setwise.md;
-without ``--write`` it is printed. Each charge is asked in a process of its own, so that nothing is in a cache. Time is
-processor time. At the end the rows are
-listed that are above their goal: what prototypes of the same theorems had reached, or was asked for.
+``make measure WHAT=setwise`` prints the table and puts it into docs/setwise.md. Each charge is asked in a process of
+its own, so that nothing is in a cache. Time is processor time. At the end the rows are listed that are above their
+goal: what prototypes of the same theorems had reached, or was asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dptopk.errors import IncompatibleCosts
 
 DELTA = 1e-6
 PAGE = Path(__file__).parent.parent / "docs" / "setwise.md"
-BEGIN, END = "<!-- table: make setwise-table -->", "<!-- end of table -->"
+BEGIN, END = "<!-- table: make measure WHAT=setwise -->", "<!-- end of table -->"
 
 
 def times(count: int, ranges: str) -> str:
@@ -93,7 +92,6 @@ def row(asked: tuple[str, Effort]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/setwise.md")
     parser.add_argument("--effort", choices=EFFORTS, default="normal", help="of each answer")
     arguments = parser.parse_args()
     lines = ["| charge | mgf | zCDP, exact constants | Rényi curves | lower | optimum, upper | width | CPU s | MiB |"]
@@ -106,10 +104,9 @@ def main() -> None:
         name, upper = line.split(" | ")[0][2:].strip("`"), float(line.split(" | ")[5])
         if upper > GOALS.get(name, math.inf) * (1 + 5e-6):
             print(f"above its goal {GOALS[name]}, by {upper / GOALS[name] - 1:.1e}: {name}")
-    if arguments.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

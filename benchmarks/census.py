@@ -1,6 +1,6 @@
 """The privacy loss of the 2020 Census redistricting data (United States, persons), composed exactly.
 
-Run ``make census`` (a few seconds): it writes docs/census.md. The parameters below are those of the published
+Run ``make measure WHAT=census`` (a few seconds): it writes docs/census.md. The parameters below are those of the published
 production code, https://github.com/uscensusbureau/DAS_2020_Redistricting_Production_Code (commit 289ee46):
 ``source/configs/production/pl94/person_US.ini`` (shares of the geographic levels), ``person_default.ini`` (global
 scale), and ``source/programs/strategies/strategies.py``, ``ProductionCandidate20210527US_mult8_add02_dsepJune3``
@@ -82,7 +82,7 @@ its privacy loss through zCDP (Abowd et al., *The 2020 Census Disclosure Avoidan
 Science Review, 2022). How much a tighter composition gives is an open question of the Bureau's that Su, Su and Wang take up
 with f-DP (arXiv 2410.09296). The parameters are public, in the Bureau's production code
 ([DAS_2020_Redistricting_Production_Code](https://github.com/uscensusbureau/DAS_2020_Redistricting_Production_Code), commit
-289ee46), and everything this package needs is in them. This page is written by `make census` (`benchmarks/census.py`).
+289ee46), and everything this package needs is in them. This page is written by `make measure WHAT=census` (`benchmarks/census.py`).
 
 ## What is composed
 

@@ -26,7 +26,7 @@ from dptopk import (
 )
 
 ROOT = Path(__file__).parents[1]
-MARK = "<!-- measured: everything below is written by `make continual` -->"
+MARK = "<!-- measured: everything below is written by `make measure WHAT=continual` -->"
 K, LABELS, DELTA = 25, 2000, 1e-6
 Days = Iterator[Release]
 

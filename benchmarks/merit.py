@@ -1,4 +1,4 @@
-"""Whether the planner's choice has the smallest merit: every design that fits, on a grid; run by ``make merit``."""
+"""Whether the planner's choice has the smallest merit of all that fit, on a grid: `make measure WHAT=merit`."""
 
 from __future__ import annotations
 

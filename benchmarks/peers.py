@@ -64,7 +64,7 @@ converts once. autodp adds up Rényi curves and converts once.
 The top {answers_k} at ε = 1 for the whole answer, δ = 0: what the true counts of the answer lack of the {answers_k}
 largest counts, added up; medians of 20 answers. The peers are JOINT (Gillenwater et al. 2022), canonical Lipschitz
 (Shekelyan-Loukides 2022), permute-and-flip and the exponential mechanism peeled, written anew from the papers. All
-cells, all sizes and recall: [whole answers](whole-answers.md), by `make whole-answers`.
+cells, all sizes and recall: [whole answers](whole-answers.md), by `make measure WHAT=whole_answers`.
 
 {answers}
 

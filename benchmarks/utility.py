@@ -1,8 +1,8 @@
 """Utility at equal privacy: every design of the planner on six shapes of data; writes docs/utility-table.md.
 
-Run as ``python benchmarks/utility.py``, or ``make utility``; a quarter of an hour on two cores. Seeded, so that it
-repeats. It ends with an error where a plan made for a shape loses more than 5% against the best design, where one made
-without it is the worst of all (beyond two standard errors), or where a fit is worse than none.
+Run as ``make measure WHAT=utility``; a quarter of an hour on two cores. Seeded, so that it repeats. It ends with an
+error where a plan made for a shape loses more than 5% against the best design, where one made without it is the worst
+of all (beyond two standard errors), or where a fit is worse than none.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ BUDGETS = (Budget(0.5, 1e-6), Budget(1.0, 1e-6), Budget(4.0, 1e-6), Budget(1.0, 
 
 INTRODUCTION = """# The utility table
 
-Top {k}, made by `make utility`. A cell is *loss (recall, error, rows)*, in counts: error is the root mean square error
-of the counts that are shown, and loss adds to it the count that the answer misses, per row: what the true top {k} hold
-more than the labels that are shown, an empty row counting as 0. "planned" is what `plan_topk` takes without knowing the
-shape. "planned for the shape" is `plan_topk(..., like=shape)`, which also divides the budget by the shape; the last row
-is how far its loss is above that of the best design of the column, with the standard error of that ratio.
+Top {k}, made by `make measure WHAT=utility`. A cell is *loss (recall, error, rows)*, in counts: error is the root mean
+square error of the counts that are shown, and loss adds to it the count that the answer misses, per row: what the true
+top {k} hold more than the labels that are shown, an empty row counting as 0. "planned" is what `plan_topk` takes
+without knowing the shape. "planned for the shape" is `plan_topk(..., like=shape)`, which also divides the budget by
+the shape; the last row is how far its loss is above that of the best design of the column, with the standard error of
+that ratio.
 
 A cell is an average over seeded releases: {first} at first, and more of the plan for the shape and of every design
 that may be the best of its column, until the standard error of each is {near:.1%} of the best loss, {close:.1%} where

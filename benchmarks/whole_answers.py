@@ -1,4 +1,4 @@
-"""Whole answers beside the published mechanisms: writes docs/whole-answers.md (`make whole-answers`).
+"""Whole answers beside the published mechanisms: writes docs/whole-answers.md (`make measure WHAT=whole_answers`).
 
 The published mechanisms are written anew from their papers, in floats, to be compared with; they share no code with
 dptopk's samplers. All run on the same counts, with the same ε, and errors are medians over the runs.
@@ -270,13 +270,13 @@ def times(runs: int = 5) -> str:
 
 TEXT = """# Whole answers, measured
 
-Made by `make whole-answers`: {runs} runs a cell, ε = 1, a public domain, one user moving any number of counts by at
-most one. Generated counts have {labels} labels; Macbeth has its words. *Set l1*: the sorted true counts of the answer
-against the k largest counts, summed. *Ordered l∞*: the largest shortfall of a place. Medians; recall (labels no worse
-than the k-th) is a mean. The published mechanisms are written anew from their papers (`benchmarks/whole_answers.py`):
-JOINT (Gillenwater et al. 2022), canonical (Shekelyan-Loukides 2022, exponential noise), permute-and-flip and the
-exponential mechanism peeled with ε/k each, and a peel at (1, 10⁻⁶) composed by ε²/8-zCDP. Proofs:
-[mechanisms](mechanisms.md), whole answers.
+Made by `make measure WHAT=whole_answers`: {runs} runs a cell, ε = 1, a public domain, one user moving any number of
+counts by at most one. Generated counts have {labels} labels; Macbeth has its words. *Set l1*: the sorted true counts
+of the answer against the k largest counts, summed. *Ordered l∞*: the largest shortfall of a place. Medians; recall
+(labels no worse than the k-th) is a mean. The published mechanisms are written anew from their papers
+(`benchmarks/whole_answers.py`): JOINT (Gillenwater et al. 2022), canonical (Shekelyan-Loukides 2022, exponential
+noise), permute-and-flip and the exponential mechanism peeled with ε/k each, and a peel at (1, 10⁻⁶) composed by
+ε²/8-zCDP. Proofs: [mechanisms](mechanisms.md), whole answers.
 
 What to read in it: whole answers are perfect or nearly random, with little between. `RoutedTopK` gives up 1/16 of ε to
 know on which side the data are; nobody tells it. Without a δ its choice has noise of 16 users. A cell is missed where

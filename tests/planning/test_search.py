@@ -39,7 +39,7 @@ def _benchmark(name):
 
 MERIT, UTILITY = _benchmark("merit"), _benchmark("utility")
 merit = MERIT.merit
-# `make merit` has two hundred.
+# `make measure WHAT=merit` has two hundred.
 GRID = [
     ((0.3, 1.0, 4.0)[number % 3], l0, 2 + number % 2, domain, None if number % 4 == 3 else "auto")
     for number, (l0, domain) in enumerate(itertools.product((1, 2, 3, 8, 40, None), ("private", "public", "private")))

@@ -89,7 +89,7 @@ def test_a_rate_of_epsilon_by_linf_is_caught(cls, answers_of, among):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "draw_answer", spy)
         cls(k=2, epsilon=0.9).release(Histogram(None, [3, 2, 1], sensitivity=Sensitivity(linf=5)))
-    assert rates == [Fraction(0.9) / 10]
+    assert rates == [Fraction("0.9") / 10]
 
 
 COUNTS = [
