@@ -29,31 +29,47 @@ def clause_of(name):
 
 
 @pytest.fixture(scope="module")
-def connections(url):  # noqa: F811 - the fixture
-    opened = {"duckdb": ibis.duckdb.connect(), "postgres": ibis.connect(url.replace("+psycopg", ""))}
+def duckdb():
+    opened = ibis.duckdb.connect()
     yield opened
-    for connection in opened.values():
-        connection.disconnect()
+    opened.disconnect()
+
+
+@pytest.fixture(scope="module")
+def postgres(url):  # noqa: F811 - the fixture
+    opened = ibis.connect(url.replace("+psycopg", ""))
+    yield opened
+    opened.disconnect()
+
+
+@pytest.fixture
+def connection(request, backend):
+    return request.getfixturevalue(backend.name)
+
+
+each_backend = pytest.mark.parametrize(
+    "backend", [DUCKDB, pytest.param(POSTGRES, marks=pytest.mark.slow)], ids=lambda backend: backend.name
+)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("backend", [DUCKDB, POSTGRES], ids=lambda backend: backend.name)
-def test_a_backend_keeps_the_contract(connections, backend, check):
-    check(Tried(connections[backend.name], backend))
+@each_backend
+def test_a_backend_keeps_the_contract(connection, backend, check):
+    check(Tried(connection, backend))
 
 
-@pytest.mark.parametrize("backend", [DUCKDB, POSTGRES], ids=lambda backend: backend.name)
-def test_without_a_hash_of_its_own_a_backend_has_sha256(connections, backend):
+@each_backend
+def test_without_a_hash_of_its_own_a_backend_has_sha256(connection, backend):
     plain = replace(backend, mix=None, narrow=False)
     for name in ("the_hash_is_a_function", "the_hash_spreads", "the_answer_is_the_definition"):
-        clause_of(name)(Tried(connections[backend.name], plain))
+        clause_of(name)(Tried(connection, plain))
 
 
-@pytest.mark.parametrize("backend", [DUCKDB, POSTGRES], ids=lambda backend: backend.name)
-def test_without_equal_places_for_equal_rows_pairs_are_grouped(connections, backend):
+@each_backend
+def test_without_equal_places_for_equal_rows_pairs_are_grouped(connection, backend):
     plain = replace(backend, peers=False)
     for name in ("windows_rank_as_said", "the_answer_is_the_definition"):
-        clause_of(name)(Tried(connections[backend.name], plain))
+        clause_of(name)(Tried(connection, plain))
 
 
 def blind_to_the_user(*columns):
@@ -86,10 +102,10 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_caught(connections, name):
+def test_a_mutant_is_caught(duckdb, name):
     mutant, clause = MUTANTS[name]
     with pytest.raises(Exception):  # noqa: B017, PT011 - Broken, or what the engine raises
-        clause_of(clause)(Tried(connections["duckdb"], mutant))
+        clause_of(clause)(Tried(duckdb, mutant))
 
 
 RULES = {
@@ -156,9 +172,9 @@ def rounded(table):
         (lambda table: table.slice(0, max(len(table) - 1, 0)), "windows_rank_as_said"),
     ],
 )
-def test_an_engine_that_gives_back_something_else_is_caught(connections, change, clause):
+def test_an_engine_that_gives_back_something_else_is_caught(duckdb, change, clause):
     with pytest.raises(Exception):  # noqa: B017, PT011 - Broken, or what the library makes of it
-        clause_of(clause)(Tried(Other(connections["duckdb"], change), DUCKDB))
+        clause_of(clause)(Tried(Other(duckdb, change), DUCKDB))
 
 
 def test_a_collation_is_caught():
@@ -184,15 +200,16 @@ def test_an_engine_that_is_not_up_to_it_is_not_let_in():
         events_histogram(connection.table("events"), user="u", item="i", labels_per_user=1)
 
 
-def test_what_keeps_the_contract_is_let_in(connections, monkeypatch):
+@pytest.mark.slow
+def test_what_keeps_the_contract_is_let_in(duckdb, postgres, monkeypatch):
     monkeypatch.delitem(ADMITTED, "postgres")
-    table = connections["postgres"].create_table("clicks", {"u": ["a", "b"], "i": ["x", "x"]}, temp=True)
+    table = postgres.create_table("clicks", {"u": ["a", "b"], "i": ["x", "x"]}, temp=True)
     options = {"user": "u", "item": "i", "labels_per_user": 1}
     with pytest.raises(InvalidParameter, match="let in"):
         events_histogram(table, **options)
     with pytest.raises(InvalidParameter, match="connection"):
-        admit(connections["duckdb"], POSTGRES)
-    admit(connections["postgres"], POSTGRES)
+        admit(duckdb, POSTGRES)
+    admit(postgres, POSTGRES)
     assert events_histogram(table, **options).counts.tolist() == [2]
 
 

@@ -21,6 +21,7 @@ from dptopk.datasets.backends.base import OpenTable  # noqa: E402
 from dptopk.datasets.backends.contract import Tried  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 
+pytestmark = pytest.mark.slow
 OPTIONS = {"user": "member", "item": "article", "labels_per_user": 2, "top": 8, "key": "k", "portable": True}
 COLUMNS = """member text, article text COLLATE nocase, number bigint, day date, flag boolean,
     region text COLLATE nocase, weight double precision, price numeric, spelt text, id uuid"""

@@ -25,6 +25,9 @@ from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def session():
     from pyspark.sql import SparkSession

@@ -21,6 +21,7 @@ from dptopk.ledger.heads import HeadTable
 from dptopk.ledger.ledger import Ledger
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
+pytestmark = pytest.mark.slow
 
 
 def server_programs() -> Path | None:

@@ -17,9 +17,8 @@ FLAGS = [
 ]  # fmt: skip
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-pytestmark = pytest.mark.skipif(
-    PROGRAM is None, reason="the page was NOT tested: there is no Chromium here (`make browser` installs Debian's)"
-)
+untested = "the page was NOT tested: there is no Chromium here (`make browser` installs Debian's)"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason=untested)]
 SECONDS = 60_000
 
 

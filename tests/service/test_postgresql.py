@@ -16,7 +16,10 @@ from .test_exactly_once import storm
 
 # FastAPI silences this one of pydantic's while it builds its routes, at the first request: two servers in one process
 # undo each other's silence.
-pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"),
+]
 
 
 def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # noqa: F811 - the fixture
