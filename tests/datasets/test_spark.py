@@ -24,7 +24,6 @@ from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E40
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 
-
 pytestmark = pytest.mark.slow
 
 
