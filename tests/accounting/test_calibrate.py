@@ -17,6 +17,7 @@ from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     k=st.integers(1, 200),
@@ -41,6 +42,7 @@ def test_selections(k: int, target: float) -> None:
     assert more.lower > target * 0.999
 
 
+@pytest.mark.slow
 def test_beside_other_costs() -> None:
     beside = Charge({GaussianDP(0.2): 1}, delta=1e-7)
     budget = Budget(1.5, 1e-6)
@@ -131,6 +133,7 @@ class TestQueriesAffordable:
         assert counts[0] <= counts[2] < counts[3] < counts[4]
         assert counts[1] < counts[3]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("query", "epsilon", "accurate"),
         [

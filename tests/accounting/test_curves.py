@@ -28,6 +28,7 @@ def quadratic(x: np.ndarray) -> np.ndarray:
 QUADRATIC = DeltaCurve(quadratic, exact=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(log_delta=st.floats(-700, -1e-6))
 def test_the_inverse_is_checked_and_tight(log_delta: float) -> None:
@@ -37,6 +38,7 @@ def test_the_inverse_is_checked_and_tight(log_delta: float) -> None:
     assert quadratic(np.array(found * (1 - 1e-9) - 1e-12)) > math.log(delta) - 1e-9 * (1 + abs(log_delta))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.floats(0.01, 5), min_size=1, max_size=12), log_delta=st.floats(-60, -0.01))
 def test_smallest_where_of_a_staircase(steps: list[float], log_delta: float) -> None:
@@ -163,6 +165,7 @@ def test_deferred_builds_once_and_only_when_asked() -> None:
     assert built == [1]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     losses=st.lists(st.floats(-6, 6), min_size=1, max_size=12, unique=True),

@@ -50,6 +50,7 @@ def test_small_costs_do_not_vanish_in_a_sum():
         assert np.isfinite(many)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("charge", ["1000000000*DLap(1e6, 100000)", "100000*DLap(10.0, 100000)"])
 def test_a_product_too_wide_for_memory_is_left_to_other_bounds(charge: str) -> None:
     """The lattice of the exact product would have tens of millions of places."""

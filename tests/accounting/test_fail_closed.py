@@ -59,6 +59,7 @@ def test_a_lower_bound_on_delta_is_never_above_the_upper_one(charge):
     assert all(0.7 < found.lower <= found.delta for found in lowers)  # of 0.3 + 0.7 δ, where 0.3 + δ may be above 1
 
 
+@pytest.mark.slow
 def test_an_optimum_stops_at_the_guard_with_a_note():
     charge = Charge({BoundedRange(0.1): 3000, PureDP(0.1): 3000})
     asked = {"delta": 1e-6, "interaction": "batch", "bound": "br_dp_nonadaptive"}
@@ -88,6 +89,7 @@ def test_a_narrow_gaussian_on_a_wide_grid_takes_few_nodes(mu, step):
         assert (edges == edges[:, :1])[wide].all()  # no rule reaches across a grid point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["DGauss(2100, 500) + GDP(0.3)", "3*DGauss(2500, 300) + 3*DP(0.1)"])
 @pytest.mark.parametrize("asked", [{"delta": 1e-6}, {"epsilon": 0.7}])
 def test_wide_discrete_gaussians_gathered_at_once(text, asked, monkeypatch):

@@ -34,6 +34,7 @@ def attained(epsilon, count, bad, x):
     return bad + (1 - mp.mpf(bad)) * rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "count", "bad", "x"), [(1.0, 1, 1e-3, 0.5), (5.0, 1, 0.02, 1.0), (0.5, 9, 0.1, 0.7)]
 )
@@ -70,6 +71,7 @@ def test_a_filter_may_spend_its_failures_at_once():
     assert rows.loc["basic", "setwise"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["GDP(0.01)", "DP(0.01) + GDP(0.01)", "DGauss(100, 1)", "DLap(3, 2) + GDP(1e-3)"])
 def test_no_gaussian_is_pure(text):
     """δ(1) is far below the smallest float here, and not 0."""

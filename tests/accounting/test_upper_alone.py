@@ -48,6 +48,7 @@ def test_it_is_the_same_number(mix: str) -> None:
     assert both.lower is not None
 
 
+@pytest.mark.slow
 def test_a_finer_one_is_finer() -> None:
     """Refinement goes on by what the width is estimated to be."""
     charge = Charge.parse("3*DP(0.1) + 2*DP(0.25) + 5*DGauss(9.0, 1) + 2*DP(0.4)")

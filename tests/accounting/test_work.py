@@ -46,6 +46,7 @@ def forget() -> None:
     anchors.tuned.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("charge", charges(10))
 @pytest.mark.parametrize("asked", [{"delta": 1e-6}, {"epsilon": 0.8}], ids=str)
 def test_more_work_never_gives_a_worse_end(
@@ -82,6 +83,7 @@ def ends() -> list[float | None]:
     return [found.epsilon, found.lower]
 
 
+@pytest.mark.slow
 def test_the_answer_of_a_fresh_process_before_and_after_others() -> None:
     forget()
     assert ends() == fresh()
@@ -93,6 +95,7 @@ def test_the_answer_of_a_fresh_process_before_and_after_others() -> None:
     assert ends() == fresh()
 
 
+@pytest.mark.slow
 def test_the_answer_of_a_clock_that_goes_too_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("monotonic", "perf_counter", "process_time", "time", "thread_time"):
         true = getattr(time, name)
@@ -101,6 +104,7 @@ def test_the_answer_of_a_clock_that_goes_too_fast(monkeypatch: pytest.MonkeyPatc
     assert ends() == fresh()
 
 
+@pytest.mark.slow
 def test_the_answer_of_eight_threads() -> None:
     forget()
     with ThreadPoolExecutor(8) as threads:
@@ -117,6 +121,7 @@ def test_without_a_guard_no_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     calibrate(lambda x: Charge({PureDP(x): 3, BoundedRange(x): 2}), Budget(1.0, 1e-6), effort="quick")
 
 
+@pytest.mark.slow
 def test_a_guard_keeps_what_was_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never worse than the run before the one that was cut, whichever look at the clock is the last in time."""
     charge = Charge.parse("60*BR(0.1) + 60*BR(0.05)")
@@ -133,11 +138,13 @@ def test_a_guard_keeps_what_was_finished(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(found.epsilon >= quick.lower for found in answers)
 
 
+@pytest.mark.slow
 def test_a_guard_that_does_not_cut_changes_nothing() -> None:
     found = compose(Charge.parse(MIX), delta=1e-6, max_seconds=1e6)
     assert [found.epsilon, found.lower] == fresh()
 
 
+@pytest.mark.slow
 def test_more_effort_never_gives_a_smaller_scale() -> None:
     scales = [
         calibrate(lambda x: Charge({BoundedRange(x): 300}), Budget(1, 1e-6), effort=effort)
@@ -146,6 +153,7 @@ def test_more_effort_never_gives_a_smaller_scale() -> None:
     assert 0 < scales[0] <= scales[1] <= scales[0] * 1.01
 
 
+@pytest.mark.slow
 def test_it_is_said_whether_a_number_of_queries_is_proven_to_be_the_most() -> None:
     query, budget = Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6)
     few = queries_affordable(query, budget)

@@ -193,6 +193,7 @@ def test_a_session_counts_what_it_selected():
     assert PureDP(1.0) not in release.charge.costs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simultaneous", "row", "fcr"])
 def test_intervals_cover(kind):
     k, runs, confidence, rng = 8, 120, 0.8, np.random.default_rng(9)

@@ -71,6 +71,7 @@ def test_a_private_label_waits_for_its_threshold():
     assert mechanism.threshold(ONE, 1) > 1 + 3.0
 
 
+@pytest.mark.slow
 def test_intervals_cover_in_a_public_domain():
     labels, missed = 200, 0
     mechanism = ContinualTopK(k=20, days=3, sigma=4.0)
@@ -84,6 +85,7 @@ def test_intervals_cover_in_a_public_domain():
     assert missed <= 180 * 0.1
 
 
+@pytest.mark.slow
 def test_a_plan_stays_within_its_budget_and_takes_the_best():
     budget = Budget(1.0, 1e-6)
     private = plan_continual(5, 8, budget, sensitivity=Sensitivity(l0=3))

@@ -47,6 +47,7 @@ def test_the_fits_are_monotone_nonnegative_and_fix_fitted_values(values):
         np.testing.assert_allclose(fit(fitted), fitted, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(-2, 4), min_size=1, max_size=4))
 def test_the_l1_fit_is_the_least_squares_point_among_the_optima(values):

@@ -35,6 +35,7 @@ def softmax(scores):
     return weights / weights.sum()
 
 
+@pytest.mark.slow
 def test_law_of_counts_and_of_real_utilities():
     """The law is that of ε·u/range, and neither that of ε·u/(2·range) nor that of ε·u."""
     for observed, utilities, utility_range in [

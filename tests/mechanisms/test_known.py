@@ -126,6 +126,7 @@ def test_unlisted_labels_of_a_public_domain_take_part():
     assert KnownGumbel(k=2, epsilon=1.0).release(Histogram([5], [9], domain=range(10**12)), seeded()).labels[0] < 10**12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [["a", "b", "c"], ["a", "b"], ["c"], []])
 def test_the_names_of_a_public_domain_do_not_tell_which_labels_have_a_row(rows):
     """All counts 0: the law of the selection is uniform, whichever labels are rows."""

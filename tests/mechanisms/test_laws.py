@@ -100,6 +100,7 @@ def chi_square(seen, law, draws=4000):
     return (total - len(cells)) / math.sqrt(2 * len(cells))
 
 
+@pytest.mark.slow
 def test_sequences_of_selections():
     """ε per selection, over τ: neither half of it nor twice; and ⊥ at the floor plus the offset."""
     counts = {"a": 5, "b": 3, "c": 0}

@@ -224,6 +224,7 @@ def test_passing_is_strict_and_does_not_overflow():
     assert passing(top, np.array([2**50]), 0, np.array([-(2**50)]), 2**62).tolist() == [True]
 
 
+@pytest.mark.slow
 def test_slots_of_many_labels_are_found_without_a_full_sort():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 1000, size=200_000)

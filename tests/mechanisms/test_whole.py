@@ -95,6 +95,7 @@ def test_bad_parameters(cls):
         StabilityTopK(k=1, epsilon=1.0, delta=0.0)
 
 
+@pytest.mark.slow
 def test_budgets_too_small_to_search_in_are_divided_plainly():
     histogram = Histogram(None, np.arange(50, 0, -1))
     for epsilon, delta in ((1e-12, 1e-300), (1e-13, 1e-6)):

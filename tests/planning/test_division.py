@@ -28,6 +28,7 @@ def divided():
     return divide(PLAN, 1.0, 1e-6)
 
 
+@pytest.mark.slow
 def test_the_program_finds_the_closed_form():
     """Without bounds ρ_i is proportional to (w_i c_i)^(2/3): Lagrange."""
     prices, worth = np.array([0.5, 2.0, 1.0]), np.array([3.0, 1.0, 7.0])
@@ -38,6 +39,7 @@ def test_the_program_finds_the_closed_form():
     assert spent / spent.sum() == pytest.approx(expected / expected.sum(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_division_stays_within_the_total_and_beats_an_even_split(divided):
     assert 0.98 <= divided.epsilon <= 1.0
     assert compose(divided.charge, delta=1e-6).epsilon <= 1.0
@@ -61,6 +63,7 @@ def test_segments_of_one_user_each_compose_in_parallel(divided):
     assert alone.error == single.error
 
 
+@pytest.mark.slow
 def test_a_lock_holds_and_the_others_give_way(divided):
     free = divided.parts[1].error
     tight = math.floor(0.8 * free)
@@ -89,6 +92,7 @@ def test_refusals(row, told):
         queries_of([{"name": "a"}, {"name": "a"}])
 
 
+@pytest.mark.slow
 def test_thresholds_that_are_part_of_a_charge_leave_room_for_the_others():
     """SparseGaussian has its threshold's δ inside its charge, centred counts have two laws to scale."""
     few = divide((Query(name="few", k=4, labels_per_user=5, times=2),), 1.0, 1e-6)
@@ -100,6 +104,7 @@ def test_thresholds_that_are_part_of_a_charge_leave_room_for_the_others():
     assert str(halved.charge(Sensitivity(), labels=9)) == "DGauss(5.0, 1) + 9*DGauss(10.0, 1)"
 
 
+@pytest.mark.slow
 def test_on_the_command_line(tmp_path):
     plan = tmp_path / "plan.toml"
     query = '[[query]]\nname = "q"\nkind = "counts"\nk = 2\nlabels_per_user = 1\ntimes = 2\n'

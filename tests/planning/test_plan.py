@@ -171,6 +171,7 @@ def test_counts_that_were_paid_for_are_used_in_a_plan_and_taken_back_in_a_sessio
     assert "means" not in saved.note
 
 
+@pytest.mark.slow
 def test_averaged_counts_are_better():
     """The own part of the noise falls by the root of the passes; the shared part stays."""
     counts = np.array([500, 400, 300])
@@ -212,6 +213,7 @@ def test_box_noise_where_users_touch_any_number_of_labels(k, epsilon, delta, mos
     assert release.charge == plan.charge
 
 
+@pytest.mark.slow
 def test_box_counts_by_name_and_where_they_do_not_fit():
     assert plan_topk(25, Budget(1, 1e-6), domain="public", counts="box").design == "Gumbel, then box counts"
     assert plan_topk(25, Budget(1, 1e-6), domain="public").noise_std < 18

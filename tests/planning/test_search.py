@@ -46,11 +46,13 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "l0", "k", "domain", "counts"), GRID, ids=str)
 def test_no_design_that_is_asked_for_by_name_has_a_smaller_merit(epsilon, l0, k, domain, counts):
     assert not MERIT.smaller_merits(Budget(epsilon, 1e-6), Sensitivity(l0=l0), k, domain, counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("l0", "domain"), [(1, "private"), (5, "private"), (5, "public")])
 def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
     plan = plan_topk(5, Budget(2, 1e-6), sensitivity=Sensitivity(l0=l0), domain=domain)
@@ -69,6 +71,7 @@ def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
     assert f"best of {len(table)} designs" in plan.explain()
 
 
+@pytest.mark.slow
 def test_one_label_per_user_takes_laplace_noise():
     """Three times less noise and half the threshold of Gaussian noise at the same budget."""
     best = plan_topk(25, Budget(2, 1e-6), sensitivity=Sensitivity(l0=1))
@@ -85,6 +88,7 @@ def test_half_the_noise_where_a_user_may_touch_any_number_of_labels(k, low, high
     assert low <= plan.noise_std <= high
 
 
+@pytest.mark.slow
 def test_labels_only_may_use_noise_on_all_counts_and_does_not_show_it():
     """Without it: recall 0.044 of the top 100 of Macbeth."""
     sensitivity = Sensitivity(l0=1)

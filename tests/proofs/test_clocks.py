@@ -107,6 +107,7 @@ def test_a_mechanism_says_beforehand_how_it_charges():
     assert repr(unknown) == repr(plain)[:-1] + ", charge_as='clocks')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "l0", "ratio"), [(100, 1, 0.53), (1000, 1, 0.17), (1000, 5, 0.25)])
 def test_a_plan_takes_what_is_less(k, l0, ratio):
     """Noise at (1, 1e-6) against selections charged one by one: so many of ``ratio`` times this ε cost more than 1."""
@@ -119,6 +120,7 @@ def test_a_plan_takes_what_is_less(k, l0, ratio):
     assert compose(one_by_one, delta=1e-6, rtol=0.01).lower > 1
 
 
+@pytest.mark.slow
 def test_a_plan_does_not_take_clocks_where_they_cost_more():
     asked = {"domain": "public", "counts": None, "method": "Gumbel selections"}
     for k, l0 in ((10, 1), (25, 1), (10, 10), (25, None)):

@@ -104,6 +104,7 @@ class _ByTrueCounts(CountMLE):
         return super().release(histogram, rng, ranking=[ranking[place] for place in order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "caught"), [(CountMLE, False), (_ByTrueCounts, True)])
 def test_a_fit_costs_what_its_noise_costs(kind, caught, monkeypatch):
     noise, world = KnownLaplace(epsilon=1.5), World(2, (0, 1, 2), Sensitivity(l0=1), "public")
@@ -163,6 +164,7 @@ def test_the_harness_runs_what_a_release_runs(mechanism, monkeypatch):
         assert code == shown
 
 
+@pytest.mark.slow
 def test_samples_follow_the_exact_law():
     """Releases with real noise against the enumerated law; the law of a threshold one lower is rejected."""
     sensitivity = Sensitivity(l0=1)

@@ -44,6 +44,7 @@ def test_known_counts_cost_what_is_reported_and_no_less(mechanism):
         assert delta <= exact * 1.02 + TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [
@@ -109,6 +110,7 @@ def coins_then_counts(coins, counting, histogram):
     return codes[kept], law[kept]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("linf", "l0"), [(1, 2), (2, 2), (1, 1)])
 def test_labels_by_coins_and_then_counts_cost_at_most_what_is_reported(linf, l0):
     sensitivity = Sensitivity(linf=linf, l0=l0)

@@ -105,6 +105,7 @@ def test_slots_that_share_the_floor_between_all_neighbours(mechanism):
     assert excess(mechanism, World(3, levels, sensitivity)) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_the_noise_on_the_floor_is_needed():
     """A threshold that moves with the data but carries no noise: Algorithm 2 of Cesar-Rogers 2022, and UnkLap so."""
     for mechanism in (

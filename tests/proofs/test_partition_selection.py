@@ -231,6 +231,7 @@ def test_levels_are_counted_from_below_and_estimated(order, divergence, first):
         assert levels_about(order, divergence, first) == pytest.approx(len(shown), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [2, 10, 1000])
 def test_what_a_refusal_says_is_needed_is_enough_and_hardly_too_much(labels):
     with pytest.raises(InvalidParameter, match=f"{labels} labels of one user: .* need an epsilon of about") as refused:

@@ -68,6 +68,7 @@ def stability_law(monkeypatch):
     return law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", [Sensitivity(), Sensitivity(linf=2)], ids=str)
 def test_stability_stays_within_its_charge(stability_law, sensitivity):
     mechanism = StabilityTopK(**COSTLY)
@@ -245,6 +246,7 @@ def test_the_router_stays_within_its_charge(world, delta, ordered):
         assert np.ptp(moves, axis=0).max() <= mechanism.share  # bounded range, as it is charged within (ε, δ)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inclusion", [advantage.one_shot_inclusion, advantage.gumbel_inclusion])
 def test_larger_histograms_move_the_advantage_by_at_most_one(inclusion):
     """Moves of blocks of ranks, which change the odds most, and of random labels; the whole step is attained."""
@@ -269,6 +271,7 @@ def test_larger_histograms_move_the_advantage_by_at_most_one(inclusion):
     assert 1 - 1e-6 < max(moves) < 1 + 1e-6
 
 
+@pytest.mark.slow
 def test_routers_that_lose_more_are_caught():
     """A margin 40 times as large for the same noise; a whole answer, a peeled one at twice their rates."""
     labels, k, levels, sensitivity = ROUTED[1]
@@ -291,6 +294,7 @@ def test_routers_that_lose_more_are_caught():
         assert (hockey_stick(matrix, pairs, [2.0])[0] > 1e-6) == (cls is not RoutedTopK or pitch > 1)
 
 
+@pytest.mark.slow
 def test_a_statistic_at_twice_the_rate_would_be_caught():
     """The odds are those of the mechanism's own rate; those of another one move by more."""
     world = World(4, (0, 1, 6, 7), Sensitivity(), "public")
@@ -326,6 +330,7 @@ def test_the_charge_of_the_router_covers_either_answer(delta):
         assert (str(cost), times) == (f"DP({mechanism.rest})", 1)
 
 
+@pytest.mark.slow
 def test_the_router_finds_the_side_where_it_is_plain():
     """Steps that are wide for a whole answer, but not for peeling, are drawn at once; close counts are peeled."""
     steps = Histogram(None, np.arange(3000, 0, -1) * 12)

@@ -98,6 +98,7 @@ def test_mechanisms_that_the_pairs_dominate_gain_nothing(x: float) -> None:
     assert best_play(menus, x) == pytest.approx(hockey_stick([menu[0] for menu in menus], x), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_optimal_bound_is_this_product() -> None:
     costs = [PureDP(0.3), PureDP(0.7), ApproxDP(0.5, 1e-3), MultiDP(((1.0, 0.0), (0.5, 0.05)))]
     # CNS Theorem 1's pair for ((1, 0), (0.5, 0.05)), read off its trade-off function: a mixture of two responses.

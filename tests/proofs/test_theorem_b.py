@@ -45,6 +45,7 @@ def at(value: Value, x: float) -> float:
     return float(value(np.array([x]))[0])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     ranges=st.lists(st.sampled_from([0.2, 0.4, 0.6, 1.0]), min_size=1, max_size=4),

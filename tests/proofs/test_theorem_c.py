@@ -92,6 +92,7 @@ def test_a_further_group_adds_what_is_said() -> None:
     assert excess == pytest.approx(11 * 0.19 / 15, rel=0.35)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(
     rho=st.floats(0.01, 0.5),
@@ -126,6 +127,7 @@ def test_a_concentrated_cost_played_by_a_concrete_law(
     assert achieved <= found.delta * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     losses=st.lists(st.floats(-2, 2), min_size=1, max_size=6),

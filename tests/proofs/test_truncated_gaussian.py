@@ -57,6 +57,7 @@ def test_the_mended_form_keeps_its_promise_on_the_same_worlds():
     assert (found <= promised).all()
 
 
+@pytest.mark.slow
 def test_the_violation_does_not_shrink_with_delta():
     epsilons = (0.5,)
     for delta in (1e-3, 1e-6, 1e-9):

@@ -39,6 +39,7 @@ def test_the_divergence_stays_below_the_charge(epsilon, delta, linf, l0):
     assert excess(mechanism, World(labels, world.levels, sensitivity)) <= TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linf", [1, 2])
 def test_delta_is_attained_and_one_step_less_is_caught(linf):
     sensitivity = Sensitivity(linf=linf, l0=1)

@@ -162,6 +162,7 @@ def chi_square(drawn, law):
     return ((observed - expected) ** 2 / expected).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"])
 def test_drawn_answers_follow_the_law_and_not_another_rate(answers_of, among):
     answers, bits = answers_of(Ranked(np.array([4, 3, 1, 0]), 0), 2), random_bits(np.random.default_rng(5))
@@ -259,6 +260,7 @@ def test_one_shot_draws_follow_the_law(monkeypatch, counts, absent):
     assert chi_square(drawn, wrong) > 30 or len(set(counts)) < 2 - (absent > 0)
 
 
+@pytest.mark.slow
 def test_one_shot_comparisons_are_exact():
     """Clocks that floats do not tell apart are compared with more bits: of equal words the next ones decide."""
     race = one_shot._FlipRace(Fraction(1, 3), None, random_bits(np.random.default_rng(1)))

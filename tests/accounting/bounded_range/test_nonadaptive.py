@@ -103,6 +103,7 @@ def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, count):
         assert curve.delta(x) >= min(exact, 1)
 
 
+@pytest.mark.slow
 def test_pruning_keeps_the_maximum_among_all_candidates():
     """Against the evaluation of every candidate."""
     for epsilon, count, x in [(0.1, 400, 3.0), (1.0, 300, 20.0), (5.0, 80, 150.0), (0.01, 500, 0.0), (0.01, 70, 0.1)]:
@@ -125,6 +126,7 @@ def test_known_number():
     assert float(br_nonadaptive_epsilon(0.1, 100, delta=1e-6)) == pytest.approx(2.246, abs=5e-4)
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(1e-6, 50), count=st.integers(1, 1000), log_delta=st.floats(-690, -0.1))
 @settings(max_examples=30, deadline=None)
 def test_inverse_round_trip_and_bracket(epsilon, count, log_delta):
@@ -167,6 +169,7 @@ def test_adaptive_analyst_does_no_worse_and_gains_where_theory_says(epsilon, cou
     assert adaptivity_gap(0.5, 4, at_epsilon=0.25) is True
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(1e-4, 20), count=st.integers(1, 5000), log_delta=st.floats(-600, -1))
 @settings(max_examples=40, deadline=None)
 def test_optimum_is_below_the_mgf_bound(epsilon, count, log_delta):
@@ -174,6 +177,7 @@ def test_optimum_is_below_the_mgf_bound(epsilon, count, log_delta):
     assert br_nonadaptive_epsilon(epsilon, count, delta=delta) <= mgf_epsilon(epsilon, count, delta=delta) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 50.0])
 def test_extremes_are_finite(epsilon):
     values = br_nonadaptive_epsilon(epsilon, 10**6, delta=[0.01, 1e-300])

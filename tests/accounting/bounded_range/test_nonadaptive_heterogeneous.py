@@ -25,6 +25,7 @@ def delta_of_strategy(epsilons, t, x):
     return total
 
 
+@pytest.mark.slow
 @given(
     ratio=st.floats(1.05, 4),
     epsilon=st.floats(0.05, 2),
@@ -43,6 +44,7 @@ def test_no_vector_of_t_beats_the_upper_end(ratio, epsilon, counts, share, seed)
     assert max(found) <= upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilons", "share"), [((0.5, 1.0), 0.0), ((0.5, 1.0), 0.4), ((0.4, 1.0), 0.6)])
 def test_two_mechanisms_on_a_fine_grid(epsilons, share):
     x = share * sum(epsilons)
@@ -62,6 +64,7 @@ def test_nearly_equal_epsilons_are_the_homogeneous_optimum():
     assert upper <= exact * 1.0011
 
 
+@pytest.mark.slow
 def test_inverse_is_certified():
     charge = Charge.parse("2*BR(0.1) + 2*BR(0.2)")
     bound = compose(charge, delta=1e-3, bound="br_heterogeneous", interaction="batch", rtol=1e-2)
@@ -92,6 +95,7 @@ def test_where_it_applies():
         br_heterogeneous_bracket([0.1, 0.2], 1, at_epsilon=np.nan)
 
 
+@pytest.mark.slow
 def test_curve_answers_arrays():
     from dptopk.accounting.bounded_range.nonadaptive_heterogeneous import _curve
 

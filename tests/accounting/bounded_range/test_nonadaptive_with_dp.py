@@ -116,6 +116,7 @@ def test_adaptive_optima_of_three_are_above():
         assert fixed <= float(dp_first_delta(1.0, at_epsilon=x)) * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(1e-4, 20), ranged=st.integers(1, 60), pure=st.integers(1, 60), log_delta=st.floats(-690, -0.1))
 @settings(max_examples=25, deadline=None)
 def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
@@ -130,6 +131,7 @@ def test_inverse_round_trip_and_bracket(epsilon, ranged, pure, log_delta):
         assert float(br_dp_nonadaptive_delta(epsilon, ranged, pure, at_epsilon=bound.lower)) >= delta
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.floats(1e-3, 10),
     ranged=st.integers(1, 40),

@@ -136,6 +136,7 @@ def test_dropped_constraints_are_named():
     assert found.epsilon == compose(Charge({MultiDP(FIGURE_2): 3}), delta=1e-3, bound="multi_dp").epsilon
 
 
+@pytest.mark.slow
 def test_adds_up_over_thousands_of_compositions():
     """k = 1000 with two incommensurable ε's: between randomised response at the smaller and at the larger ε."""
     charge = Charge({MultiDP(((0.05123, 0.0), (0.0171, 0.001))): 1000})
@@ -169,6 +170,7 @@ def test_discrete_pair_is_symmetric_and_normalised():
     np.testing.assert_allclose(probabilities * np.exp(-losses), probabilities[::-1], rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [3, 12, 25])
 @pytest.mark.parametrize("failing", [0.0, 1e-3, 0.9])
 def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypatch):
@@ -192,6 +194,7 @@ def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypa
             assert exact.lower != found.lower  # not the same computation twice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "rtol"), [(200, 1e-4), (1000, 1e-3)])
 def test_five_incommensurable_constraints_are_bracketed_in_seconds(k, rtol):
     constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005), (0.20013, 0.02), (0.10077, 0.06))
@@ -202,6 +205,7 @@ def test_five_incommensurable_constraints_are_bracketed_in_seconds(k, rtol):
     assert at_epsilon.lower <= 1e-6 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_bracket_whose_work_is_used_up_says_so():
     constraints = ((0.5123, 0.0), (0.41123, 0.001), (0.3071, 0.005))
     found = compose(Charge({MultiDP(constraints): 2000}), delta=1e-6, bound="multi_dp", rtol=1e-9, effort="quick")
@@ -209,6 +213,7 @@ def test_a_bracket_whose_work_is_used_up_says_so():
     assert found.lower < found.epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rare", [1e-12, 1e-60])
 def test_a_rare_large_loss_does_not_need_a_huge_grid(rare):
     """The typical loss is 0.01, but a loss of 5 or 4 comes with a small probability."""
@@ -219,6 +224,7 @@ def test_a_rare_large_loss_does_not_need_a_huge_grid(rare):
     assert upper[2] <= 500 * rare * (1 + 1e-9) + 1e-50
 
 
+@pytest.mark.slow
 def test_large_losses_keep_a_lower_bound():
     """Losses near 1500: what Q has where P lives is e^-1500."""
     charge = Charge({MultiDP(((2.03, 0.0), (1.9777, 0.1), (0.61, 0.3))): 1000})

@@ -47,6 +47,7 @@ def test_gaussian_mu_is_the_largest_on_the_safe_side(epsilon, delta):
     assert float(gaussian_delta(mu * (1 + 1e-9), epsilon=epsilon)) > delta * (1 - 1e-12)
 
 
+@pytest.mark.slow
 @given(mu=st.floats(1e-3, 30), delta=st.floats(1e-300, 0.5))
 @settings(max_examples=60, deadline=None)
 def test_inverse_round_trip(mu, delta):
@@ -89,6 +90,7 @@ def exact_delta(epsilon, mu):
         return mp.log1p(-missing), missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [1.0, 900.0, 1e7])
 def test_rounding_is_covered_and_no_more_than_stated(largest):
     """Also at a large μ, where ε/μ - μ/2 cancels: ln δ >= the exact one, or 1 - δ <= the exact one."""

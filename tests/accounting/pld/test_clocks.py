@@ -136,6 +136,7 @@ def brute(epsilon, count, x, side, cells=6000, reach=45.0):
     return float((total * np.maximum(-np.expm1(np.minimum(x - losses, 0)), 0)).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "count"), [(0.1, 1), (0.1, 2), (0.8, 3), (2.0, 2)])
 def test_products_against_a_second_algorithm(epsilon, count):
     for times in (0.5, 3, 6):
@@ -148,6 +149,7 @@ def test_products_against_a_second_algorithm(epsilon, count):
         assert high <= low * 1.1  # the other way is worth comparing with
 
 
+@pytest.mark.slow
 def test_one_clock_has_its_closed_form():
     for epsilon, delta in ((0.1, 1e-6), (1.0, 1e-3), (0.014, 1e-12), (5.0, 1e-6)):
         kappa = 1 / math.expm1(epsilon)
@@ -158,6 +160,7 @@ def test_one_clock_has_its_closed_form():
     assert compose(Charge({ExponentialClockDP(0.1): 1}), delta=0.0).epsilon == math.inf
 
 
+@pytest.mark.slow
 def test_it_composes_with_other_costs_and_stays_above_their_part():
     clocks = {ExponentialClockDP(0.1): 2}
     for text in ("100*DP(0.1)", "40*BR(0.1)", "5*DGauss(4.0, 1)", "GDP(0.5)", "ZCDP(0.01)", "3*ADP(0.1, 1e-9)"):
@@ -186,6 +189,7 @@ def test_far_ranges_fail_closed(epsilon):
     assert compose(charge, delta=1e-6).epsilon >= (0.0 if epsilon < 1e-3 else 3 * epsilon)
 
 
+@pytest.mark.slow
 def test_tokens():
     token = ExponentialClockDP(0.2)
     for cost in (ExponentialClockDP(0.2), ExponentialClockDP(0.1), BoundedRange(0.2), PureDP(0.1)):
@@ -201,6 +205,7 @@ def test_tokens():
     assert match({BoundedRange(0.2): 1}, tokens, dominates, size) == {(BoundedRange(0.2), BoundedRange(0.3)): 1}
 
 
+@pytest.mark.slow
 def test_a_filter_prices_a_clock_only_where_its_order_has_a_moment():
     from dptopk import Accountant, Budget
 
@@ -211,6 +216,7 @@ def test_a_filter_prices_a_clock_only_where_its_order_has_a_moment():
         budget.spend(Charge({ExponentialClockDP(1.0): 1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [{BoundedRange(0.1): 3}, {ZCDP(0.1): 3}])
 @pytest.mark.parametrize("epsilon", [0.6928, 0.8, 3.0])
 def test_clocks_without_a_moment_at_order_one_beside_ranges_and_concentrated_costs(beside, epsilon):
@@ -223,11 +229,13 @@ def test_clocks_without_a_moment_at_order_one_beside_ranges_and_concentrated_cos
     assert whole.lower <= whole.epsilon
 
 
+@pytest.mark.slow
 def test_a_clock_without_any_moment_has_no_finite_bound():
     found = compose(Charge({ExponentialClockDP(700.0): 1, BoundedRange(0.1): 2}), delta=1e-6)
     assert found.epsilon == math.inf
 
 
+@pytest.mark.slow
 def test_a_thousand_different_clocks_are_not_multiplied_when_it_is_too_much_work():
     many = Charge({ExponentialClockDP(0.01 + 1e-4 * i): 1 for i in range(1000)})
     found = certified_bracket(many, Query(delta=1e-6, work=Work(2.0)))
@@ -235,6 +243,7 @@ def test_a_thousand_different_clocks_are_not_multiplied_when_it_is_too_much_work
     assert "used up" in found.note
 
 
+@pytest.mark.slow
 def test_a_million_clocks_beside_ranges_are_no_million_factors() -> None:
     """They are one pair to a power: there is time for the product."""
     found = compose(Charge.parse("1000000*Clock(0.001) + 20*BR(0.05)"), delta=1e-6)

@@ -108,6 +108,7 @@ def test_the_gap_bounds_what_splitting_adds(epsilons: list[float], fraction: flo
     assert splitting_gap(pairs, step=step, tilt=tilt)(x) >= added * (1 - 1e-9) - 1e-14
 
 
+@pytest.mark.slow
 def test_the_gap_is_of_second_order_and_not_far_off() -> None:
     epsilons = np.random.default_rng(2).uniform(0.05, 0.15, 300)
     pairs, x, tilt = [randomised_response(epsilons)], 6.0, 2.5
@@ -119,6 +120,7 @@ def test_the_gap_is_of_second_order_and_not_far_off() -> None:
     assert all(1 < ratio < 8 for ratio in ratios)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [1, 10**9])
 @pytest.mark.parametrize("charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"])
 def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +166,7 @@ def test_gaussian(mu: float, deviations: float) -> None:
     assert found.upper - found.lower <= 2e-3 * found.upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_discrete_gaussian(count: int) -> None:
     """Against the direct convolution of the pmf."""
@@ -183,6 +186,7 @@ def test_discrete_gaussian(count: int) -> None:
         assert found.upper - found.lower <= 3e-3 * found.upper
 
 
+@pytest.mark.slow
 def test_mixed_costs_against_enumeration() -> None:
     """Pure DP, several constraints and a discrete Gaussian together, by all outcomes."""
     constraints = ((0.3, 0.0), (0.15, 0.02))

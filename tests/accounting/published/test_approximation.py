@@ -94,6 +94,7 @@ def test_area_falls_with_the_square_of_the_pieces():
         assert (ratios < 4.2).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.2, 1.0])
 @pytest.mark.parametrize("count", [3, 10, 100])
 def test_bracket_holds_the_exact_gaussian_composition_and_closes(mu, count):
@@ -113,6 +114,7 @@ def test_bracket_holds_the_exact_gaussian_composition_and_closes(mu, count):
     assert (widths[2] < widths[1] / 3).all()
 
 
+@pytest.mark.slow
 def test_evenly_spaced_slopes_close_in_on_a_small_delta():
     x, exact = np.array([8.0]), GaussianTradeoff(math.sqrt(10)).delta(8.0)
     widths = []
@@ -124,6 +126,7 @@ def test_evenly_spaced_slopes_close_in_on_a_small_delta():
     assert widths[1] < widths[0] / 8
 
 
+@pytest.mark.slow
 def test_laplace_bracket_against_convolution_of_losses():
     """Two Laplace mechanisms: δ(x) = E[δ_1(x - L)] over the loss of the first, by quadrature."""
     f = LaplaceTradeoff(1.0)

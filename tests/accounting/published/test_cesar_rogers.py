@@ -58,6 +58,7 @@ def test_agree_with_the_recursion(epsilon, share):
         assert on_grid == pytest.approx(value, rel=1e-3, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
 def test_the_dp_mechanism_last_is_as_in_the_middle(epsilon):
     for share in (0.1, 0.8):

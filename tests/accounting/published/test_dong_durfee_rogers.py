@@ -32,6 +32,7 @@ def test_known_numbers_of_a_hundred_selections():
     assert values[3] == pytest.approx(0.5 + np.sqrt(2 * log), rel=1e-12)
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.floats(1e-6, 50),
     count=st.integers(1, 10**6),
@@ -57,6 +58,7 @@ def test_mixed_epsilons_do_not_depend_on_how_they_are_counted(name):
     assert alone < value
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(1e-5, 20), count=st.integers(1, 10**5), share=st.floats(0.01, 0.99))
 @settings(max_examples=60, deadline=None)
 def test_mgf_round_trip(epsilon, count, share):

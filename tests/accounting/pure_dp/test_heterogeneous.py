@@ -49,6 +49,7 @@ def charge_of(epsilons: list[float] | np.ndarray) -> Charge:
 EPSILONS = st.lists(st.floats(1e-4, 8), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(epsilons=EPSILONS, fraction=st.floats(0, 1))
 def test_exact_equals_enumeration(epsilons: list[float], fraction: float) -> None:
@@ -63,6 +64,7 @@ def test_exact_equals_enumeration(epsilons: list[float], fraction: float) -> Non
         assert upper <= exact * (1 + mpmath.mpf(1e-9)) + mpmath.mpf(1e-300)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(epsilons=EPSILONS, log_delta=st.floats(-300, -0.01), order=st.randoms(use_true_random=False))
 def test_inverse_permutation_and_growth(epsilons: list[float], log_delta: float, order: object) -> None:
@@ -115,6 +117,7 @@ def test_corners_of_algorithm_1(epsilon_1: float, x: int, epsilon_2: float, y: i
         assert found == pytest.approx(delta, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     epsilon_1=st.floats(1e-4, 5), epsilon_2=st.floats(1e-4, 5), x=st.integers(1, 4), y=st.integers(1, 4),
@@ -127,6 +130,7 @@ def test_two_epsilons_equal_enumeration(epsilon_1: float, epsilon_2: float, x: i
     assert exact <= found <= exact * (1 + mpmath.mpf(1e-9)) + mpmath.mpf(1e-300)
 
 
+@pytest.mark.slow
 def test_two_epsilons_with_large_counts() -> None:
     """Equal ε's written as two kinds that differ by rounding: the homogeneous answer, at counts beyond listing."""
     delta = 1e-6
@@ -159,6 +163,7 @@ def test_rounding_down_as_published_is_no_upper_bound() -> None:
     assert optimal_dp_approx_epsilon(epsilons, delta=delta, eta=eta) >= exact
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(epsilons=EPSILONS, log_delta=st.floats(-60, -0.01))
 def test_brackets_hold_the_optimum(epsilons: list[float], log_delta: float) -> None:
@@ -272,6 +277,7 @@ def test_matches_homogeneous_delta_at_zero_and_beyond() -> None:
     assert float(optimal_dp_exact_epsilon({0.3: 5, 0.4: 2}, delta=1.0)) == 0.0
 
 
+@pytest.mark.slow
 def test_huge_counts_and_epsilons_are_bounded_by_something() -> None:
     """A billion copies are bracketed on the grid; an absurd ε costs its sum."""
     found = compose(Charge({PureDP(0.001): 10**9}), delta=1e-6, bound="optimal_dp_approx")

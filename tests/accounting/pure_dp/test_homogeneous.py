@@ -74,6 +74,7 @@ def test_inverse_is_tight_in_high_precision(epsilon: float, count: int, delta: f
         assert mp_delta(epsilon, count, found * (1 - 1e-9)) > delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 50.0])
 def test_a_million_mechanisms(epsilon: float) -> None:
     count = 10**6
@@ -86,6 +87,7 @@ def test_a_million_mechanisms(epsilon: float) -> None:
     assert back[0] <= 1e-6 * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_a_million_mechanisms_in_high_precision() -> None:
     epsilon, count, x = 0.1, 10**6, 5469.571839817823
     with mpmath.workdps(50):

@@ -20,6 +20,7 @@ def epsilon_of(charge: Charge, name: str, delta: float = 1e-6) -> float:
     return compose(charge, delta=delta, bound=name).epsilon
 
 
+@pytest.mark.slow
 @given(
     dp=st.floats(1e-6, 50),
     br=st.floats(1e-6, 50),
@@ -140,6 +141,7 @@ def test_pure_costs_end_at_the_sum():
     assert epsilon_of(Charge({GaussianDP(1.0): 1}), "renyi", 0.0) == math.inf
 
 
+@pytest.mark.slow
 @given(st.integers(1, 50), st.floats(0.01, 2), st.floats(1e-12, 0.1))
 @settings(max_examples=30, deadline=None)
 def test_monotone_in_count_cost_and_delta(count, epsilon, delta):

@@ -41,6 +41,7 @@ def test_known_numbers():
     assert math.sqrt(25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) == pytest.approx(13.10, abs=5e-3)
 
 
+@pytest.mark.slow
 @given(
     dp=st.floats(1e-6, 50),
     br=st.floats(1e-6, 50),

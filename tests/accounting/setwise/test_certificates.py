@@ -31,6 +31,7 @@ def mixed():
     return certificates.certify(Charge.parse(KINDS), delta=1e-6)
 
 
+@pytest.mark.slow
 def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path):
     best = compose(Charge.parse(KINDS), delta=1e-6)
     assert best.lower <= mixed.epsilon <= best.epsilon * 1.001
@@ -39,6 +40,7 @@ def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path
     assert result.stdout.startswith("valid")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("charge", ["25*DP(0.1)", "30*BR(0.1)", "ZCDP(0.125)"])
 def test_one_kind_alone(charge, tmp_path):
     """KOV's number, a group of selections, one zCDP cost: as compose has them, to a thousandth."""
@@ -91,6 +93,7 @@ def more_copies(content):
         factor["count"] = factor.get("count", 0) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [
@@ -154,6 +157,7 @@ def closed():
     return certificates.certify(Charge.parse("25*DP(0.1) + 2*DGauss(6, 2) + GDP(0.3) + 3*ZCDP(0.01)"), delta=1e-6).text
 
 
+@pytest.mark.slow
 def test_the_checker_says_what_it_checked(closed, tmp_path):
     result = check(closed, tmp_path)
     assert result.stdout.startswith("valid: 25 DP 0.1; 1 GDP 0.3; 2 DGauss 6.0 2; 1 ZCDP 0.0 0.03")
@@ -181,6 +185,7 @@ def test_numbers_that_mean_less_than_they_say_are_refused(closed, edit, tmp_path
     assert "valid" not in result.stdout
 
 
+@pytest.mark.slow
 def test_the_checker_checks_without_asserts_too(closed, tmp_path):
     path = tmp_path / "certificate.json"
     path.write_text(change(closed, lambda content: content.update(epsilon=0.01)), encoding="utf-8")

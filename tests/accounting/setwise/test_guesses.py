@@ -36,6 +36,7 @@ def bracket(charge: str) -> Bound:
     return compose(Charge.parse(charge), delta=1e-4, bound="optimal_setwise", rtol=1e-2, effort="thorough")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(BAD)))
 def test_bad_guesses_only_widen_the_bracket(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     names = list(BAD.values())[place]

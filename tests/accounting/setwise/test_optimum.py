@@ -48,6 +48,7 @@ def test_known_values(charge: str, epsilon: float, published: float) -> None:
     assert found.delta - found.lower <= 2e-5 * found.delta
 
 
+@pytest.mark.slow
 def test_a_hundred_selections_at_the_reference_point() -> None:
     found = compose(Charge({BoundedRange(0.1): 100}), epsilon=2.0, rtol=0.008, **SETWISE)
     assert 9.40e-6 < found.lower <= found.delta < 9.48e-6
@@ -64,6 +65,7 @@ def test_one_direction_is_the_inverse_of_the_other() -> None:
         assert back.lower <= delta <= compose(charge, epsilon=epsilon * 0.998, **SETWISE).delta
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(k=st.integers(1, 40), epsilon=st.floats(0.05, 1.0), log_delta=st.floats(-14, -2))
 def test_more_selections_never_cost_less(k: int, epsilon: float, log_delta: float) -> None:
@@ -109,6 +111,7 @@ def test_dominated_costs_beside_bounded_range(rest: str) -> None:
     assert found.epsilon <= compose(both, delta=1e-6, bound="renyi").epsilon
 
 
+@pytest.mark.slow
 def test_concentrated_costs_have_a_place() -> None:
     """The product with the pair of the conversion is below the sum of all Rényi curves, and has a lower bound."""
     for text in (
@@ -144,6 +147,7 @@ def test_a_charge_with_many_different_ranges() -> None:
     assert found.epsilon < compose(charge, delta=1e-6, bound="renyi").epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "charge",
     ["2000*BR(0.1) + 4*BR(0.5)", "2000*BR(0.1)", "200*BR(0.1) + 200*BR(0.05)"],
@@ -197,6 +201,7 @@ def test_costs_outside_the_range_of_the_recursion_are_left_to_other_bounds(charg
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     epsilons=st.lists(st.floats(0.005, 2.0), min_size=1, max_size=2, unique=True),

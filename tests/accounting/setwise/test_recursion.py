@@ -110,6 +110,7 @@ def worst_of_steps(values: Callable[..., np.ndarray], rounds: int = 150) -> floa
     return worst
 
 
+@pytest.mark.slow
 def test_the_nodes_that_are_looked_at_give_what_all_cells_give() -> None:
     assert worst_of_steps(mixture) >= 0
     assert worst_of_steps(rough) >= 0
@@ -120,6 +121,7 @@ def test_the_nodes_that_are_looked_at_give_what_all_cells_give() -> None:
             assert upper_step(values, N, h) == pytest.approx(all_chords(values, N, h), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_step_that_looks_at_fewer_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutants: values taken to be convex; cells looked at one node too low."""
     original = chords._Cells.out_of_order

@@ -71,6 +71,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["as it comes", "crowd", "small crowd"])
 @pytest.mark.parametrize("name", CASES)
 def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch):
@@ -93,6 +94,7 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
         assert p_value(seen, law_of(**shifted, rate=2 * rate)) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "counts", [np.zeros(6), np.arange(6), np.array([0, 0, 0, 9, 9, 9]), np.array([-40, 0, 0, 0, 0, 1])]
 )
@@ -119,6 +121,7 @@ def test_linf_divides_epsilon():
     assert p_value(seen, law_of(**case, rate=0.4)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", [3000, 10**12])
 def test_crowd_of_unlisted_labels(absent):
     """The number of unlisted labels among three selections has the law of peeling groups; their names are uniform."""
@@ -204,6 +207,7 @@ def test_stop_element_ends_the_selection():
     assert gumbel_top_k([], 1, epsilon=1.0, linf=1, bits=seeded(), stop=5.0).indices.dtype == np.int64
 
 
+@pytest.mark.slow
 def test_stop_element_among_a_crowd_of_unlisted_labels():
     """At the height ln(absent)/epsilon it is drawn first half the time."""
     absent = 10**6
@@ -215,6 +219,7 @@ def test_stop_element_among_a_crowd_of_unlisted_labels():
     assert abs(sum(runs) - 500) < 5 * np.sqrt(250)
 
 
+@pytest.mark.slow
 def test_exponential_choice_has_its_law():
     utilities, bits = [0.1, 0.9, 0.4], seeded()
     drawn = np.bincount([exponential_choice(utilities, rate=Fraction(3, 2), bits=bits) for _ in range(5000)])
