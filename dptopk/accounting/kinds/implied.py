@@ -12,6 +12,11 @@ from dptopk.accounting.curves import outward
 from dptopk.costs.rounding import decimal, round_up
 
 
+def _up(value: float) -> float:
+    """A positive value moved up; an underflow to 0 becomes the smallest float."""
+    return max(float(outward(value)), math.ulp(0.0))
+
+
 def max_kl(epsilon: float) -> float:
     """Largest mean loss of an ε-BR mechanism, y - 1 - ln y with y = ε/(e^ε - 1); exact to rounding, moved up.
 
@@ -19,7 +24,7 @@ def max_kl(epsilon: float) -> float:
     """
     if epsilon < 0.1:  # the closed form cancels; truncated after a negative term the series is too large
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
-        return float(outward(series))
+        return _up(series)
     log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))
     return float(outward(math.expm1(log_y) - log_y, 1e-12))
 
@@ -33,11 +38,6 @@ class Implied:
     zcdp: Callable[[Any], tuple[float, float]] | None = None  # (ξ, ρ), the published constants
     exact_zcdp: Callable[[Any], tuple[float, float]] | None = None  # (ξ, ρ), the smallest ρ
     cdp: Callable[[Any], tuple[float, float]] | None = None  # (μ, τ)
-
-
-def _up(value: float) -> float:
-    """A positive value moved up; an underflow to 0 becomes the smallest float."""
-    return max(float(outward(value)), math.ulp(0.0))
 
 
 def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float:
