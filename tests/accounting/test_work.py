@@ -169,14 +169,17 @@ def test_it_is_said_whether_a_number_of_queries_is_proven_to_be_the_most() -> No
     assert queries_affordable(query, budget, bound="opt_kl").at_most is None
 
 
-def test_a_capacity_cut_by_the_guard_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("looks", range(5, 9))
+def test_a_capacity_cut_by_the_guard_is_not_cached(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the clock cuts: before a layer, or before the work of the next one is taken."""
+
     def capacity(max_seconds: float | None) -> int:
         terms = Accountant.filter(Budget(1.1, 1e-6), ranges=[0.1, 0.05], max_seconds=max_seconds).terms()
         found: int = terms["meters"][0]["capacity"]
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(time, "monotonic", partial(next, itertools.chain([0.0] * 20, itertools.repeat(10.0))))
+        patch.setattr(time, "monotonic", partial(next, itertools.chain([0.0] * looks, itertools.repeat(10.0))))
         hurried = capacity(5.0)
     assert 0 < hurried < capacity(None)
 
