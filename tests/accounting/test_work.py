@@ -172,9 +172,10 @@ def test_it_is_said_whether_a_number_of_queries_is_proven_to_be_the_most() -> No
 @pytest.mark.parametrize("looks", range(5, 9))
 def test_a_capacity_cut_by_the_guard_is_not_cached(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the clock cuts: before a layer, or before the work of the next one is taken."""
+    budget = Budget(1.0 + looks / 100, 1e-6)  # of its own: nothing is remembered from another one
 
     def capacity(max_seconds: float | None) -> int:
-        terms = Accountant.filter(Budget(1.1, 1e-6), ranges=[0.1, 0.05], max_seconds=max_seconds).terms()
+        terms = Accountant.filter(budget, ranges=[0.1, 0.05], max_seconds=max_seconds).terms()
         found: int = terms["meters"][0]["capacity"]
         return found
 
