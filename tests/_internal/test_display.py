@@ -60,6 +60,7 @@ def answer(labels=EVIL):
     return KnownLaplace(epsilon=1.0).release(histogram, np.random.default_rng(0))
 
 
+@pytest.mark.slow
 def test_notebooks_show_labels_as_text():
     page = Elements(answer()._repr_html_())
     assert page.found <= {"table", "thead", "tbody", "tr", "th", "td", "span", "p"}
@@ -93,6 +94,7 @@ def test_a_stored_answer_is_shown_as_the_drawn_one():
     assert "mechanism: KnownLaplace(epsilon=1.0" in " ".join(back.remarks())
 
 
+@pytest.mark.slow
 def test_empty_answers_are_shown():
     empty = plan_topk(2, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1)).release(
         Histogram({}, sensitivity=Sensitivity(l0=1))
@@ -113,6 +115,7 @@ def test_the_picture_has_a_bar_and_an_error_bar_for_each_row():
     assert "90%" in axes.get_title(loc="left")
 
 
+@pytest.mark.slow
 def test_drawing_without_matplotlib_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"

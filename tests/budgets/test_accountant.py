@@ -99,6 +99,7 @@ def test_all_of_a_charge_is_matched_where_greed_would_fail() -> None:
     assert found == {("small", "y"): 1, ("large", "x"): 1}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     demands=st.lists(st.integers(0, 3), min_size=1, max_size=5),
@@ -168,6 +169,7 @@ def test_bad_registrations(registered: Charge, delta: float) -> None:
         Accountant(registered, delta)
 
 
+@pytest.mark.slow
 def test_the_table_says_which_route_was_taken() -> None:
     rows = Accountant(Charge({BoundedRange(0.1): 5, ZCDP(0.01): 1}), 1e-6).table()
     taken = rows.loc[rows["taken"], "name"].tolist()

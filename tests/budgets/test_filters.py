@@ -107,6 +107,7 @@ def bounds_of(prices: dict[Cost, int], money: int) -> Layer:
     return next(islice(game_layers(game, costs, lambda left: game.window(costs, left)), money, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prices", "money"),
     [
@@ -147,6 +148,7 @@ def test_the_profile_of_a_declared_cost_is_no_lower_than_its_own(cost: Cost) -> 
         assert bound <= own.delta * 1.2 + 1e-3
 
 
+@pytest.mark.slow
 def test_one_filter_for_selections_noise_and_pure_costs() -> None:
     costs = [DiscreteGaussianDP(20.0, 1), PureDP(0.1)]
     free = Accountant.filter(Budget(2.252, 1e-6), failure_delta=0.0)
@@ -182,6 +184,7 @@ def test_prices_keep_their_proportions() -> None:
     assert capacity({BoundedRange(0.1): 1}, 1e-9, 1e-12, Work()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("total", "epsilon", "renyi", "ranges"), [(2.252, 0.1, 89, 100), (1.0, 0.05, 79, 89)])
 def test_the_price_filter_takes_as_many_as_a_registration(
     total: float, epsilon: float, renyi: int, ranges: int

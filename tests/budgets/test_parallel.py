@@ -161,6 +161,7 @@ def plays():
         yield play
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", [0.0, 0.5, 1.2])
 def test_enumerated_plays_on_two_segments_stay_within_one_budget(x: float) -> None:
     bound = compose(BUDGET, epsilon=x, interaction="setwise").delta

@@ -27,6 +27,7 @@ def made() -> dict[str, Account]:
     }
 
 
+@pytest.mark.slow
 def test_the_total_is_the_bound_for_all_groups_together_and_below_the_sum() -> None:
     shares = Shares(made(), DELTA)
     together = Charge.join(MONTH, Charge({PureDP(0.2): 5, GaussianDP(0.1): 1, ApproxDP(0.3, 1e-7): 1}))
@@ -44,6 +45,7 @@ def test_it_is_never_above_the_sum(delta: float, count: int) -> None:
     assert shares.epsilon() <= shares.sum().epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_any_shares_are_within_their_sum_and_above_each(seed: int) -> None:
     rng = np.random.default_rng(seed)

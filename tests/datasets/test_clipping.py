@@ -25,6 +25,7 @@ def test_users_are_counted_by_their_labels():
     assert not histogram.capped
 
 
+@pytest.mark.slow
 def test_one_user_moves_one_count_by_one():
     table = events([1, 2, 7, 40, 100])
     whole = users_by_labels(table, user="who", item="what").counts
@@ -34,6 +35,7 @@ def test_one_user_moves_one_count_by_one():
         assert (whole - rest).sum() == 1
 
 
+@pytest.mark.slow
 def test_the_estimate_finds_what_the_cap_cuts_off():
     rng = np.random.default_rng(0)
     labels_of = rng.geometric(0.15, 3000)

@@ -102,6 +102,7 @@ def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_dataset_of_files_and_a_lazy_scan(tmp_path):
     EVENTS[:3].to_parquet(tmp_path / "one.parquet")
     EVENTS[3:].to_parquet(tmp_path / "two.parquet")
@@ -112,6 +113,7 @@ def test_a_dataset_of_files_and_a_lazy_scan(tmp_path):
         counts(pl.scan_parquet(tmp_path / "nothing.parquet"))
 
 
+@pytest.mark.slow
 def test_directories_and_globs(tmp_path):
     EVENTS[:3].to_parquet(tmp_path / "one.parquet")
     EVENTS[3:].to_parquet(tmp_path / "two.parquet")
@@ -136,6 +138,7 @@ def test_text_files_keep_text_whatever_the_other_rows_hold(tmp_path):
     assert set(events_histogram(path, user="member;x", item="article", labels_per_user=1).labels) == {"a;b", "# c"}
 
 
+@pytest.mark.slow
 def test_a_collation_does_not_join_labels_or_users(tmp_path):
     path = tmp_path / "events.duckdb"
     with duckdb.connect(str(path)) as connection:

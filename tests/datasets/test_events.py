@@ -71,6 +71,7 @@ ITEMS = st.sampled_from(["x", "y", "z", "日本", "|", "b|x"])
 EVENTS = st.lists(st.tuples(USERS, ITEMS), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     EVENTS,
@@ -185,6 +186,7 @@ def test_cut_orders_by_count_then_label_and_is_never_complete():
     assert roomy.limit == 100
 
 
+@pytest.mark.slow
 def test_a_cut_histogram_serves_the_unknown_domain_whatever_the_number_of_labels():
     from dptopk import UnknownLaplace
 
@@ -201,6 +203,7 @@ def test_a_cut_histogram_serves_the_unknown_domain_whatever_the_number_of_labels
             mechanism.release(events_histogram(rows, **options, top=5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [2, 5])
 def test_passes_do_not_change_the_answer(passes):
     rows = frame(random_events(np.random.default_rng(2), 600, users=60, items=30))
@@ -293,6 +296,7 @@ def test_very_long_and_odd_labels():
 WEIGHTS = st.one_of(st.none(), st.sampled_from([-1e300, -1.0, -0.5, 0.0, 0.5, 0.999, 1.0, 2.7, 1e300, float("inf")]))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(USERS, ITEMS, WEIGHTS), min_size=1, max_size=20), st.integers(1, 3))
 def test_weights_are_floored_and_clipped(events, cap):

@@ -14,6 +14,7 @@ pytest.importorskip("polars")
 GUIDE = Path(__file__).parents[2] / "docs" / "events.md"
 
 
+@pytest.mark.slow
 def test_the_guide_runs(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 4

@@ -117,6 +117,7 @@ def test_decimal_weights(kind, texts, expected):
     assert counts(table, weight="w", per_label_cap=3) == expected
 
 
+@pytest.mark.slow
 def test_uuids_and_bytes_of_frames():
     ids = pd.DataFrame({"u": [UUID(int=1), UUID(int=2)], "i": [UUID(int=7)] * 2, "n": [1, 2]})
     label = str(UUID(int=7))

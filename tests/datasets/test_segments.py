@@ -40,6 +40,7 @@ def random_events(seed, n=600):
     return pd.DataFrame([(f"u{u}", f"i{i}", s) for u, i, s in draws], columns=COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [None, DuckDB(passes=3)])
 @pytest.mark.parametrize("top", [None, 3])
 def test_each_segment_is_the_histogram_of_its_own_events(engine, top):
@@ -61,6 +62,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(EVENTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2))
 def test_removing_a_user_moves_few_segments_and_little_in_each(events, s, delta, cap):
@@ -81,6 +83,7 @@ def test_removing_a_user_moves_few_segments_and_little_in_each(events, s, delta,
         assert moved == min(s, len(visited))
 
 
+@pytest.mark.slow
 def test_the_choice_of_segments_is_spread_and_varies_with_the_key():
     rows = pd.DataFrame([(f"u{u}", "x", s) for u in range(900) for s in "abc"], columns=COLUMNS)
     options = {"segments": list("abc"), "segments_per_user": 1, "labels_per_user": 1}
@@ -147,6 +150,7 @@ def covers(large, small):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(CHARGES, min_size=1, max_size=4), st.integers(1, 4))
 def test_the_charge_covers_every_choice_of_segments(charges, s):

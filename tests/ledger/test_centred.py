@@ -32,6 +32,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
+@pytest.mark.slow
 def test_a_plan_with_centred_counts_is_charged_kept_and_refunded(path):
     plan = plan_topk(K, Budget(1, 1e-6), method=METHOD)
     noise = plan.mechanisms[1].noise

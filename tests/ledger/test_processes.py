@@ -26,6 +26,7 @@ def torture(tmp_path, **options):
     return json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_concurrent_writers_spend_exactly_the_budget(tmp_path):
     found = torture(tmp_path, writers=4, tokens=150, kills=0, spends=5)
     assert found["overspends"] == 0
@@ -34,6 +35,7 @@ def test_concurrent_writers_spend_exactly_the_budget(tmp_path):
     assert found["verified"] is True
 
 
+@pytest.mark.slow
 def test_writers_killed_at_random_instants_lose_no_charge(tmp_path):
     found = torture(tmp_path, writers=4, tokens=500, kills=12, spends=5)
     assert found["kills"] == 12

@@ -32,6 +32,7 @@ def path(tmp_path):
     return made
 
 
+@pytest.mark.slow
 def test_everything_stays_but_the_key(path):
     with Ledger(path, key="old") as ledger, Ledger(path, key="old") as other:
         before, spent = ledger.head(), ledger.spent("data")
@@ -56,6 +57,7 @@ def test_everything_stays_but_the_key(path):
         file.execute("UPDATE entries SET at = '' WHERE seq = 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "at"), [(Transaction, "chain_again"), (Transaction, "append"), (SQLite, "commit")])
 def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, where, at):
     real = getattr(where, at)
@@ -76,6 +78,7 @@ def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, where, at):
         Ledger(path, key="new")
 
 
+@pytest.mark.slow
 def test_a_log_that_is_not_whole_gets_no_new_hashes(path):
     with sqlite3.connect(path) as file:
         file.execute("DROP TRIGGER entries_no_update")
@@ -86,6 +89,7 @@ def test_a_log_that_is_not_whole_gets_no_new_hashes(path):
     assert not ledger.verify()
 
 
+@pytest.mark.slow
 def test_keys_that_are_none(path, tmp_path):
     with Ledger(path, key="old") as ledger:
         for key in ("old", ""):
@@ -95,6 +99,7 @@ def test_keys_that_are_none(path, tmp_path):
         plain.rekey("new")
 
 
+@pytest.mark.slow
 def test_on_the_command_line_with_a_head_file(path, tmp_path):
     old, new, head = tmp_path / "old.key", tmp_path / "new.key", tmp_path / "head.json"
     for file, secret in ((old, "old"), (new, "new")):

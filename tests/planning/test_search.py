@@ -103,6 +103,7 @@ def test_labels_only_may_use_noise_on_all_counts_and_does_not_show_it():
     assert "not shown" in plan.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"domain": "public"}, {"sensitivity": Sensitivity(l0=1)}, {"k": 3, "method": "peel"}]
 )
@@ -119,6 +120,7 @@ def test_accuracy_first(options):
     assert "±10" in plan.explain()
 
 
+@pytest.mark.slow
 def test_a_shape_moves_the_division_of_the_budget():
     """Well separated counts need little for the selections; flat ones much; the plan never asks for data."""
     apart = plan_topk(10, BUDGET, domain="public", like=1000 * np.arange(200, 0, -1))
@@ -129,6 +131,7 @@ def test_a_shape_moves_the_division_of_the_budget():
     assert apart.outcome.error == pytest.approx(apart.noise_std, rel=0.1)  # simulated
 
 
+@pytest.mark.slow
 def test_a_shape_from_public_counts_or_from_a_release():
     histogram = Histogram(None, ZIPF.astype(int), sensitivity=Sensitivity(l0=5))
     plan = plan_topk(10, BUDGET, domain="public", sensitivity=Sensitivity(l0=5), like=histogram)
@@ -139,6 +142,7 @@ def test_a_shape_from_public_counts_or_from_a_release():
     assert later.outcome.recall > 0.5
 
 
+@pytest.mark.slow
 def test_the_simulated_outcome_is_that_of_releases():
     sensitivity = Sensitivity(l0=5)
     truth = macbeth(sensitivity=sensitivity)
@@ -152,6 +156,7 @@ def test_the_simulated_outcome_is_that_of_releases():
     assert plan.outcome.rows == pytest.approx(np.mean([len(release) for release in releases]), abs=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", ["private", "public"])
 def test_every_design_does_what_its_simulation_says(domain):
     """The loss of real releases is that of simulated ones, by both their errors; that of twice the noise is not."""
@@ -203,12 +208,14 @@ def test_what_is_no_shape(like):
         plan_topk(1, BUDGET, domain="public", like=like)
 
 
+@pytest.mark.slow
 def test_the_shape_of_a_single_label():
     """All that there is, is asked for: whatever draws it finds it."""
     plan = plan_topk(1, BUDGET, domain="public", like=[5], counts=None)
     assert plan.outcome.recall == 1
 
 
+@pytest.mark.slow
 def test_whole_answers_compete_where_the_shape_is_known():
     """With wide gaps one draw of all labels leaves more for the counts than selections one by one, without a δ."""
     plan = plan_topk(10, Budget(1.0), domain="public", like=ZIPF)
@@ -240,6 +247,7 @@ def test_a_whole_answer_is_simulated_by_its_own_draws():
         plan_topk(9, Budget(1.0), domain="public", like=shape[:8], method="canonical draw", counts=None)
 
 
+@pytest.mark.slow
 def test_the_chance_of_a_swap_is_that_of_the_noise():
     """Ranks k and 2k of the shape: by brute force over the noise of both."""
     shape = np.array([60, 50, 40, 30, 28, 26, 24, 22])
@@ -269,6 +277,7 @@ def test_the_best_share_has_the_smallest_merit():
     assert best.noise_std > plan_topk(5, BUDGET, sensitivity=sensitivity, **options).noise_std
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "l0"), [("public", None), ("private", None), ("private", 8)])
 def test_at_half_the_product_of_both_noises_is_smallest(domain, l0):
     """What a peel is planned by: no other share has less noise on counts times less noise on selections."""
@@ -290,6 +299,7 @@ def test_at_half_the_product_of_both_noises_is_smallest(domain, l0):
         assert planned < product({"selection_share": share})
 
 
+@pytest.mark.slow
 def test_the_share_of_the_smallest_merit_needs_a_shape_in_a_public_domain():
     with pytest.raises(InvalidParameter, match="needs like="):
         plan_topk(5, BUDGET, domain="public", selection_share="best")
@@ -297,6 +307,7 @@ def test_the_share_of_the_smallest_merit_needs_a_shape_in_a_public_domain():
     assert plan_topk(5, BUDGET, domain="public", method="peel", selection_share="best", like=ZIPF) == shaped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "method", "epsilon"),
     [
@@ -345,6 +356,7 @@ def test_absurd_budgets_are_told_and_not_refused():
     assert "users" in doubts(1.0, 1e-6, users=10**7)[0]
 
 
+@pytest.mark.slow
 def test_the_same_plan_whatever_the_clock_says(monkeypatch):
     """What is refined is chosen by how much work it is; without a guard no clock is read."""
     plans = []
@@ -363,6 +375,7 @@ def test_a_plan_cut_by_the_guard_is_sound_and_says_so():
     assert compose(plan.charge, delta=BUDGET.delta).epsilon <= BUDGET.epsilon * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [20, 50, 100])
 def test_a_plan_looks_for_one_coin(labels, monkeypatch):
     """A coin takes longest of all; the noise on the counts is what is scaled to the budget."""
@@ -375,6 +388,7 @@ def test_a_plan_looks_for_one_coin(labels, monkeypatch):
     assert 0.999 * 0.97 <= plan.epsilon <= 0.97
 
 
+@pytest.mark.slow
 def test_coins_show_labels_that_are_then_counted():
     """Twenty labels a user: earlier than over a threshold, and a smaller merit; every row has its interval."""
     sensitivity, budget = Sensitivity(l0=20), Budget(4, 1e-6)
@@ -398,6 +412,7 @@ def test_coins_show_labels_that_are_then_counted():
     assert len(plan.release(empty, np.random.default_rng(2))) == 0
 
 
+@pytest.mark.slow
 def test_coins_alone_are_for_those_who_ask_or_know_the_shape():
     """A set is no top k: only where so few labels have counts that all of them are wanted, or by name."""
     sensitivity, budget = Sensitivity(l0=5), Budget(1, 1e-6)

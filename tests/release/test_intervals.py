@@ -99,6 +99,7 @@ def missed(mechanism, alpha, wrong=1.0, keep=None):
     return together, rate, ranks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ENUMERATED, ids=lambda m: f"{type(m).__name__}-{getattr(m, 'd_bar', None)}")
 def test_promises_hold_exactly(mechanism):
     for alpha, keep in ((0.05, None), (0.3, 1)):
@@ -108,6 +109,7 @@ def test_promises_hold_exactly(mechanism):
         assert ranks <= alpha
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ENUMERATED[:2], ids=lambda m: type(m).__name__)
 def test_a_wrong_scale_breaks_the_promise(mechanism):
     together, rate, _ = missed(mechanism, 0.05, wrong=2.0)
@@ -168,6 +170,7 @@ def test_intervals_of_centred_counts_are_whole_numbers_around_half_steps():
     assert release.intervals(kind="fcr")["low"].le(table["low"] + width).all()
 
 
+@pytest.mark.slow
 def test_centred_counts_are_covered_with_correlated_noise():
     mechanism = Centred(noise=KnownGaussian(sigma=8.0), centre=Fraction(1, 3))
     public, rng = Histogram(None, np.arange(40, 0, -2), sensitivity=ONE), np.random.default_rng(3)
@@ -221,6 +224,7 @@ def covered(histogram, mechanism, kind, wrong=1.0):
     return np.mean(right), 3 * np.std(right) / RUNS**0.5, np.mean(ranks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", list(SAMPLED))
 @pytest.mark.parametrize("data", list(DATA))
 def test_coverage_is_nominal_after_selection(data, mechanism):
@@ -241,6 +245,7 @@ def test_coverage_rejects_a_wrong_scale(kind):
 PUBLIC = Histogram(None, [100, 80, 5, 0], sensitivity=ONE)
 
 
+@pytest.mark.slow
 def test_every_counting_mechanism_gives_intervals_and_json_keeps_them():
     whole = Histogram(list("abc"), [900, 500, 3], sensitivity=ONE)
     rng = np.random.default_rng(0)

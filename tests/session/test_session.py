@@ -306,6 +306,7 @@ def test_bad_sessions_are_named(arguments, named):
         Session(**({"histogram": Histogram(None, [1, 2])} | arguments))
 
 
+@pytest.mark.slow
 def test_clocks_are_charged_where_they_are_registered(tmp_path):
     """A registration pays for them, in memory and in a ledger; elsewhere selections are charged one by one."""
     asked = {"sensitivity": Sensitivity(l0=1), "domain": "public", "counts": None, "method": "Gumbel selections"}
