@@ -33,7 +33,7 @@ def every_bound(charge, **asked):
         Charge({DiscreteGaussianDP(1.0, 1): 10**400}),
         Charge({ApproxDP(0.1, 1e-300): 10**310}),
         Charge({PureDP(0.1): 10**12}),
-        Charge({SEVERAL: 10**9}),
+        pytest.param(Charge({SEVERAL: 10**9}), marks=pytest.mark.slow),
         Charge({MultiDP(((800.0, 0.0), (1e-300, 0.1))): 30, GaussianDP(1.0): 3}),
     ],
     ids=lambda charge: str(charge)[:40],

@@ -297,7 +297,7 @@ def test_published_thresholds(l0):
         UnknownGaussian(d_bar=5, sigma=3.0, delta=1e-4),
         TruncatedGaussian(d_bar=5, sigma=3.0, delta=1e-4),
         TruncatedGaussian(sigma=3.0, delta=1e-4),
-        UnknownGumbel(k=1, d_bar=5, epsilon=0.4, delta=1e-4),
+        pytest.param(UnknownGumbel(k=1, d_bar=5, epsilon=0.4, delta=1e-4), marks=pytest.mark.slow),
     ],
     ids=str,
 )

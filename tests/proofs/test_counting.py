@@ -129,8 +129,9 @@ def world_for(mechanism, sensitivity):
     return World(3, (*range(linf + 2), offset + linf, offset + 2 * linf), sensitivity)
 
 
+LARGE = {(2, 2), (0, 2), (0, 3)}  # d_bar and linf of worlds whose pairs take seconds
 CASES = [
-    (mechanism, sensitivity)
+    pytest.param(mechanism, sensitivity, marks=[pytest.mark.slow] * ((d, sensitivity.linf) in LARGE))
     for mechanism, d, _ in UNKNOWN
     for sensitivity in SENSITIVITIES
     if (d or sensitivity.l0) and not (d == 2 and sensitivity.linf == 3)

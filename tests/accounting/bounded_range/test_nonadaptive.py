@@ -90,7 +90,7 @@ def test_no_vector_of_different_t_beats_it(epsilon, share, places):
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 2.0, 50.0])
-@pytest.mark.parametrize("count", [1, 2, 7, 33, 70])
+@pytest.mark.parametrize("count", [1, 2, 7, 33, pytest.param(70, marks=pytest.mark.slow)])
 def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, count):
     curve = br_nonadaptive_curve(epsilon, count)
     for share in (0.0, 0.2, 0.61, 1 - 1e-9):

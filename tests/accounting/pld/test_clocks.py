@@ -176,7 +176,10 @@ def test_it_composes_with_other_costs_and_stays_above_their_part():
     assert compose(worse, delta=1e-6).lower > compose(Charge(clocks), delta=1e-6).epsilon
 
 
-@pytest.mark.parametrize("epsilon", [1e-300, 1e-12, 1e-6, 60.0, 1e4])
+@pytest.mark.parametrize(
+    "epsilon",
+    [1e-300, pytest.param(1e-12, marks=pytest.mark.slow), pytest.param(1e-6, marks=pytest.mark.slow), 60.0, 1e4],
+)
 def test_far_ranges_fail_closed(epsilon):
     """Three clocks cost at least what one does, also where floats end."""
     charge = Charge({ExponentialClockDP(epsilon): 3})

@@ -155,7 +155,7 @@ def gaussian_delta(mu: float, x: float) -> float:
     return math.exp(log_ndtr(mu / 2 - x / mu)) - math.exp(x + log_ndtr(-mu / 2 - x / mu))
 
 
-@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, 6.0])
+@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, pytest.param(6.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("deviations", [-0.3, 1.0, 4.0])
 def test_gaussian(mu: float, deviations: float) -> None:
     x = max(mu**2 / 2 + deviations * mu, 0.0)

@@ -52,7 +52,7 @@ def test_equals_enumeration_of_all_outcomes(count: int, epsilon: float) -> None:
         )
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 100, 1000])
+@pytest.mark.parametrize("count", [1, 2, 7, 100, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 50.0])
 def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -> None:
     curve = homogeneous(epsilon, count, attained=True)
@@ -66,7 +66,9 @@ def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -
 
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 1e-6, 0.1])
-@pytest.mark.parametrize(("epsilon", "count"), [(1e-6, 1000), (0.1, 1000), (3.0, 60), (1e-4, 3000)])
+@pytest.mark.parametrize(
+    ("epsilon", "count"), [(1e-6, 1000), (0.1, 1000), (3.0, 60), pytest.param(1e-4, 3000, marks=pytest.mark.slow)]
+)
 def test_inverse_is_tight_in_high_precision(epsilon: float, count: int, delta: float) -> None:
     found = float(optimal_dp_epsilon(epsilon, count, delta=delta))
     assert mp_delta(epsilon, count, found) <= delta

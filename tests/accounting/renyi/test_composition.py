@@ -39,7 +39,7 @@ def test_never_worse_than_chernoff(dp, br, counts, exponent):
     ("charge", "exact"),
     [
         (Charge({PureDP(1.0): 100}), "optimal_dp"),
-        (Charge({PureDP(1e-3): 10**6}), "optimal_dp"),
+        pytest.param(Charge({PureDP(1e-3): 10**6}), "optimal_dp", marks=pytest.mark.slow),
         (Charge({PureDP(30.0): 3}), "optimal_dp"),
         (Charge({GaussianDP(0.3): 5}), "gaussian"),
         (Charge({GaussianDP(1e-4): 5}), "gaussian"),

@@ -179,7 +179,7 @@ def test_a_charge_may_be_written_in_any_order() -> None:
         ("BR(0.1) + GDP(1e-6)", {"delta": 1e-6}),
         ("3*BR(0.1) + 2*DP(30)", {"delta": 1e-6}),
         ("2*BR(0.1) + DGauss(0.3, 5)", {"delta": 1e-6}),
-        ("DP(0.1) + 100000*ZCDP(0.125)", {"epsilon": 10.0}),
+        pytest.param("DP(0.1) + 100000*ZCDP(0.125)", {"epsilon": 10.0}, marks=pytest.mark.slow),
         ("BR(0.1) + 100000*CDP(0.25, 1)", {"epsilon": 0.0}),
     ],
 )
