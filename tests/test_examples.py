@@ -18,6 +18,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_dashboard(tmp_path):
     table = load("dashboard").main([str(tmp_path), "--queries", "3", "--seed", "1"])
     assert table["epsilon"].is_monotonic_increasing
@@ -26,6 +27,7 @@ def test_dashboard(tmp_path):
     assert (tmp_path / "dashboard.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_analyst(tmp_path, seed):
     module = load("analyst")

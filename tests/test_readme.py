@@ -47,6 +47,7 @@ def test_the_commands_are_found():
     assert sum(command.split()[1] in ELSEWHERE for command in COMMANDS) == len(ELSEWHERE)
 
 
+@pytest.mark.slow
 def test_all_commands_one_after_the_other(folder, monkeypatch):
     monkeypatch.chdir(folder)
     for command in COMMANDS:
@@ -74,6 +75,7 @@ def test_the_first_commands_print_what_the_readme_shows(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_the_table_of_bounds_is_what_compose_says():
     section = README.split("## How good are the bounds?")[1].split("\n## ")[0]
     names = {

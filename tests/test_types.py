@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import dptopk
 from dptopk import Budget, Histogram, KnownGumbel, Session, plan_topk
@@ -39,6 +41,7 @@ follow_imports = silent
 """
 
 
+@pytest.mark.slow
 def test_a_type_checker_finds_the_mistakes_of_a_user(tmp_path):
     program, settings = tmp_path / "user.py", tmp_path / "mypy.ini"
     program.write_text(PROGRAM, encoding="utf-8")

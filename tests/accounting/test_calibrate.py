@@ -32,6 +32,7 @@ def test_the_answer_is_within_the_budget_and_close_to_it(k: int, target: float, 
     assert target * (1 - 1.1e-3) <= used <= target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "target"), [(1, 0.5), (10, 1.0), (100, 1.0), (30, 6.0)])
 def test_selections(k: int, target: float) -> None:
     budget = Budget(target, 1e-6)
@@ -78,6 +79,7 @@ def test_steps_in_the_charge_do_not_break_the_search() -> None:
     assert fits <= 1.0 < compose(charge(x + 0.11), delta=1e-6).epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.99, 0.9999, 1.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_beside_costs_that_take_nearly_all(share: float, delta: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +119,7 @@ def test_a_budget_that_nothing_meets() -> None:
 
 
 class TestQueriesAffordable:
+    @pytest.mark.slow
     @pytest.mark.parametrize("bound", ["best", "opt_kl", "mgf", "setwise_zcdp", "basic", "renyi"])
     def test_one_more_is_too_many(self, bound: str) -> None:
         query, budget = Charge({BoundedRange(0.1): 5}, delta=1e-9, adaptive=True), Budget(1.5, 1e-6)
@@ -125,6 +128,7 @@ class TestQueriesAffordable:
         assert compose(query.times(n), delta=1e-6, bound=bound).epsilon <= 1.5
         assert compose(query.times(n + 1), delta=1e-6, bound=bound).epsilon > 1.5
 
+    @pytest.mark.slow
     def test_the_optimum_affords_more_than_the_other_bounds(self) -> None:
         query, budget = Charge({BoundedRange(0.1): 1}), Budget(2.0, 1e-6)
         counts = [

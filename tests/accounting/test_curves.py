@@ -111,6 +111,7 @@ def test_delta_zero_and_one() -> None:
     assert EpsilonCurve(np.sqrt, epsilon_max=3.0).delta(3.0) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(log_inverse=st.floats(0.01, 600))
 def test_epsilon_curve_round_trip(log_inverse: float) -> None:

@@ -44,6 +44,7 @@ def test_nothing_but_an_answer(charge):
         assert found.epsilon > 0.09  # no charge above is smaller than one of its costs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "charge",
     [

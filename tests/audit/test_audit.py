@@ -63,6 +63,7 @@ def geometric_threshold(counts, draws, rng, threshold=5):
     return [tuple((n, int(v)) for n, v in zip(names, row, strict=True) if v >= threshold) for row in totals]
 
 
+@pytest.mark.slow
 def test_permute_and_flip_is_not_bounded_range():
     found = audit(Sampler(permute_and_flip), Charge({BoundedRange(1.0): 1}), world=PUBLIC, **limited(800_000))
     assert found.finding.kind == "range"
@@ -70,6 +71,7 @@ def test_permute_and_flip_is_not_bounded_range():
     assert "range of losses" in str(found)
 
 
+@pytest.mark.slow
 def test_it_is_pure_dp_and_the_exponential_mechanism_is_bounded_range():
     kept = audit(Sampler(permute_and_flip), Charge({PureDP(1.0): 1}), world=PUBLIC, **limited(60_000))
     assert kept.finding is None
@@ -78,12 +80,14 @@ def test_it_is_pure_dp_and_the_exponential_mechanism_is_bounded_range():
     assert audit(Sampler(exponential_mechanism), claim, world=PUBLIC, **limited(60_000)).finding is None
 
 
+@pytest.mark.slow
 def test_the_published_truncated_gaussian_is_found():
     """Claimed 0.0015 at ε = 2; exact enumeration gives 0.133 (docs/truncated-gaussian-violation.md)."""
     found = audit(Sampler(truncated_gaussian_as_published), Budget(2.0, 0.0015), **limited(600_000))
     assert 0.0015 < found.finding.measured < 0.1331
 
 
+@pytest.mark.slow
 def test_a_threshold_that_is_not_strict_is_found():
     """P[released] = 0.0134 for one user's only label; a strict threshold has 0.0049."""
     exact = math.exp(-4) / (1 + math.exp(-1))
@@ -100,6 +104,7 @@ def test_a_repeated_label_is_found():
 OURS = [(UnknownLaplace(d_bar=2, epsilon=1, delta=1e-2), "private"), (KnownLaplace(epsilon=1), "public")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "domain"), OURS)
 def test_nothing_in_ours(mechanism, domain):
     sensitivity = Sensitivity(l0=1)
@@ -108,6 +113,7 @@ def test_nothing_in_ours(mechanism, domain):
     assert audit(run, mechanism.charge(sensitivity), world=world, **limited(8_000)).finding is None
 
 
+@pytest.mark.slow
 def test_half_the_charge_is_refuted():
     sensitivity = Sensitivity(l0=1)
     run = from_mechanism(KnownLaplace(epsilon=2), sensitivity, domain="public")

@@ -197,6 +197,7 @@ def test_the_price_filter_takes_as_many_as_a_registration(
     assert compose(query.times(ranges + 1), delta=1e-6).lower > total * (1 - 1e-4)
 
 
+@pytest.mark.slow
 def test_what_a_price_filter_takes_and_refuses() -> None:
     budget = Filter(Budget(2.0, 1e-6), ranges=(0.2, 0.1))
     assert budget.price(BoundedRange(0.05))[0] == budget.price(BoundedRange(0.1))[0] == budget.price(PureDP(0.05))[0]
@@ -231,6 +232,7 @@ def test_bad_options_of_a_filter(options: dict[str, object]) -> None:
         Filter(Budget(1.0, 1e-6), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"ranges": (0.3, 0.2)}, {"method": "gaussian"}])
 def test_the_union_with_pure_costs_costs_nothing(options: dict[str, object]) -> None:
     """All plays that the real filter admits, pure costs and selections mixed as the analyst likes."""

@@ -60,6 +60,7 @@ def test_any_shares_are_within_their_sum_and_above_each(seed: int) -> None:
     assert lower is None or shares.epsilon() >= lower
 
 
+@pytest.mark.slow
 def test_each_analyst_spends_an_own_share_and_the_rest_the_reserve() -> None:
     shares = Shares(made(), DELTA)
     before = shares.epsilon()

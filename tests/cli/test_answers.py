@@ -29,6 +29,7 @@ def counts(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_safe(counts, tmp_path):
     out = tmp_path / "answer.html"
     result = run("topk", counts, *BASE, "--format", "html", "--out", out)
@@ -50,6 +51,7 @@ def test_the_page_says_what_is_left(counts, tmp_path):
     assert "What is left" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_a_picture_is_drawn_beside_the_answer(counts, tmp_path, ending):
     plot = tmp_path / f"answer.{ending}"
@@ -113,6 +115,7 @@ def test_a_planted_link_is_not_followed(counts, tmp_path):
     assert {path.name for path in tmp_path.glob(".*")} == {".out.csv.part"}
 
 
+@pytest.mark.slow
 def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
     ledger = tmp_path / "l.db"
     run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
@@ -134,6 +137,7 @@ def test_a_full_disk_after_the_draw_keeps_the_answer(counts, tmp_path):
 # files -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_of_other_habits(tmp_path):
     excel = tmp_path / "excel.csv"
     excel.write_bytes("label;count\nM\xfcller;900\n".encode("cp1252"))
@@ -149,6 +153,7 @@ def test_files_of_other_habits(tmp_path):
     assert "--encoding" in run("topk", excel, *BASE, "--encoding", "latin-99").output
 
 
+@pytest.mark.slow
 def test_where_keeps_rows(tmp_path):
     path = tmp_path / "names.csv"
     path.write_text("label,sex,count\nAda,F,900\nAda,M,3\nBob,M,800\n", encoding="utf-8")
@@ -198,6 +203,7 @@ def test_a_table_is_no_list_of_public_labels(counts, tmp_path, name):
     assert f"--domain: domain: {name!r} is a table; give a text file" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_options_are_heeded_or_refused(counts):
     for wrong in (("--fit",), ("--passes", 2), ("--memory-limit", "1GB"), ("--reuse",), ("--plot", "a.jpg")):
         result = run("topk", counts, *BASE, *wrong)
@@ -205,6 +211,7 @@ def test_options_are_heeded_or_refused(counts):
         assert wrong[0] in result.output
 
 
+@pytest.mark.slow
 def test_help_version_and_completion():
     shown = run("topk", "--help").stdout
     assert "<bool>" not in shown
@@ -213,6 +220,7 @@ def test_help_version_and_completion():
     assert "--install-completion" in run("--help").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [

@@ -40,6 +40,7 @@ def topk(source, *arguments):
 BUDGET = ("--k", 10, "--epsilon", 2, "--delta", 1e-6)
 
 
+@pytest.mark.slow
 def test_a_delta_above_one_over_users_is_told():
     """Where the number of users is public."""
     told = run("plan", "--k", 3, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--users", 2_000_000)
@@ -47,6 +48,7 @@ def test_a_delta_above_one_over_users_is_told():
     assert "above 1/users" in told.output
 
 
+@pytest.mark.slow
 def test_topk_prints_labels_charges_and_the_total(counts):
     result = topk(counts, *BUDGET, "--labels-per-user", 1, "--seed", 7)
     assert result.exit_code == 0, result.output
@@ -54,6 +56,7 @@ def test_topk_prints_labels_charges_and_the_total(counts):
         assert text in result.output
 
 
+@pytest.mark.slow
 def test_answers_are_short_where_labels_are_private_and_full_where_they_are_public(counts):
     public = json.loads(topk(counts, *BUDGET, "--known-domain", "--format", "json", "--seed", 1).output)
     assert len(public["rows"]) == 10
@@ -93,6 +96,7 @@ def test_a_domain_file_names_the_public_labels(counts, tmp_path):
     assert {row["label"] for row in json.loads(answer.output)["rows"]} == {"the", "and", "unicorn"}
 
 
+@pytest.mark.slow
 def test_labels_are_shown_as_text_not_as_markup(tmp_path):
     path = tmp_path / "counts.csv"
     path.write_text('word,n\n[red]x[/red],900\n"a\x1b[2Jb",800\n', encoding="utf-8")
@@ -102,6 +106,7 @@ def test_labels_are_shown_as_text_not_as_markup(tmp_path):
     assert "\x1b" not in output
 
 
+@pytest.mark.slow
 def test_an_empty_private_table_is_a_short_answer(tmp_path):
     path = tmp_path / "empty.csv"
     path.write_text("word,n\n", encoding="utf-8")
@@ -153,6 +158,7 @@ def test_bad_rows_exit_with_2_and_stay_secret(tmp_path, rows):
     assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_unknown_columns_and_unreadable_files_exit_with_2(counts, tmp_path):
     unknown = run("topk", counts, *BUDGET)
     assert unknown.exit_code == 2
@@ -165,6 +171,7 @@ def test_unknown_columns_and_unreadable_files_exit_with_2(counts, tmp_path):
         assert "source" in result.output
 
 
+@pytest.mark.slow
 def test_plan_lists_the_designs_that_method_takes():
     cell = ("--k", 5, "--epsilon", 1, "--delta", 1e-6)
     listed = run("plan", *cell, "--labels-per-user", 5, "--alternatives").output
@@ -177,6 +184,7 @@ def test_plan_lists_the_designs_that_method_takes():
     assert "centred" in run("plan", *cell, "--alternatives", "--known-domain").output
 
 
+@pytest.mark.slow
 def test_compose_marks_the_best_bound():
     result = run("compose", "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)", "--delta", 1e-6)
     assert result.exit_code == 0, result.output
@@ -187,6 +195,7 @@ def test_compose_marks_the_best_bound():
     assert "Not for these costs" in result.output
 
 
+@pytest.mark.slow
 def test_compose_as_json_and_csv():
     answer = json.loads(run("compose", "25*DP(0.1)", "--delta", 1e-6, "--format", "json").output)
     best = next(row for row in answer["bounds"] if row["name"] == answer["best"])
@@ -222,6 +231,7 @@ def test_a_design_is_asked_for_by_name():
     assert "KnownGumbel" in result.output
 
 
+@pytest.mark.slow
 def test_whole_answers_are_asked_for_by_method_or_by_name(counts):
     arguments = ("--k", 5, "--epsilon", 1, "--known-domain", "--counts", "none", "--seed", 1)
     for method, drawn in (("whole", "TopK("), ("canonical draw", "CanonicalTopK("), ("routed draw", "RoutedTopK(")):
@@ -230,6 +240,7 @@ def test_whole_answers_are_asked_for_by_method_or_by_name(counts):
         assert drawn in result.output
 
 
+@pytest.mark.slow
 def test_the_installed_entry_point_runs_as_a_process():
     command = [
         sys.executable,
@@ -250,6 +261,7 @@ def test_the_installed_entry_point_runs_as_a_process():
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_demo_is_macbeth():
     result = run("demo", "--seed", 1)
     assert result.exit_code == 0, result.output

@@ -25,6 +25,7 @@ def run(tmp_path, monkeypatch):
     return lambda *arguments: CliRunner().invoke(app, ["audit", *arguments])
 
 
+@pytest.mark.slow
 def test_exit_code_says_refuted(run):
     found = run("mine.py:leaky", "--epsilon", "1", "--delta", "0.1", "--seconds", "1")
     assert found.exit_code == 1
@@ -32,6 +33,7 @@ def test_exit_code_says_refuted(run):
     assert "confidence" in found.output
 
 
+@pytest.mark.slow
 def test_nothing_found_is_zero_and_json_is_json(run):
     found = run("mine.py:honest", "--claim", "DP(1)", "--seconds", "0.3", "--json")
     assert found.exit_code == 0

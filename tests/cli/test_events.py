@@ -38,6 +38,7 @@ def answer(result):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "peel"])
 def test_events_are_bounded_counted_and_answered(events, method):
     made = answer(topk(events, "--method", method, "--memory-limit", "1GB", "--passes", 2))
@@ -58,6 +59,7 @@ def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form)
     assert "all true counts" in run("topk", counts, "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", form).stdout
 
 
+@pytest.mark.slow
 def test_public_labels_come_from_a_file(events, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("article-001\nno such article\narticle-002\narticle-003\narticle-004\n", encoding="utf-8")
@@ -66,6 +68,7 @@ def test_public_labels_come_from_a_file(events, tmp_path):
     assert len(answer(topk(events, "--known-domain"))["rows"]) == 5
 
 
+@pytest.mark.slow
 def test_public_integers_are_read_as_integers(tmp_path):
     path, labels = tmp_path / "events.parquet", tmp_path / "labels.txt"
     pd.DataFrame({"member": range(3000), "article": [7] * 2000 + [8] * 1000}).to_parquet(path)

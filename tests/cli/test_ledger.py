@@ -40,6 +40,7 @@ def ask(ledger, tmp_path):
     return topk
 
 
+@pytest.mark.slow
 def test_an_answer_is_charged_and_shown(ledger, ask, tmp_path):
     assert ask().exit_code == 0
     assert ask(analyst="bob").exit_code == 0
@@ -59,6 +60,7 @@ def test_an_answer_is_charged_and_shown(ledger, ask, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_registration_is_shown_with_what_is_left(tmp_path):
     path = tmp_path / "registered.db"
     costs = "100*BR(0.1) + 10*DP(0.1) + delta(1e-6)"
@@ -80,6 +82,7 @@ def test_a_registration_is_shown_with_what_is_left(tmp_path):
     assert "lifetime" in run("ledger", "show", path).output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("labels", "cost"), [(1, "DP("), (5, "SGauss(")])
 def test_a_registered_question_may_be_asked_as_often_as_it_was_registered(labels, cost, tmp_path):
     """Truncated Laplace and thresholded Gaussian counts: what `--query` registers pays for that very plan."""
@@ -95,12 +98,14 @@ def test_a_registered_question_may_be_asked_as_often_as_it_was_registered(labels
     assert codes == [0, 0, 3]
 
 
+@pytest.mark.slow
 def test_who_asks_again_is_told_of_reuse(ask):
     assert "--reuse" not in ask().stderr
     assert "--reuse gives that answer, free" in ask().stderr
     assert "--reuse" not in ask("--reuse").stderr
 
 
+@pytest.mark.slow
 def test_reuse_gives_the_stored_answer(ledger, ask):
     first = json.loads(ask("--format", "json").output)
     again = json.loads(ask("--format", "json", "--reuse", analyst="bob").output)
@@ -108,6 +113,7 @@ def test_reuse_gives_the_stored_answer(ledger, ask):
     assert again["charge"] == "0"
 
 
+@pytest.mark.slow
 def test_an_exhausted_budget_refuses(ledger, ask):
     with Ledger(ledger) as opened:
         opened.charge("words", "bob", Charge({BoundedRange(0.1): 110}))
@@ -121,6 +127,7 @@ def test_an_exhausted_budget_refuses(ledger, ask):
         assert len(opened.history("words")) == 1 + answered
 
 
+@pytest.mark.slow
 def test_verify_says_what_it_can_and_cannot_detect(ledger, ask, tmp_path):
     ask()
     whole = run("ledger", "verify", ledger)
@@ -139,6 +146,7 @@ def test_verify_says_what_it_can_and_cannot_detect(ledger, ask, tmp_path):
     assert "tail is missing" in cut.output
 
 
+@pytest.mark.slow
 def test_a_changed_entry_is_found(ledger, ask):
     ask()
     with sqlite3.connect(ledger) as connection:
@@ -227,6 +235,7 @@ def test_show_as_json_says_what_is_left(tmp_path):
     assert shown["fits"] == {}
 
 
+@pytest.mark.slow
 def test_ranges_may_be_declared_for_free_choice(tmp_path):
     path = tmp_path / "ranges.db"
     arguments = ("--dataset", "d", "--epsilon", 2.0, "--delta", 1e-6)

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
@@ -20,6 +21,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line.removeprefix("$ ")) for line in lines]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_walk_through_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outputs = []
@@ -37,6 +39,7 @@ def test_every_command_of_the_walk_through_runs(tmp_path, monkeypatch):
     assert Path("spent.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_question_of_another_kind_is_refused_by_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     walk = commands()
@@ -49,6 +52,7 @@ def test_a_question_of_another_kind_is_refused_by_what_is_missing(tmp_path, monk
     assert "is not registered" in refused.output
 
 
+@pytest.mark.slow
 def test_files_of_the_ledger_are_not_written_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _, *arguments in commands()[:2]:

@@ -83,6 +83,7 @@ def test_a_count_that_is_text_is_named_by_its_option(tmp_path):
     assert "--count-col: counts must be whole numbers, got text" in refused.output
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_command_is_loaded_is_quiet():
     code = (
         "import builtins, os, signal\n"
@@ -100,6 +101,7 @@ def test_an_interrupt_while_the_command_is_loaded_is_quiet():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_plan_shows_itself_in_a_notebook():
     plan = plan_topk(5, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1))
     page = plan._repr_html_()
@@ -148,6 +150,7 @@ def test_a_key_file_is_its_owner_s(tmp_path, caplog):
     assert "'chain.key' is empty" in refused.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("year", [1, 9999])
 def test_spending_is_drawn_whatever_the_clock_said(tmp_path, monkeypatch, year):
     class Clock(datetime):

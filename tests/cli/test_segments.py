@@ -44,6 +44,7 @@ def test_segments_of_one_user_each_cost_as_much_as_one(counts):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_users_of_all_segments_share_the_budget(counts):
     answer = json.loads(run("topk", counts, *BASE, *PARTS, "--format", "json").stdout)
     assert answer["segments_per_user"] == 3
@@ -54,6 +55,7 @@ def test_users_of_all_segments_share_the_budget(counts):
     assert sum(part.delta for part in parts) <= 1e-6
 
 
+@pytest.mark.slow
 def test_events_are_bounded_in_every_segment(events):
     columns = ("--user-col", "member", "--item-col", "article", "--segment-by", "region", "--segments", "eu,us")
     result = run("topk", events, *BASE, *columns, "--segments-per-user", 1, "--format", "csv")
@@ -63,6 +65,7 @@ def test_events_are_bounded_in_every_segment(events):
     assert "a user in at most 1 of them" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_ledger_is_charged_once(counts, tmp_path):
     url = tmp_path / "l.db"
     run("ledger", "init", url, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
@@ -98,6 +101,7 @@ def test_what_does_not_fit_is_refused(counts, wrong):
     assert "secret" not in result.output
 
 
+@pytest.mark.slow
 def test_declared_segments_are_asked_one_after_another_for_the_price_of_one(counts, tmp_path):
     url = tmp_path / "l.db"
     by = ("--segment-by", "region", "--segments")

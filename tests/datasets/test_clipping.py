@@ -14,6 +14,7 @@ def events(labels_of, repeat=1):
     return pd.DataFrame(rows, columns=["who", "what"])
 
 
+@pytest.mark.slow
 def test_users_are_counted_by_their_labels():
     histogram = users_by_labels(events([1, 1, 2, 7, 8, 9, 64, 65, 300], repeat=2), user="who", item="what")
     found = dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))

@@ -122,6 +122,7 @@ def test_directories_and_globs(tmp_path):
     assert counts(str(tmp_path.parent / (tmp_path.name[:-2] + "*") / "t*.parquet")) == counts(EVENTS[3:])
 
 
+@pytest.mark.slow
 def test_an_ibis_table_on_its_own_connection(tmp_path):
     EVENTS.to_parquet(tmp_path / "events.parquet")
     table = ibis.duckdb.connect().read_parquet(tmp_path / "events.parquet")

@@ -117,6 +117,7 @@ def test_texts_that_share_a_code_are_told_apart(options, monkeypatch):
     assert found == {label: expected[label] for label in kept}
 
 
+@pytest.mark.slow
 def test_the_choice_of_one_user_does_not_see_the_others():
     """Whatever labels the others have, also such that make codes collide, a user's own labels are chosen alike."""
     mine = [("me", f"i{i}") for i in range(30)]
@@ -154,6 +155,7 @@ def test_random_choice_is_fresh_and_uniform():
         assert all(abs(count - 500) < 6 * np.sqrt(1500 * 2 / 9) for count in counts.values())
 
 
+@pytest.mark.slow
 def test_the_key_varies_the_choice_and_repeats_it():
     rows = frame([(f"u{u}", item) for u in range(200) for item in "abc"])
     options = {"user": "user", "item": "item", "labels_per_user": 1}
@@ -221,6 +223,7 @@ def test_passes_do_not_change_the_answer(passes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fits", "passes"), [(1, None), (4, None), (65, None), (4, 2), (4, 5)])
 def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
     """In a memory that holds one of ``fits`` parts of the users; passes that are asked for by hand are kept."""

@@ -101,6 +101,7 @@ make_events(sys.argv[1], events=10**9, users=10, items=10, chunk=1000, progress=
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [None, b"as it was"])
 def test_ctrl_c_leaves_nothing_half_written(tmp_path, before):
     path = tmp_path / "events.parquet"

@@ -127,6 +127,7 @@ def test_adaptive_optimum_of_a_hundred(quick):
     assert row["epsilon_upper"] < 1.003 * row["epsilon_batch"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", list(utility.WAYS)[1::3])  # the quick run covers others
 def test_every_way_spends_the_budget(way):
     from dptopk import Sensitivity, compose
@@ -149,6 +150,7 @@ def test_answers_with_hardly_any_noise_are_right():
     assert utility.recall((*labels[:2], "other"), histogram, 5) == 0.4
 
 
+@pytest.mark.slow
 def test_noise_shows_as_error():
     """The mean absolute error of 25 counts under 40 draws, against the mean of |discrete Laplace|, 1/sinh(ε)."""
     histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(6)

@@ -51,6 +51,7 @@ def test_report_is_one_page_that_points_nowhere_else(quick):
         assert page.count(f'id="{outcome.experiment.name}"') == 1
 
 
+@pytest.mark.slow
 def test_second_run_takes_what_is_there(tmp_path):
     (first,) = run([CHEAP], tmp_path, QUICK)
     table = (tmp_path / f"{CHEAP}.csv").read_bytes()
@@ -65,6 +66,7 @@ def test_second_run_takes_what_is_there(tmp_path):
     assert (tmp_path / f"{CHEAP}.svg").read_bytes() == drawing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [replace(QUICK, seed=1), Settings()])
 def test_other_settings_are_computed_again(tmp_path, other):
     run([CHEAP], tmp_path, QUICK)
@@ -72,6 +74,7 @@ def test_other_settings_are_computed_again(tmp_path, other):
     assert not outcome.resumed
 
 
+@pytest.mark.slow
 def test_a_damaged_table_is_computed_again(tmp_path):
     run([CHEAP], tmp_path, QUICK)
     table = tmp_path / f"{CHEAP}.csv"
@@ -82,6 +85,7 @@ def test_a_damaged_table_is_computed_again(tmp_path):
     assert table.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_other_code_is_computed_again(tmp_path, monkeypatch):
     run([CHEAP], tmp_path, QUICK)
     monkeypatch.setattr(runner, "_code", lambda: "changed")
@@ -89,6 +93,7 @@ def test_other_code_is_computed_again(tmp_path, monkeypatch):
     assert not outcome.resumed
 
 
+@pytest.mark.slow
 def test_report_keeps_what_earlier_runs_left(tmp_path):
     run([CHEAP], tmp_path, QUICK)
     run(["cns-figure-1"], tmp_path, QUICK)
@@ -96,6 +101,7 @@ def test_report_keeps_what_earlier_runs_left(tmp_path):
     assert all(f'id="{name}"' in page for name in (CHEAP, "cns-figure-1"))
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_with_what_was_done(tmp_path):
     """Kill the command while its second experiment computes: the first is kept, and no worker is left behind."""
     command = [sys.executable, "-m", "dptopk.cli", "reproduce", CHEAP, "adaptivity", "--out", tmp_path, "--jobs", "2"]
@@ -119,6 +125,7 @@ def _square(x):
     return x * x
 
 
+@pytest.mark.slow
 def test_trials_in_processes_are_those_in_line():
     shares = []
     settings = Settings(jobs=2, progress=shares.append)
@@ -126,6 +133,7 @@ def test_trials_in_processes_are_those_in_line():
     assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
 
 
+@pytest.mark.slow
 def test_results_depend_on_the_seed_alone(tmp_path):
     from dptopk.experiments.cr_figure_6 import EXPERIMENT
 
@@ -168,6 +176,7 @@ def test_command_refuses_unknown_names_with_code_2(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_command_names_what_does_not_hold(tmp_path):
     result = RUNNER.invoke(app, ["reproduce", "truncated-gaussian", "--out", str(tmp_path), "--quick", "--jobs", "1"])
     assert result.exit_code == 0, result.output
@@ -180,6 +189,7 @@ def test_command_lists_all():
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(EXPERIMENTS)
 
 
+@pytest.mark.slow
 def test_command_makes_figure_and_report(tmp_path):
     result = RUNNER.invoke(app, ["reproduce", CHEAP, "--out", str(tmp_path), "--quick", "--jobs", "1"])
     assert result.exit_code == 0, result.output

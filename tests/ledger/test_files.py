@@ -122,6 +122,7 @@ def test_a_path_stands_for_itself(tmp_path):
     assert names == {"a?b.db", "a%41.db", "a#b.db", "ä b.db"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "url",
     [

@@ -156,6 +156,7 @@ def test_a_stricter_later_version_reads_what_was_sound_when_written(path, ledger
             later.charge("d", "ann", Charge({BoundedRange(0.05): 3}))
 
 
+@pytest.mark.slow
 def test_format_1_is_read_where_it_would_be_refused_today(tmp_path, monkeypatch):
     path = tmp_path / "old.db"
     shutil.copy(DATA / "ledger_format_1.db", path)

@@ -50,6 +50,7 @@ def test_with_hardly_any_noise_the_answers_are_the_running_top(kind, private):
         stream.release(day({"a": 1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FACTORISATIONS])
 def test_the_noise_is_as_large_as_it_says(kind):
     """Of 20,000 labels; another sigma by 5% would be seen."""

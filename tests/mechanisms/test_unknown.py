@@ -290,6 +290,7 @@ def test_published_thresholds(l0):
     assert 0.95 * published_offset < offset < 0.98 * published_offset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [

@@ -45,6 +45,7 @@ def test_a_release_costs_at_most_the_plan(domain, counts):
     assert "the" in release.labels
 
 
+@pytest.mark.slow
 def test_fewer_labels_per_user_mean_less_noise():
     narrow = plan_topk(10, BUDGET, sensitivity=Sensitivity(l0=1), method="peel")
     wide = plan_topk(10, BUDGET, sensitivity=Sensitivity(l0=10), method="peel")
@@ -65,6 +66,7 @@ def test_explain_states_split_noise_threshold_and_total():
     assert "any number of labels" in text
 
 
+@pytest.mark.slow
 def test_fitted_counts_are_the_default_and_cost_nothing():
     plan = plan_topk(10, BUDGET, method="peel", sensitivity=Sensitivity(l0=2))
     assert isinstance(plan.phases[1].mechanism, CountMLE)
@@ -195,6 +197,7 @@ def test_averaged_counts_are_better():
     assert str(plain.repeated(Sensitivity(), 3, 4)) == "12*DGauss(20.0, 1)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "epsilon", "delta", "most"),
     [(25, 1, 0, 34.6), (5, 1, 1e-6, 7.9), (5, 5, 1e-6, 1.41), (5, 1, 1e-9, 6.9), (200, 1, 0, 258)],

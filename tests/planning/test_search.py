@@ -269,6 +269,7 @@ def test_the_chance_of_a_swap_is_that_of_the_noise():
     assert "less than 1e-6" in far.explain()
 
 
+@pytest.mark.slow
 def test_the_best_share_has_the_smallest_merit():
     sensitivity, options = Sensitivity(), {"method": "Gumbel, then centred Gaussian counts"}
     best = plan_topk(5, BUDGET, sensitivity=sensitivity, selection_share="best", **options)
@@ -348,6 +349,7 @@ def test_a_delta_above_one_over_users_is_told():
         plan_topk(3, BUDGET, users=0)
 
 
+@pytest.mark.slow
 def test_absurd_budgets_are_told_and_not_refused():
     plan = plan_topk(3, Budget(1e6, 0.9), sensitivity=Sensitivity(l0=1))
     assert len(plan.warnings) == 2

@@ -58,6 +58,7 @@ def made(kind, d_bar, centre, delta=0.05):
     return UnknownCentred(d_bar=d_bar, noise=noise, common=common, centre=centre, delta=delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "d_bar", "centre", "linf", "l0"),
     [

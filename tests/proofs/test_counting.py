@@ -68,6 +68,7 @@ KNOWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "world"), KNOWN, ids=str)
 def test_known_domain(mechanism, world):
     found, bound = divergence(mechanism, world), promised(mechanism, world)

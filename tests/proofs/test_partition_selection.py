@@ -254,6 +254,7 @@ def calls(monkeypatch, module, name):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [2, 5, 20, 50])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.63, 1e-6), (1.3, 1e-9), (2.2, 1e-3)])
 def test_a_coin_is_found_by_a_few_games_and_a_few_looks_at_each_level(monkeypatch, epsilon, delta, labels):

@@ -215,6 +215,7 @@ def test_the_margin_moves_by_at_most_its_range(labels, k, levels, sensitivity, o
         assert 0.2 * mechanism.rest < moves.max() <= mechanism.statistic_range
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "delta", "ordered"),
     [

@@ -56,6 +56,7 @@ def groupings(ranges: tuple[float, ...]) -> list[list[tuple[float, ...]]]:
     return [[ranges], [(epsilon,) for epsilon in ranges], *cuts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranges", [(0.4, 0.4, 0.4), (0.2, 0.4, 0.8), (0.3, 0.3, 0.6), (0.5, 1.0)])
 @pytest.mark.parametrize("pure", [(), (0.5,)])
 def test_every_grouping_is_above_the_game(ranges: tuple[float, ...], pure: tuple[float, ...]) -> None:

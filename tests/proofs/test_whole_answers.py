@@ -52,6 +52,7 @@ def gaps(answers_of, among, world, k):
     return np.array(matrix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("labels", "k", "levels", "sensitivity"), WORLDS, ids=str)
 @pytest.mark.parametrize(("cls", "answers_of", "among"), KINDS, ids=["joint", "canonical"])
 def test_gaps_have_range_two_linf_and_answers_bounded_range(cls, answers_of, among, labels, k, levels, sensitivity):
@@ -217,6 +218,7 @@ def one_shot_law(counts, k, rate):
     return law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("linf", [1, 2])
 def test_one_shot_costs_exactly_k_rates(k, linf):
@@ -243,6 +245,7 @@ def test_one_shot_noise_of_scale_linf_by_epsilon_is_caught():
     assert hockey_stick(laws, neighbours(world), [1.0])[0] > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("counts", "absent"), [([3, 2, 0], 0), ([2], 2), ([], 3)], ids=str)
 def test_one_shot_draws_follow_the_law(monkeypatch, counts, absent):
     """Labels of their own and crowds of unlisted labels; and the rate is ε/(k·linf)."""

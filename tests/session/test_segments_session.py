@@ -49,6 +49,7 @@ def test_segments_cost_as_many_as_a_user_is_in(session, s):
     assert all(len(answer.intervals()) == 3 for answer in answers.values())
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_costs_nothing(session):
     with pytest.raises(BudgetExceeded):
         session.run_each(segments(3), KnownLaplace(epsilon=0.6))

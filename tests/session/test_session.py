@@ -42,6 +42,7 @@ def session(request, tmp_path):
     return Session(WORDS, ledger=ledger, dataset="words", analyst="ann")
 
 
+@pytest.mark.slow
 def test_discover_then_count(session):
     found = session.run(DISCOVER)
     counted = session.run(COUNT, ranking=found)
@@ -358,6 +359,7 @@ def test_an_answer_that_is_too_long_is_given_and_not_kept(tmp_path):
     assert (tmp_path / "ledger.db").stat().st_size < 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("l0", "counts"), [(1, "auto"), (3, "auto"), (None, None)])
 def test_one_question_may_take_the_whole_budget(l0, counts):
     """More δ than a filter sets aside for failures, or bounds that no filter has: it is entered as a whole."""

@@ -65,6 +65,7 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, ranged, pure):
         assert on_grid.max() == pytest.approx(delta, rel=1e-4)
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.floats(0.01, 5),
     share=st.floats(0, 0.99),

@@ -31,6 +31,7 @@ def noise_law(scale: float, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(-half * count, half * count + 1), law
 
 
+@pytest.mark.slow
 def test_mixture_of_two_lattices_and_a_gaussian_by_enumeration():
     mu, groups = 0.8, {(2.0, 1): 3, (3.0, 2): 2}
     charge = Charge({GaussianDP(mu): 1} | {DiscreteGaussianDP(*key): times for key, times in groups.items()})

@@ -130,6 +130,7 @@ def test_monotone_in_shift_count_and_scale():
     assert float(discrete_gaussian_epsilon(4.1, 2, 5, delta=1e-6)) < base
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.07906, 1e-6), (20.0, 1e-6), (0.5, 1e-300), (0.0, 0.1)])
 @pytest.mark.parametrize(("shift", "count"), [(1, 1), (1, 25), (10, 3)])
 def test_scale_is_checked_and_barely_large_enough(epsilon, delta, shift, count):

@@ -84,6 +84,7 @@ def test_bounded_range_implies_a_clock(epsilon):
         assert any(found > profile(0.6 * epsilon, at) for at, found in zip(x, worst, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_log_mgf_against_quadrature(epsilon):
     with mp.workdps(40):

@@ -81,6 +81,7 @@ def test_powers_are_binomial_laws_and_their_error_bound_holds():
     np.testing.assert_allclose(binomials(500, 0.3, 0.7)[500], found.masses, rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "share"), [(900, 0.3), (5000, 1e-3), (40, 1e-30)])
 def test_what_a_power_leaves_out_is_stated(count, share):
     """Binomial masses far below the smallest normal number are cut off, and their sum is within what is stated."""

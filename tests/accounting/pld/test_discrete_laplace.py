@@ -39,6 +39,7 @@ def test_mean_loss_and_log_mgf_match_sixty_digits(scale, shift):
             assert value <= exact * lam * (1 + mp.mpf(lam)) * (1 + mp.mpf("1e-40"))  # the zCDP constant
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-5, 0.3, 0.499, 0.5, 2.0, 40.0])
 def test_one_unit_is_pure_dp(epsilon):
     cost, pure = DiscreteLaplaceDP(1 / epsilon, 1), PureDP(epsilon)
@@ -50,6 +51,7 @@ def test_one_unit_is_pure_dp(epsilon):
     assert one.epsilon == pytest.approx(other.epsilon, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "shift", "count"), [(2.0, 5, 1), (2.0, 5, 4), (10.0, 30, 6), (0.7, 2, 40)])
 def test_composition_brackets_the_exact_profile(scale, shift, count):
     with mp.workdps(60):

@@ -94,6 +94,7 @@ def test_merging_is_post_processing(epsilons: list[float], fraction: float) -> N
     assert merged == pytest.approx(brute_force_delta([epsilons[0]] * len(epsilons), x), rel=1e-6, abs=1e-13)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     epsilons=st.lists(st.floats(0.01, 3), min_size=1, max_size=8),
@@ -155,6 +156,7 @@ def gaussian_delta(mu: float, x: float) -> float:
     return math.exp(log_ndtr(mu / 2 - x / mu)) - math.exp(x + log_ndtr(-mu / 2 - x / mu))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, pytest.param(6.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("deviations", [-0.3, 1.0, 4.0])
 def test_gaussian(mu: float, deviations: float) -> None:

@@ -57,6 +57,7 @@ def test_a_hundred_selections_at_the_reference_point() -> None:
     assert inverse.epsilon - inverse.lower <= 1e-3 * inverse.epsilon
 
 
+@pytest.mark.slow
 def test_one_direction_is_the_inverse_of_the_other() -> None:
     charge = Charge({BoundedRange(0.3): 12, PureDP(0.2): 3})
     for delta in (1e-2, 1e-5):
@@ -94,6 +95,7 @@ def test_without_bounded_range_it_is_the_product_of_the_pairs(rest: str) -> None
     assert found.epsilon == pytest.approx(other.epsilon, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rest",
     ["2*DP(0.2)", "GDP(0.5)", "3*DGauss(5.0, 1)", "2*MultiDP(0.5:0, 0.2:1e-3)", "DP(0.1) + GDP(0.3) + DP(0.2, 1e-9)"],

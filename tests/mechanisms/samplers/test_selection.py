@@ -114,6 +114,7 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
     assert p_value(seen, law_of(counts, 3, 0.3)) > 1e-3
 
 
+@pytest.mark.slow
 def test_linf_divides_epsilon():
     case = CASES["plain"]
     bits = seeded()
@@ -155,6 +156,7 @@ def test_crowd_of_unlisted_labels(absent):
     assert stats.kstest(names / absent, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["spread", "zipf", "equal", "exponential"])
 @pytest.mark.parametrize("rate", [1e-6, 0.01, 2.0])
 def test_large_inputs_have_the_law_of_plain_noise(shape, rate):
@@ -229,6 +231,7 @@ def test_exponential_choice_has_its_law():
     assert stats.chisquare(drawn, wrong / wrong.sum() * 5000).pvalue < 1e-4
 
 
+@pytest.mark.slow
 def test_few_labels_are_looked_at(monkeypatch):
     """About sqrt(n·k) clocks are drawn, whatever the shape of the counts."""
     n, k = 1_000_000, 10
