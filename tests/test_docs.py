@@ -34,6 +34,7 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
 RUNNABLE = [page for page in PAGES if any(language == "python" for _, language, _ in blocks(page))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     """One after the other in one namespace, in an empty folder; a failure shows the page's own line."""

@@ -40,6 +40,7 @@ def test_every_number_of_the_paper_is_listed_and_every_listed_one_is_used():
     assert len(USED) > 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_number_is_what_the_package_computes(name):
     assert NUMBERS[name].agrees(paper_numbers.printed()[name])

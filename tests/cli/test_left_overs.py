@@ -87,6 +87,7 @@ def test_a_count_that_is_text_is_named_by_its_option(tmp_path):
 def test_an_interrupt_while_the_command_is_loaded_is_quiet():
     code = (
         "import builtins, os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job is started without it
         "load = builtins.__import__\n"
         "def loading(name, *rest):\n"
         "    if name == 'typer':\n"

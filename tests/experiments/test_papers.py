@@ -16,6 +16,7 @@ WRONG_IN_THE_PAPER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_what_the_papers_state_holds(quick, name):
     lines = quick.outcomes[name].comparisons
@@ -24,6 +25,7 @@ def test_what_the_papers_state_holds(quick, name):
     assert differing == {line for line in WRONG_IN_THE_PAPER if line[0] == name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_lines_are_words_and_verdicts(quick, name):
     for line in quick.outcomes[name].comparisons:
@@ -80,18 +82,21 @@ def test_thresholds_of_the_figure(l0):
     assert cr_figure_7.unknown_laplace(l0) == pytest.approx(read_off["T_UnkLap"], rel=2.5e-3)
 
 
+@pytest.mark.slow
 def test_slot_lemma_lowers_the_published_threshold(quick):
     table = quick.table("cr-figure-7")
     saved = 1 - table[cr_figure_7.OUR_LAPLACE] / table[cr_figure_7.LAPLACE]
     assert ((saved > 0.02) & (saved < 0.05)).all()
 
 
+@pytest.mark.slow
 def test_orders_of_three_mechanisms(quick):
     row = quick.table("cr-figure-3").set_index("epsilon_global").loc[0.29:0.31].iloc[0]
     assert row["dp_first"] == pytest.approx(0.413601, abs=5e-7)
     assert row["dp_later"] == pytest.approx(0.409278, abs=5e-7)
 
 
+@pytest.mark.slow
 def test_moment_generating_function_at_two(quick):
     row = quick.table("ddr-figure-2").set_index("order").loc[1.99:2.01].iloc[0]
     assert row["General MGF"] == pytest.approx(0.68675, abs=5e-6)
@@ -100,6 +105,7 @@ def test_moment_generating_function_at_two(quick):
 
 
 # Exact divergences by enumeration of all pairs of two counts (docs/truncated-gaussian-violation.md).
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "epsilon", "published", "mended"),
     [(3, 1.0, 0.1332, 0.00148), (3, 2.0, 0.1332, 0.00148), (10, 1.0, 0.0399, 6.37e-7), (10, 4.0, 0.0399, 6.37e-7)],
@@ -112,6 +118,7 @@ def test_violation_of_the_published_truncated_gaussian(quick, sigma, epsilon, pu
     assert row[truncated_gaussian.MENDED] <= row[truncated_gaussian.CLAIM] < row[truncated_gaussian.PUBLISHED]
 
 
+@pytest.mark.slow
 def test_order_of_two_ranges(quick):
     table = quick.table("range-order")
     row = table[(table["small"] == 0.5) & (table["x"] == 0)].iloc[0]
@@ -119,6 +126,7 @@ def test_order_of_two_ranges(quick):
     assert row["falling_upper"] == pytest.approx(0.2449, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_adaptive_optimum_of_a_hundred(quick):
     table = quick.table("adaptivity")
     row = table[(table["epsilon"] == 0.1) & (table["k"] == 100)].iloc[0]

@@ -10,6 +10,7 @@ from dptopk.experiments import load
 NAMES = ("cns-figure-1", "cns-figure-2", "cns-figure-3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_statements_hold_and_the_figure_is_drawn(quick, name):
     experiment, data = load(name), quick.table(name)
@@ -21,6 +22,7 @@ def test_statements_hold_and_the_figure_is_drawn(quick, name):
     assert (quick.folder / f"{name}.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "curve"), [*zip(NAMES, ("mixture", "exact", "Proposition 2"), strict=True)])
 def test_statements_are_tested(quick, name, curve):
     """With one curve pushed out of place the comparison must fail."""

@@ -23,6 +23,7 @@ CHEAP = "ddr-figure-2"
 QUICK = Settings(quick=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_each_experiment_leaves_its_files(quick, name):
     for ending in (".csv", ".png", ".svg", ".json"):
@@ -31,6 +32,7 @@ def test_each_experiment_leaves_its_files(quick, name):
     assert not quick.outcomes[name].resumed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_progress_rises_to_one(quick, name):
     shares = quick.progress[name]
@@ -38,6 +40,7 @@ def test_progress_rises_to_one(quick, name):
     assert shares[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_report_is_one_page_that_points_nowhere_else(quick):
     page = (quick.folder / "report.html").read_text(encoding="utf-8")
     links = re.findall(r'(?:href|src)="([^"]{0,40})', page)
