@@ -91,7 +91,7 @@ paper:
 	mkdir -p build/paper
 	cd build/paper && $(LATEX) paper.tex && bibtex paper && $(LATEX) paper.tex && $(LATEX) paper.tex
 
-# All numbers of the paper against what the package computes; the quick ones are part of `make test`.
+# All numbers of the paper against what the package computes; the quick ones are part of `make test-all`.
 paper-numbers: $(VENV)/.bench-ready
 	$(BIN)/python scripts/paper_numbers.py
 
