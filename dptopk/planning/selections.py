@@ -10,6 +10,7 @@ from typing import NamedTuple
 from dptopk._internal.choices import ChargeAs
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_mu
+from dptopk.accounting.work import OutOfTime, late
 from dptopk.costs import BoundedRange, Charge, Cost, ExponentialClockDP
 from dptopk.mechanisms.thresholds import special_slots
 from dptopk.planning.request import Request, Split
@@ -37,7 +38,10 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
         return Charged("bounded_range", 1.0)
     if request.charge_as == "auto" and clocks >= request.k:
         return Charged("bounded_range", 1.0)
-    gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
+    try:
+        gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
+    except OutOfTime as cut:  # not cached
+        (gain,) = cut.args
     if request.charge_as == "auto" and gain < WORTH:
         return Charged("bounded_range", 1.0)
     return Charged("clocks", gain)
@@ -55,9 +59,11 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     mu = gaussian_mu(epsilon=epsilon, delta=delta)
     # A selection has a variance of about ε²/4, a clock of ε², and a tail e^{-x/ε} to the right.
     clock = min(mu / math.sqrt(clocks), epsilon / -math.log(delta))
-    return _each(ExponentialClockDP, clocks, epsilon, delta, clock) / _each(
-        BoundedRange, k, epsilon, delta, 2 * mu / math.sqrt(k)
-    )
+    selection = _each(BoundedRange, k, epsilon, delta, 2 * mu / math.sqrt(k))
+    gain = _each(ExponentialClockDP, clocks, epsilon, delta, clock) / selection
+    if late():
+        raise OutOfTime(gain)
+    return gain
 
 
 def _each(kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float) -> float:

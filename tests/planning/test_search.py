@@ -21,6 +21,7 @@ from dptopk.accounting.setwise import groups, recursion
 from dptopk.datasets import macbeth
 from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace, partition_selection
 from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.planning import selections
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.shape import Shape, _averages
 from dptopk.planning.warnings import doubts
@@ -375,6 +376,14 @@ def test_a_plan_cut_by_the_guard_is_sound_and_says_so():
     plan = plan_topk(5, BUDGET, sensitivity=Sensitivity(l0=3), max_seconds=1e-9)
     assert "not reproducible" in plan.bound.note
     assert compose(plan.charge, delta=BUDGET.delta).epsilon <= BUDGET.epsilon * (1 + 1e-9)
+
+
+def test_nothing_that_the_guard_cut_is_remembered():
+    """How much clocks gain is asked for once; an answer that was cut would make later plans depend on the clock."""
+    selections._gain.cache_clear()
+    for limit, known in ((1e-9, 0), (None, 1)):
+        plan_topk(5, BUDGET, sensitivity=Sensitivity(l0=3), counts=None, max_seconds=limit)
+        assert (selections._gain.cache_info().currsize > 0) == known
 
 
 @pytest.mark.slow
