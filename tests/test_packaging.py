@@ -49,6 +49,7 @@ def test_wheel_states_license_command_and_requirements(wheel):
         assert f"Requires-Dist: {requirement}" in metadata
 
 
+@pytest.mark.slow
 def test_wheel_runs_from_a_folder_of_its_own(wheel, tmp_path):
     """Unpacked away from the checkout: the shipped data is found, and a charge is composed."""
     zipfile.ZipFile(wheel).extractall(tmp_path)  # noqa: S202 - built a moment ago from this checkout
@@ -65,6 +66,7 @@ def test_wheel_runs_from_a_folder_of_its_own(wheel, tmp_path):
     assert float(epsilon) == pytest.approx(2.07906, abs=1e-5)  # Cesar-Rogers 2022 print 2.08
 
 
+@pytest.mark.slow
 def test_source_archive_can_be_tested_and_built(tmp_path):
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}

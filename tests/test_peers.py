@@ -81,6 +81,7 @@ def same_law(one: np.ndarray, other: np.ndarray) -> float:
     return float(stats.chi2_contingency(counts).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_samplers_have_opendps_law(law):
     assert same_law(our_noise(law, SCALE, seed=1), peers_noise(law)) > ALARM

@@ -30,6 +30,7 @@ def client(by_part):
     return Client(by_part.url, by_part.tokens["ann"], dataset="words")
 
 
+@pytest.mark.slow
 def test_each_segment_has_the_whole_budget(by_part, client):
     assert client.schema()["budget_by"] == "part"
     client.run(COUNT, where={"part": "one"}, **LABELS)
@@ -50,6 +51,7 @@ def test_each_segment_has_the_whole_budget(by_part, client):
     assert ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_limit_holds_in_each_segment(by_part):
     bob = Client(by_part.url, by_part.tokens["bob"], dataset="words")
     small = KnownLaplace(epsilon=0.3)  # of a limit of 0.4
@@ -60,6 +62,7 @@ def test_a_limit_holds_in_each_segment(by_part):
         bob.run(small, **LABELS)
 
 
+@pytest.mark.slow
 def test_all_segments_at_once_are_paid_by_each(client):
     client.top_k_each("part", 2, budget=Budget(2.5, 1e-7), counts="laplace")
     for part in ("one", "two"):
@@ -67,6 +70,7 @@ def test_all_segments_at_once_are_paid_by_each(client):
             client.run(COUNT, where={"part": part}, **LABELS)
 
 
+@pytest.mark.slow
 def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_new(by_part, client, monkeypatch):
     """Its users may be in the other segment now, whose account has not paid for it."""
 

@@ -19,6 +19,7 @@ def client(server):
     return Client(server.url, server.tokens["ann"], dataset="words")
 
 
+@pytest.mark.slow
 def test_the_calls_of_a_session(server, client):
     assert list(client.datasets()["name"]) == ["words", "hidden"]
     assert client.schema()["unit"] == "word"
@@ -34,6 +35,7 @@ def test_the_calls_of_a_session(server, client):
     assert client.budget()["fits"][0]["fits"] > 0
 
 
+@pytest.mark.slow
 def test_by_accuracy(client):
     plan = client.plan(2, accuracy=30.0, delta=1e-7, method="threshold", counts="gaussian")
     assert plan["half_width"] <= 30
@@ -41,6 +43,7 @@ def test_by_accuracy(client):
     assert str(release.charge) == plan["charge"]
 
 
+@pytest.mark.slow
 def test_labels_alone_unless_counts_are_asked_for(client):
     alone = {"budget": Budget(0.3, 1e-7), "method": "threshold"}
     plan = client.plan(2, **alone)
@@ -50,6 +53,7 @@ def test_labels_alone_unless_counts_are_asked_for(client):
     assert client.plan(2, accuracy=30.0, delta=1e-7, method="threshold")["half_width"] <= 30
 
 
+@pytest.mark.slow
 def test_refusals_are_the_library_s(server, client):
     with pytest.raises(BudgetExceeded) as caught:
         client.top_k(3, **PART | {"budget": Budget(90.0, 1e-7)})

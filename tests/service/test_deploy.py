@@ -20,6 +20,7 @@ from .conftest import ASKED, CATALOG, Server, write_words
 KEPT = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "elsewhere/head.json"')
 
 
+@pytest.mark.slow
 def test_a_restored_backup_brings_no_budget_back(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     server = Server(tmp_path, KEPT)
@@ -75,6 +76,7 @@ def test_a_catalog_with_a_mistake(tmp_path, old, new, told):
         Catalog.load(tmp_path / "catalog.toml")
 
 
+@pytest.mark.slow
 def test_registered_costs_and_events(tmp_path):
     """A set-wise registration pays for a question only with costs that it holds; events are read by the engine."""
     from dptopk.datasets import make_events
@@ -104,6 +106,7 @@ filters = { section = ["arts", "sport"] }
     service.close()
 
 
+@pytest.mark.slow
 def test_tokens_by_command(tmp_path):
     write_words(tmp_path, "1")
     catalog = tmp_path / "catalog.toml"

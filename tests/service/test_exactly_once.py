@@ -121,6 +121,7 @@ def tokens(folder: Path, *names: str) -> dict[str, str]:
 POINTS = ("before the charge", "after the charge", "before the answer is stored", "after the answer is stored")
 
 
+@pytest.mark.slow
 def test_killed_anywhere_a_retry_is_answered_and_pays_once(folder):
     token = tokens(folder, "ann")["ann"]
     host = Host(folder)
@@ -200,6 +201,7 @@ def storm(folders: list[Path], ledger_of, *, kills: int) -> int:
     return len(charged)
 
 
+@pytest.mark.slow
 def test_eight_clients_two_servers_and_kills(folder):
     """On one SQLite file."""
     assert storm([folder, folder], lambda: Ledger(folder / "ledger.db"), kills=4)

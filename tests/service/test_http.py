@@ -43,6 +43,7 @@ def test_from_plan_to_answer_and_again(server):
     assert server.service.books.ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_key_belongs_to_one_question_of_one_analyst(server):
     with server.client("ann") as ann, server.client("bob") as bob:
         mine = ask(ann, key="same-key").json()
@@ -52,6 +53,7 @@ def test_a_key_belongs_to_one_question_of_one_analyst(server):
         assert ann.post("/v1/datasets/words/topk", json=ASKED).status_code == 422  # no key
 
 
+@pytest.mark.slow
 def test_an_analyst_ends_with_the_part_that_was_allotted(server):
     with server.client("bob") as bob, server.client("ann") as ann:
         assert ask(bob).status_code == 200
@@ -79,6 +81,7 @@ def test_who_may_do_what(server):
         assert eve.post("/v1/datasets/words/versions", json={"version": "../x"}).status_code == 422
 
 
+@pytest.mark.slow
 def test_tokens_end(server, monkeypatch):
     """At once for what spends, and for the rest when the last look at the table is too old."""
     from dptopk.service import access
@@ -105,6 +108,7 @@ def test_tokens_end(server, monkeypatch):
         assert token.split("_", 2)[2].encode() not in text
 
 
+@pytest.mark.slow
 def test_a_new_version_is_read_and_budgets_go_on(server):
     with server.client("ann") as ann, server.client("eve") as eve:
         first = ask(ann, key="before-it").json()
@@ -117,6 +121,7 @@ def test_a_new_version_is_read_and_budgets_go_on(server):
         assert eve.get("/v1/datasets/words/spending").json()["analysts"]["ann"]["queries"] == 2
 
 
+@pytest.mark.slow
 def test_filters_are_public_lists(server):
     with server.client("ann") as ann:
         rows = ask(ann, where={"part": "two"}).json()["release"]["rows"]
@@ -127,6 +132,7 @@ def test_filters_are_public_lists(server):
             assert "secret" not in refused.text
 
 
+@pytest.mark.slow
 def test_no_count_is_ever_written_down(server, caplog):
     with server.client("ann") as ann, server.client("eve") as eve:
         answer = ask(ann).json()
@@ -138,6 +144,7 @@ def test_no_count_is_ever_written_down(server, caplog):
         assert not any(str(count) in text or word in text for text in told)
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_read_costs_nothing(server, caplog):
     (server.folder / "words-1.csv").write_text("word,n,part\nfour,secret-401177,one\n", encoding="utf-8")
     with server.client("ann") as ann:
@@ -149,6 +156,7 @@ def test_data_that_cannot_be_read_costs_nothing(server, caplog):
         assert server.service.books.spends("words")[0].mechanism["question"]["k"] == 3
 
 
+@pytest.mark.slow
 def test_too_fast(tmp_path):
     from .conftest import CATALOG
 

@@ -34,6 +34,7 @@ class Slow:
         return self.real(spec, version, where, asked, progress)
 
 
+@pytest.mark.slow
 def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch):
     slow = Slow(monkeypatch)
     with server.client("ann") as ann, server.client("bob") as bob:
@@ -56,6 +57,7 @@ def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch)
     assert len(server.service.books.spends("words")) == 2
 
 
+@pytest.mark.slow
 def test_called_off_before_the_charge(server, monkeypatch):
     slow = Slow(monkeypatch)
     with server.client("ann") as ann:
@@ -153,6 +155,7 @@ def test_what_the_ledger_holds_cannot_be_called_off(two):
     assert two[1].find("called-off-once").stage == "charging"
 
 
+@pytest.mark.slow
 def test_a_key_in_use_is_of_one_question(server, monkeypatch):
     """Another question under a key that is being answered is refused at once, and does not get the first one's answer.
 
@@ -189,6 +192,7 @@ def test_a_revoked_token_sees_no_more_progress(server, monkeypatch):
         slow.gate.set()
 
 
+@pytest.mark.slow
 def test_answers_leave_at_whole_multiples(tmp_path):
     waited, now = [], 1003.25
     text = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = 5.0')

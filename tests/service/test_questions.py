@@ -29,6 +29,7 @@ def client(server):
     return Client(server.url, server.tokens["ann"], dataset="words")
 
 
+@pytest.mark.slow
 def test_run_by_name(server, client):
     """What Session.run does: the labels of one answer counted by another, each charged what it says."""
     selection = UnknownGumbel(k=2, d_bar=3, epsilon=0.2, delta=1e-7)
@@ -54,6 +55,7 @@ def test_run_by_name(server, client):
     assert "UnknownGumbel" in client._repr_html_()
 
 
+@pytest.mark.slow
 def test_run_refuses_what_makes_no_sense_before_any_charge(server, client):
     bad = [
         {"name": "KnownLaplace", "epsilon": 0.1},  # of a private domain, without labels
@@ -78,6 +80,7 @@ def test_run_refuses_what_makes_no_sense_before_any_charge(server, client):
     assert server.service.books.spends("words") == []
 
 
+@pytest.mark.slow
 def test_every_segment_at_once_costs_as_much_as_one(server, client):
     one = client.plan(2, budget=Budget(0.5, 1e-7), **PART)
     promised = client.plan(2, budget=Budget(0.5, 1e-7), segments="part", **PART)
@@ -160,6 +163,7 @@ def test_mechanisms_by_name_come_back():
     assert Run(mechanism=named(kinds[0]), labels=["a"]).plain()["labels"] == ["a"]
 
 
+@pytest.mark.slow
 def test_a_whole_answer_at_once_over_public_labels(tmp_path):
     """Every method that a plan may have is one that may be asked for."""
     (tmp_path / "labels.txt").write_text("".join(f"{word}\n" for word, _ in WORDS), encoding="utf-8")
@@ -177,6 +181,7 @@ def test_a_whole_answer_at_once_over_public_labels(tmp_path):
             assert set(release.labels) <= {word for word, _ in WORDS}
 
 
+@pytest.mark.slow
 def test_labels_that_python_holds_equal_are_of_different_questions(tmp_path):
     """1, 1.0 and true are three labels: under the key of one of them another one is refused."""
     with Server(tmp_path).running() as running, running.client("ann") as ann:

@@ -6,6 +6,7 @@ import json
 import os
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.config import SchemathesisConfig
@@ -26,6 +27,7 @@ FEW = settings(
 )
 
 
+@pytest.mark.slow
 def test_requests_out_of_the_description(server):
     """Each operation under generated requests, for an administrator, who may do everything."""
     with server.client("eve") as eve:
@@ -71,6 +73,7 @@ def _rows(answer):
     return [row for part in parts for row in part["release"]["rows"]]
 
 
+@pytest.mark.slow
 def test_bodies_that_are_nonsense(server):
     with server.client("ann") as ann:
         bodies = [
@@ -113,6 +116,7 @@ def test_bodies_that_are_nonsense(server):
         assert server.service.books.spends("words") == []
 
 
+@pytest.mark.slow
 def test_mechanisms_and_labels_that_are_nonsense(server):
     """Parameters of a mechanism are taken as they come, by any name, and so are labels: none of them is a 500."""
     deep = '{"name":"CountMLE","noise":' * 700 + "1" + "}" * 700
@@ -143,6 +147,7 @@ def test_mechanisms_and_labels_that_are_nonsense(server):
         assert any(line["detail"]["question"]["mechanism"].get("epsilon", 0) is None for line in log.json())
 
 
+@pytest.mark.slow
 def test_what_nobody_expected_is_a_plain_500(tmp_path, monkeypatch, caplog):
     from dptopk.service.books import Books
 

@@ -32,6 +32,7 @@ def client(server, who):
     return Client(server.url, server.tokens[who], dataset="words")
 
 
+@pytest.mark.slow
 def test_each_ends_with_a_share_of_their_own(server):
     ann, bob, eve = (client(server, who) for who in ("ann", "bob", "eve"))
     whole = Ledger(server.catalog.ledger, read_only=True).state("words").account
@@ -60,6 +61,7 @@ def test_each_ends_with_a_share_of_their_own(server):
     assert spent["over_time"][-1]["share"] == 1.0
 
 
+@pytest.mark.slow
 def test_renewed_all_at_once_by_who_holds_the_ledger(server):
     ann = client(server, "ann")
     for _ in range(2):
