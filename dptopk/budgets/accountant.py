@@ -65,7 +65,7 @@ class Accountant(Account):
 
     >>> from dptopk.costs import BoundedRange, PureDP
     >>> accountant = Accountant(Charge({BoundedRange(0.1): 20, PureDP(0.2): 1}), delta=1e-6)
-    >>> accountant.spend(Charge({BoundedRange(0.09): 5}))
+    >>> _ = accountant.spend(Charge({BoundedRange(0.09): 5}))
     >>> print(accountant.remaining())
     DP(0.2) + 15*BR(0.1)
     >>> accountant.epsilon() < 1.6

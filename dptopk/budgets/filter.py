@@ -67,7 +67,7 @@ class Filter(Account):
     >>> from dptopk.costs.budget import Budget
     >>> from dptopk.costs import BoundedRange
     >>> budget = Filter(Budget(1.0, 1e-6))
-    >>> budget.spend(Charge({BoundedRange(0.1): 10}, delta=1e-8))
+    >>> _ = budget.spend(Charge({BoundedRange(0.1): 10}, delta=1e-8))
     >>> budget.can_spend(Charge({BoundedRange(0.1): 10_000}))
     False
     """

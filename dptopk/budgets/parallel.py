@@ -34,8 +34,8 @@ class Parallel(Account):
 
     >>> from dptopk import Accountant, PureDP
     >>> regions = Parallel({name: Accountant(Charge({PureDP(0.1): 3}), 1e-6) for name in ("eu", "us")})
-    >>> regions.only("eu").spend(Charge({PureDP(0.1): 2}))
-    >>> regions.spend(Charge({PureDP(0.1): 1}))
+    >>> _ = regions.only("eu").spend(Charge({PureDP(0.1): 2}))
+    >>> _ = regions.spend(Charge({PureDP(0.1): 1}))
     >>> regions.only("eu").can_spend(Charge({PureDP(0.1): 1})), regions.only("us").can_spend(Charge({PureDP(0.1): 2}))
     (False, True)
     >>> print(regions.spent())

@@ -37,7 +37,7 @@ class Shares(Account):
     >>> from dptopk import Accountant, BoundedRange
     >>> month = Charge({BoundedRange(0.1): 50})
     >>> shares = Shares({name: Accountant(month, 1e-6) for name in ("ann", "bob")}, delta=1e-6)
-    >>> shares.account("ann").spend(Charge({BoundedRange(0.1): 50}))
+    >>> _ = shares.account("ann").spend(Charge({BoundedRange(0.1): 50}))
     >>> shares.epsilon() < 0.75 * shares.sum().epsilon
     True
     """
