@@ -7,7 +7,6 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from dptopk import Budget, Plan, Sensitivity, plan_topk
-from dptopk.planning.merit import selection_noise
 
 EPSILONS = (0.2, 1.0, 4.0)
 L0 = (1, 2, 3, 8, 40, None)
@@ -25,7 +24,7 @@ def merit(plan: Plan) -> float:
     appears = plan.appears_at(0.5) or 0
     if plan.counted or appears:
         return (plan.noise_std or 0.0) + appears
-    return selection_noise(plan.mechanisms[0], plan.sensitivity)
+    return plan.mechanisms[0].selection_noise(plan.sensitivity)
 
 
 def smaller_merits(budget: Budget, sensitivity: Sensitivity, k: int, domain: str, counts: str | None) -> list[str]:

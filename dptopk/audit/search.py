@@ -24,6 +24,7 @@ from dptopk.audit.worlds import Counts, Pair, World
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
+from dptopk.release.release import Release
 
 Mechanism = Callable[[Counts], Any]
 FIRST_DRAWS, FIRST_PAIRS, FINALISTS = 800, 6, 3
@@ -102,14 +103,14 @@ def audit(
         raise InvalidParameter(f"alpha must be in (0, 1), got {alpha}")
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
-    search = _Exact if hasattr(mechanism, "law") else _Sampled
+    search = _Exact if getattr(mechanism, "law", None) else _Sampled
     most = math.inf if draws is None else validate.count(draws=draws)
     return search(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
 
 
 def normal(answer: Any) -> Answer:
     """One answer as (label, value) pairs, in its order; a set or dict of answers by label."""
-    if hasattr(answer, "labels") and hasattr(answer, "counts"):  # a Release
+    if isinstance(answer, Release):
         counts = [None] * len(answer.labels) if answer.counts is None else answer.counts.tolist()
         return tuple(zip(answer.labels, counts, strict=True))
     if isinstance(answer, Mapping):

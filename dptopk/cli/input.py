@@ -29,7 +29,6 @@ from dptopk.datasets import (
 )
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
-from dptopk.mechanisms.base import Thresholded
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
@@ -223,8 +222,7 @@ class Source:
 
 def _rows(plan: Plan) -> int | None:
     """How many rows of a histogram a plan looks at."""
-    first = plan.phases[0].mechanism
-    return first.d_bar + 1 if isinstance(first, Thresholded) and first.d_bar is not None else None
+    return plan.phases[0].mechanism.floor_rank
 
 
 @contextmanager

@@ -41,9 +41,9 @@ Fit = Annotated[
 
 
 def _methods() -> list[str]:
-    from dptopk.planning.designs import METHOD_NAMES
+    from dptopk.planning.designs import method_names
 
-    return list(METHOD_NAMES)
+    return list(method_names())
 
 
 MethodOption = Annotated[

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,56 +17,149 @@ from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import identity, listed
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.release.intervals import CountNoise, Measurement
-from dptopk.release.release import Release
+from dptopk.release.release import Release, fields_to_json
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
+
+Floats = np.ndarray[Any, Any]
 
 
-@runtime_checkable
-class Mechanism(Protocol):
-    """What a session and a plan ask of a mechanism: its charge before any data is seen, then its answer."""
+class Mechanism(ABC):
+    """All that a session, a plan, the service, a ledger and an audit ask of a mechanism, a frozen dataclass.
 
+    A new one says what it costs (``charge``), what it refuses (``check``), what it answers (``release``), how it does
+    in a plan (``simulate``), and what its answer is worth (``selection_noise``, ``count_noise``, ``appears_at``). One
+    line makes it known by its name: ``dptopk.mechanisms.named.register``.
+    """
+
+    #: Whether it may show more than k labels, all of which are counted before the k largest remain.
+    open_ended: ClassVar[bool] = False
+    #: Whether fewer labels than were asked for may cost more.
+    fewer_cost_more: ClassVar[bool] = False
+
+    @abstractmethod
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most that a release can cost; ``labels``: how many labels' counts are released."""
 
+    @abstractmethod
     def check(self, histogram: Histogram, *_: Any, **options: Any) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
 
+    @abstractmethod
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None, *_: Any, **options: Any) -> Release:
         """Draw the answer; its charge is what was used."""
 
+    @abstractmethod
+    def simulate(self, scene: Scene) -> Draw:
+        """How the mechanism selects labels from known counts, by its law in floats: for plans, never for releases.
 
-@runtime_checkable
-class Noisy(Protocol):
-    """A mechanism that adds noise to counts."""
+        Returns:
+            For the number of a block of draws the ranks of the chosen labels (-1: none) and their noisy counts, float64
+            (0 where there are none), shape (draws, k) both.
+        """
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count."""
+    @abstractmethod
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise that decides which labels are chosen; inf where it depends on the counts."""
 
+    @abstractmethod
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
+        """Standard deviation of the noise on a released count; None where none is released.
 
-@runtime_checkable
-class Appearing(Protocol):
-    """A mechanism for private labels: the more users a label has, the more likely it is released."""
+        ``labels``: how many labels are counted together.
+        """
+
+    @abstractmethod
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
+        """How far above the floor a label appears with at least this probability; None in a public domain.
+
+        The floor is the count of rank ``floor_rank``, or 0.
+        """
+
+    def count_width(
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95
+    ) -> float | None:
+        """The noise on a released count, apart from any selection by it, is within ± this; by Chebyshev's inequality.
+
+        Mechanisms that know more of their noise say less.
+        """
+        deviation = self.count_noise(sensitivity, labels=labels)
+        return None if deviation is None else deviation / math.sqrt(1 - confidence)
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
+        """How likely a label is placed after one whose count is lower by ``gap``; None where no formula is known."""
+        return None
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int | None:
+        """How far above the floor a noisy count must be; None where nothing is compared with a threshold."""
+        add_remove(sensitivity)
+        return None
 
     @property
-    def d_bar(self) -> int | None:
-        """How many of the largest counts take part; None for all."""
+    def floor_rank(self) -> int | None:
+        """The rank of the count that labels are compared with, the last that is looked at; None for all of them."""
+        return None
 
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float) -> int:
-        """How far above the count of rank d_bar + 1, or 0, a label appears with this probability."""
+    def told(self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool) -> dict[str, Any]:
+        """The options of ``release`` after a selection, for at most ``charge``; ``average``: spend what it leaves."""
+        return {"labels": released}
+
+    def recount_error(self, true: Floats, shown: np.ndarray[Any, Any], scene: Scene) -> Floats:
+        """The sum of squared errors of counts measured after a selection, as simulated.
+
+        Args:
+            true: counts of the selected labels, shape (draws, k).
+            shown: which of them are there, of the same shape.
+            scene: of the simulation.
+
+        Returns:
+            float64, shape (draws,).
+        """
+        deviation = self.count_noise(scene.sensitivity, labels=scene.k)
+        if deviation is None:
+            raise InvalidParameter(f"{type(self).__name__} releases no counts")
+        errors: Floats = shown.sum(axis=1) * deviation**2
+        return errors
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its name and its parameters as JSON can hold them; ``dptopk.mechanisms.named.mechanism_of`` reads it."""
+        plain: dict[str, Any] = fields_to_json(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, parameters: Mapping[str, Any]) -> Self:
+        """The mechanism with these parameters, as ``to_dict`` has them but for its name.
+
+        Raises:
+            InvalidParameter: on parameters that it does not take.
+        """
+        taken = {part.name: part for part in fields(cls) if part.init}  # type: ignore[arg-type]
+        if not parameters.keys() <= taken.keys():
+            raise InvalidParameter(f"mechanism: {cls.__name__} takes {', '.join(sorted(taken))}")
+        needed = {name for name, part in taken.items() if part.default is MISSING and part.default_factory is MISSING}
+        if not needed <= parameters.keys():
+            raise InvalidParameter(f"mechanism: {cls.__name__} needs more of {', '.join(sorted(taken))}")
+        return cls(**parameters)
 
 
-@runtime_checkable
-class Thresholded(Protocol):
-    """A mechanism for private labels: what it releases has passed a noisy threshold."""
+class PublicSelection(Mechanism):
+    """Base of the mechanisms that select labels of a public domain, without counts."""
 
-    @property
-    def d_bar(self) -> int | None:
-        """How many of the largest counts take part; None for all."""
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """It depends on the counts."""
+        add_remove(sensitivity)
+        return math.inf
 
-    def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far the threshold lies above the count of rank d_bar + 1."""
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
+        """None: labels only."""
+        add_remove(sensitivity)
+        return None
 
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float) -> int:
-        """How far above that count a label appears with this probability."""
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
+        """None: every label may be drawn."""
+        add_remove(sensitivity)
+        return None
 
 
 # Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly small.
@@ -72,6 +167,11 @@ LARGEST_SCALE = 2.0**48
 # All labels of a public domain are counted one by one up to this many; beyond, labels= must name a few.
 LARGEST_LISTING = 10**8
 LARGEST_NAMING = 10**7  # where each needs its name made and looked up: about 200 bytes and 2 µs a label
+
+
+def gumbel_std(scale: float) -> float:
+    """Standard deviation of Gumbel noise."""
+    return math.pi / math.sqrt(6) * scale
 
 
 def add_remove(sensitivity: Sensitivity) -> Sensitivity:
@@ -194,30 +294,62 @@ def _unlisted(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
     return names
 
 
-class CountingMechanism:
-    """Base of the mechanisms that add independent integer noise to counts of known labels."""
+class CountingMechanism(Mechanism):
+    """Base of the mechanisms that add integer noise to counts of known labels."""
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The most that a release can cost; see the mechanism."""
-        raise NotImplementedError
+    #: Whether its counts can be fitted to the order of a selection, by CountMLE.
+    fitted: ClassVar[bool] = True
 
+    @abstractmethod
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
-        raise NotImplementedError
 
-    def count_noise(self, sensitivity: Sensitivity) -> CountNoise:
-        """The law of the noise on one count."""
-        raise NotImplementedError
+    @abstractmethod
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """The noise of a simulation on the counts of that many labels."""
 
-    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """What intervals need to know of a release that counts so many labels, or the whole domain."""
-        return Measurement(self.count_noise(sensitivity), labels, whole=whole)
+    @abstractmethod
+    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
+        """The law of the noise on one count that is independent of others; ``labels``: how many are counted."""
 
+    @abstractmethod
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count."""
-        raise NotImplementedError
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest noisy counts."""
+        from dptopk.mechanisms.samplers.simulation import noisy_largest
+
+        return noisy_largest(scene, self.float_noise(scene, len(scene.counts)))
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of the counts."""
+        return self.noise_std(sensitivity)
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """As ``noise_std``."""
+        return self.noise_std(sensitivity)
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
+        """None: every label is counted."""
+        add_remove(sensitivity)
+        return None
+
+    def count_width(
+        self,
+        sensitivity: Sensitivity,
+        *,
+        labels: int | None = None,
+        confidence: float = 0.95,
+    ) -> float:
+        """As ``half_width``."""
+        return self.half_width(sensitivity, confidence=confidence)
+
+    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
+        """What intervals need to know of a release that counts that many labels, or the whole domain."""
+        return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> float:
         """The smallest integer w with P[|noise| <= w] >= confidence, for one count that is always released.
 
         Args:

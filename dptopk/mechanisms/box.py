@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.maxima import log_concave_sum
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.intervals import CountNoise
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class Box(CountingMechanism):
     """
 
     epsilon: float
+    fitted: ClassVar[bool] = False
+    fewer_cost_more: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
@@ -74,14 +79,33 @@ class Box(CountingMechanism):
         law = side_law(self._checked(sensitivity, labels), Fraction(self.epsilon))
         return box_noise(law, sensitivity.linf, size, bits)
 
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """U_i - U_0 on a side with a Gamma law."""
+        from dptopk.mechanisms.samplers.simulation import BLOCK, seeded
+
+        sensitivity, unit = scene.sensitivity, scene.noise("uniform", 1.0)
+        power = self._checked(sensitivity, labels)
+
+        def draw(number: int) -> np.ndarray[Any, Any]:
+            rng = seeded("side", number)
+            side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK, 1))
+            noise: np.ndarray[Any, Any] = np.floor(side * unit(number))
+            return noise - np.floor(side * rng.random((BLOCK, 1)))
+
+        return draw
+
     def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
-        """The law of the noise of so many counts."""
+        """The law of the noise of that many counts together."""
         power = self._checked(sensitivity, labels)
         return CountNoise("box", sensitivity.linf / self.epsilon, power=power, step=sensitivity.linf)
 
-    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """Noise for so many counts together."""
-        return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """As ``noise_std``."""
+        return self.noise_std(sensitivity, labels=labels)
+
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+        """As ``half_width``."""
+        return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Standard deviation of the noise on one count; ``labels``: how many are counted together."""

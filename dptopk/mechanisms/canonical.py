@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, uniform_below, uniform_distinct
 from dptopk.mechanisms.whole import WholeAnswer
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 _STIRLING = 64  # from here on the series is used
 
@@ -42,6 +45,13 @@ class CanonicalTopK(WholeAnswer):
 
     cost: ClassVar[type[BoundedRange]] = BoundedRange
     ordered: ClassVar[bool] = False
+
+    def simulate(self, scene: Scene) -> Draw:
+        """By its own draws, of slacks that are rounded."""
+        from dptopk.mechanisms.samplers.simulation import at_once
+
+        answers = Subsets(Ranked(scene.histogram.counts, 0), self.k)
+        return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows; their order means nothing."""

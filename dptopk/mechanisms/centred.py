@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, ordered_
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, laplace_cost, rate
 from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
-from dptopk.release.intervals import Measurement
+from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 LARGEST_DENOMINATOR = 1000
 
@@ -75,7 +78,7 @@ class Centred(CountingMechanism):
         if labels is None:
             raise InvalidParameter("labels must be given: how many labels are counted")
         labels = validate.count(labels=labels, at_least=0)
-        self.noise.count_noise(sensitivity)  # refuses a scale that cannot be drawn
+        self.noise.law(sensitivity, labels)  # refuses a scale that cannot be drawn
         if labels == 0:
             return Charge()
         touched = sensitivity.touched(labels) or 0
@@ -115,6 +118,41 @@ class Centred(CountingMechanism):
         each = [self.released(rows.counts, noise + common) for noise in own]
         return each[0], np.mean(each, axis=0)
 
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
+        noise: np.ndarray[Any, Any] = self.noise.draw_noise(sensitivity, size, bits)
+        noise += self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
+        return noise
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Z for each count, Y for all."""
+        own, common = self.noise.float_noise(scene, labels), self.float_common(scene, labels)
+        return lambda number: own(number) / self.centre.denominator + common(number)
+
+    def float_common(self, scene: Scene, labels: int) -> Noise:
+        """Y/b of a simulation, shape (BLOCK, 1)."""
+        from dptopk.mechanisms.samplers.simulation import Standard
+
+        once = replace(scene, standard=Standard(0, of="common"))
+        common = self.shared(scene.sensitivity, labels).float_noise(once, labels)
+        return lambda number: common(number) / self.centre.denominator
+
+    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
+        """The law of Z."""
+        return self.noise.law(sensitivity, labels)
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """As ``noise_std``."""
+        return self.noise_std(sensitivity, labels=labels)
+
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+        """As ``half_width``."""
+        return self.half_width(sensitivity, labels=labels, confidence=confidence)
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
+        """By Z alone, in steps of 1/b."""
+        return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
+
     def shared(self, sensitivity: Sensitivity, labels: int) -> KnownGaussian | KnownLaplace:
         """The law of Y when so many labels are counted."""
         return self._common(labels, sensitivity.touched(labels) or 0)
@@ -146,7 +184,7 @@ class Centred(CountingMechanism):
         """Standard deviation of Y/b, the part that all counts share."""
         return self._written(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> float:  # type: ignore[override]
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> float:
         """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
         from dptopk._internal.tails import smallest_offset
 
@@ -195,10 +233,10 @@ class Centred(CountingMechanism):
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """Z for each of so many labels, Y for all of them."""
         return Measurement(
-            self.noise.count_noise(sensitivity),
+            self.law(sensitivity, labels),
             labels,
             whole=whole,
-            common=self.shared(sensitivity, labels).count_noise(sensitivity) if labels else None,
+            common=self.shared(sensitivity, labels).law(sensitivity, 1) if labels else None,
             divisor=self.centre.denominator,
         )
 
@@ -209,8 +247,7 @@ class Centred(CountingMechanism):
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0)
-        own = self.noise.draw_noise(sensitivity, len(rows), bits)
-        return self.released(rows.counts, own + self.shared(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits))
+        return self.released(rows.counts, self.draw_noise(sensitivity, len(rows), bits))
 
     def released(self, counts: np.ndarray[Any, Any], noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""

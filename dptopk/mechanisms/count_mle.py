@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,15 +14,18 @@ from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Rows, rows_to_count
+from dptopk.mechanisms.base import Floats, Mechanism, Rows, rows_to_count
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+
 
 @dataclass(frozen=True, kw_only=True)
-class CountMLE:
+class CountMLE(Mechanism):
     """Noisy counts of ranked labels, drawn towards the counts x_1 >= x_2 >= ... >= 0 that are the most likely.
 
     The ranking was drawn with noise, so the order may be wrong. With y the noisy counts and f their isotonic fit, the
@@ -67,6 +70,22 @@ class CountMLE:
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before the fit."""
         return self.noise.noise_std(sensitivity)
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """That of the noise, before the fit."""
+        return self.noise.count_noise(sensitivity, labels=labels)
+
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+        """That of the noise, before the fit."""
+        return self.noise.count_width(sensitivity, labels=labels, confidence=confidence)
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of the noise."""
+        return self.noise.selection_noise(sensitivity)
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
+        """None: all labels of the ranking are counted."""
+        return self.noise.appears_at(sensitivity, probability=probability)
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> float:
         """Half-width of an exact confidence interval around the noisy count, before the fit."""
@@ -127,6 +146,37 @@ class CountMLE:
         if isinstance(self.noise, Centred):
             return isotonic_least_squares(measured, clip=False)
         return isotonic_least_squares(measured) if isinstance(self.noise, KnownGaussian) else isotonic_median(measured)
+
+    def simulate(self, scene: Scene) -> Draw:
+        """Refused: the ranking is given."""
+        raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
+
+    def recount_error(self, true: Floats, shown: np.ndarray[Any, Any], scene: Scene) -> Floats:
+        """Of fitted counts, measured as often as the charge of k counts pays for."""
+        k, sensitivity = scene.k, scene.sensitivity
+        own, shared = (math.sqrt(variance) for variance in self.variances(sensitivity))
+        kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
+        charge = self.charge(sensitivity, labels=k)
+        passes = {row: self.passes(charge, sensitivity, row) for row in set(shown.sum(axis=1).tolist())}
+        squares = np.zeros(len(true))
+        for draw, (counts, there) in enumerate(zip(true, shown, strict=True)):
+            noise, truth = scene.standard.measured(kind, k, draw), counts[there]
+            often = passes[len(truth)]
+            measured = truth + own / math.sqrt(often) * noise[: len(truth)] + shared * noise[-1]
+            squares[draw] = ((self.fit(measured, sensitivity, often) - truth) ** 2).sum()
+        return squares
+
+    def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
+        """How often that many rows can be counted for at most this charge."""
+        passes = 1
+        while rows and charge.includes(self.repeated(sensitivity, rows, passes + 1)):
+            passes += 1
+        return passes
+
+    def told(self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool) -> dict[str, Any]:
+        """The ranking, and how often to count it."""
+        passes = self.passes(charge, sensitivity, len(released)) if average else 1
+        return {"ranking": released, "passes": passes}
 
     def check(self, histogram: Histogram, *, ranking: Release | Sequence[Any]) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""

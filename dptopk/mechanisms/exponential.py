@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,16 +12,19 @@ from dptopk._internal import validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, drawn_labels, known
+from dptopk.mechanisms.base import PublicSelection, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 _LARGEST_UTILITY = 2**63 - 1
 _LARGEST_BESIDE_FLOATS = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponential:
+class Exponential(PublicSelection):
     """One label y, drawn with P(y) ∝ exp(epsilon · u(y) / utility_range).
 
     Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user.
@@ -47,10 +50,20 @@ class Exponential:
             utility_range=validate.positive(utility_range=self.utility_range),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly BR(ε); ``labels`` makes no difference because no counts are released."""
         add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The largest count with Gumbel noise."""
+        from dptopk.mechanisms.samplers.simulation import noisy_largest
+
+        return noisy_largest(replace(scene, k=1), scene.noise("gumbel", self.utility_range / self.epsilon))
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of Gumbel noise."""
+        return gumbel_std(self.utility_range / self.epsilon)
 
     def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
         """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""

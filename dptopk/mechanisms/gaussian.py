@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,10 +29,14 @@ from dptopk.mechanisms.thresholds import (
     Slots,
     ThresholdedMechanism,
     checked_offset,
+    clipped,
     moving_slots,
     slots,
 )
 from dptopk.release.intervals import CountNoise, Measurement
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +77,17 @@ class KnownGaussian(CountingMechanism):
         """Draw discrete Gaussian noise, int64, shape (size,)."""
         return _noise(self.scale(sensitivity), size, bits)
 
-    def count_noise(self, sensitivity: Sensitivity) -> CountNoise:
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Of the continuous law."""
+        return scene.noise("normal", self.scale(scene.sensitivity))
+
+    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
         """The law of the noise on one count."""
         return CountNoise("gaussian", self.scale(sensitivity))
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
+        """That the difference of two noises is at least the gap."""
+        return gaussian_difference_tail(self.sigma * sensitivity.linf, max(math.ceil(gap) - 1, 0))
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count: linf·sigma, or less where that is below 2."""
@@ -117,7 +130,7 @@ class UnknownGaussian(NoisyFloorMechanism):
             delta=validate.probability(allow_zero=False, delta=self.delta),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One discrete Gaussian pair for each of the n quantities that can move, + δ, whatever ``labels``."""
         self.threshold_offset(sensitivity)
         return _pairs(moving_slots(sensitivity, self.d_bar), self.sigma, sensitivity, self.delta)
@@ -180,7 +193,7 @@ class TruncatedGaussian(ThresholdedMechanism):
             return moving_slots(add_remove(sensitivity), self.d_bar)
         return finite_l0(sensitivity, "for the whole-histogram form; give d_bar otherwise")
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One discrete Gaussian pair, not cut, for each of the n quantities that can move, + δ, whatever ``labels``."""
         self.bound(sensitivity)
         return _pairs(self.moving(sensitivity), self.sigma, sensitivity, self.delta)
@@ -206,9 +219,19 @@ class TruncatedGaussian(ThresholdedMechanism):
         bound = self.bound(sensitivity)
         return bound if self.d_bar is None else sensitivity.linf + 2 * bound
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""
-        return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+    @property
+    def counting(self) -> KnownGaussian:
+        """The mechanism for known domains that has this noise before it is cut."""
+        return KnownGaussian(sigma=self.sigma)
+
+    @property
+    def floor_rank(self) -> int | None:
+        """The rank after d_bar, in the form that is cut there."""
+        return None if self.d_bar is None else self.d_bar + 1
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Cut by moving what is outside to the ends."""
+        return clipped(super().float_noise(scene, labels), self.bound(scene.sensitivity))
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """Noise within [-T, T] on all counts, or on d_bar of them and the floor; rows above the threshold were kept."""

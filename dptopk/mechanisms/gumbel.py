@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +19,16 @@ from dptopk._internal.choices import CHARGES, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, drawn_labels, known
+from dptopk.mechanisms.base import Mechanism, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
-class _Selections:
+
+class _Selections(Mechanism):
     """What both mechanisms share: k selections of epsilon each, or the clocks that they are made of."""
 
     k: int
@@ -36,6 +40,23 @@ class _Selections:
         given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)]  # type: ignore[arg-type]
         shown = [f"{name}={value!r}" for name, value, default in given if default is MISSING or value != default]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of Gumbel noise."""
+        return gumbel_std(sensitivity.linf / self.epsilon)
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
+        """None: labels only."""
+        add_remove(sensitivity)
+        return None
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
+        """The difference of two Gumbel variables is logistic."""
+        return 1 / (1 + math.exp(min(self.epsilon * gap / sensitivity.linf, 700.0)))
+
+    def float_noise(self, scene: Scene) -> Noise:
+        """Of the scale linf/epsilon."""
+        return scene.noise("gumbel", scene.sensitivity.linf / self.epsilon)
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
         """The charge of these selections, or of all clocks that one user can change."""
@@ -82,9 +103,20 @@ class KnownGumbel(_Selections):
             charge_as=validate.member(CHARGES, charge_as=self.charge_as),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are released."""
         return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest counts with Gumbel noise."""
+        from dptopk.mechanisms.samplers.simulation import noisy_largest
+
+        return noisy_largest(scene, self.float_noise(scene))
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
+        """None: every label may be drawn."""
+        add_remove(sensitivity)
+        return None
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
@@ -164,7 +196,7 @@ class UnknownGumbel(_Selections):
             charge_as=validate.member(CHARGES, charge_as=self.charge_as),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """At most k × BR(ε) + δ, or the clocks + δ; ``labels`` makes no difference: no counts are released."""
         self.threshold_offset(sensitivity)
         return self._charge(self.k, sensitivity)
@@ -186,6 +218,18 @@ class UnknownGumbel(_Selections):
         probability = validate.probability(allow_zero=False, probability=probability)
         odds = math.log(probability) - math.log1p(-probability)
         return self.threshold_offset(sensitivity) + math.ceil(sensitivity.linf / self.epsilon * odds)
+
+    @property
+    def floor_rank(self) -> int:
+        """The rank after d_bar."""
+        return self.d_bar + 1
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest counts with Gumbel noise, as far as they are above that of ⊥."""
+        from dptopk.mechanisms.samplers.simulation import largest_above
+
+        noise, offset = self.float_noise(scene), self.threshold_offset(scene.sensitivity)
+        return largest_above(scene, noise, self.floor_rank, offset)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

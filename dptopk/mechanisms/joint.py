@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, uniform_distinct
 from dptopk.mechanisms.whole import WholeAnswer
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,13 @@ class JointTopK(WholeAnswer):
     """
 
     cost: ClassVar[type[BoundedRange]] = BoundedRange
+
+    def simulate(self, scene: Scene) -> Draw:
+        """By its own draws, of slacks that are rounded."""
+        from dptopk.mechanisms.samplers.simulation import at_once
+
+        answers = Sequences(Ranked(scene.histogram.counts, 0), self.k)
+        return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows, the best first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from dptopk.mechanisms.thresholds import (
     moving_slots,
 )
 from dptopk.release.intervals import CountNoise
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +60,24 @@ class KnownLaplace(CountingMechanism):
         """Draw discrete Laplace noise, int64, shape (size,)."""
         return _noise(self.epsilon, sensitivity, size, bits)
 
-    def count_noise(self, sensitivity: Sensitivity) -> CountNoise:
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Differences of two geometric variables."""
+        pair = scene.noise("laplace", scene.sensitivity.linf / self.epsilon)
+
+        def draw(number: int) -> np.ndarray[Any, Any]:
+            plus, minus = np.floor(pair(number))
+            noise: np.ndarray[Any, Any] = plus - minus
+            return noise
+
+        return draw
+
+    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
         """The law of the noise on one count."""
         return CountNoise("laplace", 1 / rate(self.epsilon, sensitivity))
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
+        """That the difference of two noises is at least the gap."""
+        return laplace_difference_tail(self.epsilon / sensitivity.linf, max(math.ceil(gap) - 1, 0))
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count: sqrt(2q)/(1-q), q = exp(-ε/τ)."""
@@ -99,7 +117,7 @@ class UnknownLaplace(NoisyFloorMechanism):
             delta=validate.probability(allow_zero=False, delta=self.delta),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, d_bar + 1) × the noise's own pair + δ; at most d_bar counts are released whatever ``labels``."""
         self.threshold_offset(sensitivity)
         cost = laplace_cost(self.epsilon, sensitivity)

@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dptopk import mechanisms
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.base import Mechanism
 
+Kind = TypeVar("Kind", bound=type[Mechanism])
 NAMES: tuple[str, ...] = tuple(dir(mechanisms))
 
+_REGISTERED: dict[str, type[Mechanism]] = {}
+_DESIGNS: list[Any] = []
 
-def named(mechanism: Mechanism) -> dict[str, Any]:
-    """A mechanism as a dictionary of its name and its parameters, for JSON; ``mechanism_of`` reads it.
 
-    >>> from dptopk import KnownLaplace
-    >>> named(KnownLaplace(epsilon=0.1))
-    {'name': 'KnownLaplace', 'epsilon': 0.1}
+def register(kind: Kind, *designs: Any) -> Kind:
+    """Make a mechanism of your own known by its name: to ledgers, to the service and to plans.
+
+    Args:
+        kind: a frozen dataclass on top of ``dptopk.mechanisms.base.Mechanism``.
+        designs: ways in which a plan uses it: ``dptopk.planning.designs.Design``.
+
+    Raises:
+        InvalidParameter: for anything else, or a name that another mechanism has.
     """
-    if isinstance(mechanism, type) or not isinstance(mechanism, Mechanism):
-        raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
-    plain: dict[str, Any] = _plain(mechanism)
-    return plain
+    if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
+        raise InvalidParameter("kind must be a class on top of dptopk.mechanisms.base.Mechanism")
+    name = kind.__name__
+    if name in NAMES or _REGISTERED.setdefault(name, kind) is not kind:
+        raise InvalidParameter(f"kind: another mechanism has the name {name}")
+    _DESIGNS.extend(design for design in designs if design not in _DESIGNS)
+    return kind
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"name": type(value).__name__} | {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+def names() -> tuple[str, ...]:
+    """The names of all mechanisms."""
+    return (*NAMES, *_REGISTERED)
+
+
+def registered_designs() -> tuple[Any, ...]:
+    """The designs that were registered with mechanisms."""
+    return tuple(_DESIGNS)
 
 
 def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that ``named`` wrote.
+    """The mechanism that its ``to_dict`` wrote.
 
     Raises:
         InvalidParameter: when there is no mechanism of that name, or on parameters that it does not take.
@@ -43,17 +56,14 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     """
     parts = dict(plain)
     name = parts.pop("name", None)
-    if name not in NAMES:
-        raise InvalidParameter(f"mechanism: the name must be one of {', '.join(NAMES)}")
-    kind = getattr(mechanisms, name)
-    taken = {part.name for part in fields(kind) if part.init}
-    if not parts.keys() <= taken:
-        raise InvalidParameter(f"mechanism: {name} takes {', '.join(sorted(taken))}")
+    if name not in names():
+        raise InvalidParameter(f"mechanism: the name must be one of {', '.join(names())}")
+    kind = _REGISTERED.get(name) or getattr(mechanisms, name)
+    if not issubclass(kind, Mechanism):
+        raise InvalidParameter(f"mechanism: {name} is not asked by itself")
     try:
         values = {key: mechanism_of(value) if isinstance(value, Mapping) else value for key, value in parts.items()}
-        made: Mechanism = kind(**values)
     except RecursionError:
-        raise InvalidParameter("mechanism: one is not made of so many others") from None
-    except TypeError:  # of a parameter that is missing; its text would quote none, but names the constructor
-        raise InvalidParameter(f"mechanism: {name} needs more of {', '.join(sorted(taken))}") from None
+        raise InvalidParameter("mechanism: one is nested too deeply") from None
+    made: Mechanism = kind.from_dict(values)
     return made

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dptopk.costs import PureDP
 from dptopk.costs.rounding import smaller_of
-from dptopk.histogram.histogram import Histogram
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.samplers.exact import precise
 from dptopk.mechanisms.samplers.race import ROUNDING, Clock, Race, Rings
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.selection import _Crowd, _first, _prune
 from dptopk.mechanisms.whole import WholeAnswer
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 _FEW = 1 << 12  # so many unlisted labels get noise of their own; more are one crowd
 _STEP = 1 << 18
@@ -43,6 +46,16 @@ class OneShotTopK(WholeAnswer):
     """
 
     cost: ClassVar[type[PureDP]] = PureDP
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of exponential noise."""
+        return self.k * sensitivity.linf / self.epsilon
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest counts with exponential noise."""
+        from dptopk.mechanisms.samplers.simulation import noisy_largest
+
+        return noisy_largest(scene, scene.noise("exponential", self.selection_noise(scene.sensitivity)))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows, the largest noisy count first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +16,22 @@ from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.costs.rounding import round_down, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove
+from dptopk.mechanisms.base import Mechanism, add_remove
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.thresholds import present_slots
 from dptopk.mechanisms.whole import in_label_order
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+
 # Parts of a smaller δ would be subnormal floats, whose rounding is no small share of them.
 LEAST_DELTA = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionSelection:
+class PartitionSelection(Mechanism):
     """The set of labels that many users have: each present label is shown by a coin; needs the whole histogram.
 
     No counts and no order: what that saves goes into the chance to appear. A label with τ users or less is shown with
@@ -49,7 +53,7 @@ class PartitionSelection:
 
     epsilon: float
     delta: float
-    d_bar = None  # all of the histogram takes part
+    open_ended: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         delta = validate.probability(allow_zero=False, delta=self.delta)
@@ -75,7 +79,7 @@ class PartitionSelection:
             return coin_chances(math.inf, round_down(smaller_of(self.epsilon)), self.delta * (1 - CHANCE_ROUNDING))
         return coin_chances(coin.order, coin.divergence, coin.first)
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One ApproxDP or one LabelCoinsDP, whatever ``labels``.
 
         Raises:
@@ -89,6 +93,34 @@ class PartitionSelection:
         probability = validate.probability(allow_zero=False, probability=probability)
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))
         return (level - 1) * sensitivity.linf + 1
+
+    def simulate(self, scene: Scene) -> Draw:
+        """Of what the coins show the k of the largest noisy counts; any k, where none are counted."""
+        from dptopk.mechanisms.samplers.simulation import BLOCK, seeded
+
+        counts, noise = scene.counts, scene.shown_by
+
+        def draw(number: int) -> tuple[Any, Any]:
+            rng = seeded("tossed", number)
+            bits = random_bits(rng)
+            shown = np.array([self.tossed(scene.sensitivity, scene.histogram.counts, bits) for _ in range(BLOCK)])
+            values = rng.random(shown.shape) if noise is None else counts + noise(number)[:, : len(counts)]
+            values = np.where(shown, values, -np.inf)
+            order = np.argsort(-values, axis=1)[:, : min(scene.k, len(counts))]
+            passed = np.take_along_axis(shown, order, axis=1)
+            return np.where(passed, order, -1), np.take_along_axis(values, order, axis=1)
+
+        return draw
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """Coins take the place of noise."""
+        add_remove(sensitivity)
+        return math.inf
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
+        """None: labels only."""
+        add_remove(sensitivity)
+        return None
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
 from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism, add_remove
+from dptopk.mechanisms.base import Mechanism, PublicSelection, add_remove
 from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
@@ -31,6 +32,9 @@ from dptopk.mechanisms.samplers.slack import Ranked, log_odds
 from dptopk.mechanisms.whole import check_public, pure_share
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+
 _SHARE = 1 / 16  # of ε, for the choice
 _DOUBT = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
 _MOST = 64  # the statistic is cut at so many scales of its noise
@@ -39,7 +43,7 @@ _WRONG = 1 / 50  # with delta peeling is seldom bad: the chance of drawing at on
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoutedTopK:
+class RoutedTopK(PublicSelection):
     """k labels, drawn at once or peeled, whichever suits the data: chosen privately with a stated share of epsilon.
 
     delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with the composed cost. The
@@ -97,12 +101,29 @@ class RoutedTopK:
             return OneShotTopK(k=self.k, epsilon=self.rest)
         return KnownGumbel(k=self.k, epsilon=_each(self.k, self.epsilon, self.share, self.delta))
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The choice, and the answer by either mechanism; ``labels`` makes no difference."""
         add_remove(sensitivity)
         if self.delta:
             return Charge({ApproxDP(self.epsilon, self.delta): 1})
         return Charge({PureDP(self.rest): 1, PureDP(self.share): 1}, adaptive=True)
+
+    def simulate(self, scene: Scene) -> Draw:
+        """By either mechanism, with the chance of each."""
+        from dptopk.mechanisms.samplers.simulation import BLOCK, seeded
+
+        chance = self.chance_at_once(scene.histogram)
+        whole, peeling = (one.simulate(scene) for one in (self.whole, self.peeling))
+
+        def draw(number: int) -> tuple[Any, Any]:
+            at_once = seeded("route", number).random(BLOCK) < chance
+            if at_once.all():
+                return whole(number)
+            chosen = peeling(number)[0]
+            chosen[at_once] = whole(number)[0][at_once] if at_once.any() else chosen[at_once]
+            return chosen, np.zeros(chosen.shape)
+
+        return draw
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

@@ -43,7 +43,6 @@ class SparseGaussian(ThresholdedMechanism):
 
     sigma: float
     delta: float
-    d_bar = None  # all of the histogram takes part
 
     def __post_init__(self) -> None:
         validate.assign(
@@ -52,7 +51,7 @@ class SparseGaussian(ThresholdedMechanism):
             delta=validate.probability(allow_zero=False, delta=self.delta),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One SparseGaussianDP, whatever ``labels``.
 
         Raises:
@@ -68,9 +67,10 @@ class SparseGaussian(ThresholdedMechanism):
         n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
         return checked_offset(_offset(scale, sensitivity.linf, n, self.delta), "delta")
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count."""
-        return KnownGaussian(sigma=self.sigma).noise_std(sensitivity)
+    @property
+    def counting(self) -> KnownGaussian:
+        """The mechanism for known domains that has this noise."""
+        return KnownGaussian(sigma=self.sigma)
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """Noise on all present counts, whose number is private; rows above T were kept."""
@@ -91,7 +91,7 @@ class SparseGaussian(ThresholdedMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Gaussian noise, int64, shape (size,)."""
-        return KnownGaussian(sigma=self.sigma).draw_noise(sensitivity, size, bits)
+        return self.counting.draw_noise(sensitivity, size, bits)
 
 
 def _touched(sensitivity: Sensitivity) -> int:

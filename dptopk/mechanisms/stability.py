@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from dptopk._internal.tails import laplace_tail, smallest_offset
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, drawn_labels
+from dptopk.mechanisms.base import PublicSelection, add_remove, drawn_labels
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
@@ -23,12 +23,15 @@ from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.mechanisms.whole import check_public, in_label_order, pure_share
 from dptopk.release.release import Release
 
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+
 # Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable. Peeling has the rest.
 CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class StabilityTopK:
+class StabilityTopK(PublicSelection):
     """k labels: the top j <= k exactly, as a set, where the gap after the j-th count is surely large; the rest peeled.
 
     j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a threshold, and else j is
@@ -62,7 +65,7 @@ class StabilityTopK:
             delta=validate.probability(allow_zero=False, delta=self.delta),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most a release can cost; ``labels`` makes no difference because no counts are released."""
         add_remove(sensitivity)
         return self._charge(self.k)
@@ -76,6 +79,12 @@ class StabilityTopK:
         above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
         # Utilities are sums of at most k + 2 thresholds.
         return checked_offset((sensitivity.linf + above) * (self.k + 2), "delta") // (self.k + 2)
+
+    def simulate(self, scene: Scene) -> Draw:
+        """Seeded answers of the mechanism itself."""
+        from dptopk.mechanisms.samplers.simulation import released
+
+        return released(self, scene)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

@@ -11,19 +11,22 @@ that a special slot is released.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
-from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import add_remove, ordered_release
+from dptopk.mechanisms.base import CountingMechanism, Mechanism, add_remove, ordered_release
 from dptopk.release.intervals import Measurement
 from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 
 @dataclass(frozen=True)
@@ -126,29 +129,69 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     return math.ceil(max(c, 0.0))
 
 
-class ThresholdedMechanism:
+def clipped(noise: Noise, bound: int) -> Noise:
+    """Noise of a simulation within ± bound."""
+    return lambda number: np.clip(noise(number), -bound, bound)
+
+
+class ThresholdedMechanism(Mechanism):
     """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
+
+    @property
+    @abstractmethod
+    def counting(self) -> CountingMechanism:
+        """The mechanism for known domains that has this noise, before it is cut."""
 
     @property
     def divisor(self) -> int:
         """The noise is drawn in steps of 1/divisor of a count."""
         return 1
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The most that a release can cost; see the mechanism."""
-        raise NotImplementedError
-
+    @abstractmethod
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above the floor (with its noise) a noisy count must be to be released."""
-        raise NotImplementedError
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before any selection by it."""
-        raise NotImplementedError
-
+    @abstractmethod
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on the probability that the noise of the floor exceeds that of a count by more than c >= 0."""
-        raise NotImplementedError
+
+    def noise_std(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of the noise on one count before any selection by it, of cut noise an upper bound."""
+        return self.counting.count_noise(sensitivity, labels=self.floor_rank)
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of the counts."""
+        return self.noise_std(sensitivity)
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """As ``noise_std``."""
+        return self.noise_std(sensitivity)
+
+    def count_width(
+        self,
+        sensitivity: Sensitivity,
+        *,
+        labels: int | None = None,
+        confidence: float = 0.95,
+    ) -> float:
+        """By the law of the noise before it is cut."""
+        return self.counting.count_width(sensitivity, labels=self.floor_rank, confidence=confidence)
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
+        """Of two labels that both appear."""
+        return self.counting.swap_chance(sensitivity, gap)
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """The noise of a simulation on the counts of that many labels, and on the floor."""
+        return self.counting.float_noise(scene, labels)
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest noisy counts above the threshold."""
+        from dptopk.mechanisms.samplers.simulation import largest_above
+
+        offset, chance = self.threshold_offset(scene.sensitivity), self.at_threshold(scene.sensitivity)
+        noise = self.float_noise(scene, len(scene.counts))
+        return largest_above(scene, noise, self.floor_rank, offset, chance)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
         """How far above the floor a true count must be to be released with at least this probability.
@@ -166,7 +209,7 @@ class ThresholdedMechanism:
         c = smallest_offset(lambda c: self.threshold_tail(sensitivity, c), 1 - probability, "probability")
         return offset + 1 + c
 
-    def at_threshold(self, sensitivity: Sensitivity) -> float:  # noqa: ARG002
+    def at_threshold(self, sensitivity: Sensitivity) -> float:
         """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
         return 0.0
 
@@ -175,22 +218,22 @@ class ThresholdedMechanism:
         above: np.ndarray[Any, Any] = -((floor_noise - noise) // self.divisor)
         return above
 
-    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:  # noqa: ARG002
+    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:
         """What is released of the counts that passed, shape (n,)."""
         released: np.ndarray[Any, Any] = counts + noise
         return released
 
+    @abstractmethod
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """What intervals need to know of a release."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slots(self, histogram: Histogram) -> Slots:
         """What the mechanism looks at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
-        raise NotImplementedError
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
@@ -234,27 +277,22 @@ class NoisyFloorMechanism(ThresholdedMechanism):
     delta: float
 
     @property
-    def counting(self) -> Any:
-        """The mechanism for known domains that has this noise."""
-        raise NotImplementedError
+    def floor_rank(self) -> int:
+        """The rank after d_bar."""
+        return self.d_bar + 1
 
+    @abstractmethod
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        raise NotImplementedError
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above the noisy floor a noisy count must be to be released: linf + c."""
         special = special_slots(add_remove(sensitivity), self.d_bar)
         return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before any selection by it."""
-        deviation: float = self.counting.noise_std(sensitivity)
-        return deviation
-
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """d_bar counts and the floor were given noise, rows above the threshold were kept."""
-        noise, offset = self.counting.count_noise(sensitivity), self.threshold_offset(sensitivity)
+        noise, offset = self.counting.law(sensitivity, self.floor_rank), self.threshold_offset(sensitivity)
         return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
 
     def slots(self, histogram: Histogram) -> Slots:
@@ -263,5 +301,4 @@ class NoisyFloorMechanism(ThresholdedMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
-        drawn: np.ndarray[Any, Any] = self.counting.draw_noise(sensitivity, size, bits)
-        return drawn
+        return self.counting.draw_noise(sensitivity, size, bits)

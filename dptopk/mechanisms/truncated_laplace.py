@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
+from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, clipped, present_slots
 from dptopk.release.intervals import CountNoise, Measurement
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,6 @@ class TruncatedLaplace(ThresholdedMechanism):
 
     epsilon: float
     delta: float
-    d_bar = None  # all of the histogram takes part
 
     def __post_init__(self) -> None:
         validate.assign(
@@ -51,7 +53,7 @@ class TruncatedLaplace(ThresholdedMechanism):
             delta=validate.probability(allow_zero=False, delta=self.delta),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Δ × DP(ε) + δ, whatever ``labels``.
 
         Raises:
@@ -94,9 +96,14 @@ class TruncatedLaplace(ThresholdedMechanism):
 
         return self.bound(sensitivity) + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Upper bound on the standard deviation of the noise on one count: that of the law before it is cut."""
-        return KnownLaplace(epsilon=self.epsilon).noise_std(sensitivity)
+    @property
+    def counting(self) -> KnownLaplace:
+        """The mechanism for known domains that has this noise before it is cut."""
+        return KnownLaplace(epsilon=self.epsilon)
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Cut by moving what is outside to the ends."""
+        return clipped(super().float_noise(scene, labels), self.bound(scene.sensitivity))
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """Noise within [-T, T] on all counts; rows above T were kept."""

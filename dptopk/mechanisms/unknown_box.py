@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.box import Box, box_cost
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.intervals import CountNoise
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class UnknownBox(NoisyFloorMechanism):
             delta=validate.probability(allow_zero=False, delta=self.delta),
         )
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for the slots and the floor + δ, whatever ``labels``.
 
         For linf > 1 a displaced label's slot and the floor may carry in different ways, so that l0 + 1 values move.
@@ -62,30 +65,21 @@ class UnknownBox(NoisyFloorMechanism):
         """The mechanism for known domains that has this noise."""
         return Box(epsilon=self.epsilon)
 
-    def law(self, sensitivity: Sensitivity) -> CountNoise:
-        """The law of the noise of the slots and the floor."""
-        return self.counting.law(sensitivity, self.d_bar + 1)
-
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        return _offset(self.law(sensitivity), special, self.delta)
+        return _offset(self.counting.law(sensitivity, self.floor_rank), special, self.delta)
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before any selection by it."""
-        return self.counting.noise_std(sensitivity, labels=self.d_bar + 1)
-
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
-        offset = self.threshold_offset(sensitivity)
-        return Measurement(self.law(sensitivity), self.d_bar, whole=True, threshold=offset, noisy_floor=True)
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """That of d_bar + 1 counts, whatever the number of labels."""
+        return self.counting.float_noise(scene, self.floor_rank)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
-        return self.law(sensitivity).tail(c)
+        return self.counting.law(sensitivity, self.floor_rank).tail(c)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""
-        return self.counting.draw_some(sensitivity, size, self.d_bar + 1, bits)
+        return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
 from dptopk.release.intervals import Measurement
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ class UnknownCentred(NoisyFloorMechanism):
         l0 = add_remove(sensitivity).l0
         return sensitivity if l0 is None else replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The pairs of Z for the slots and the floor, and of Y, + δ, whatever ``labels``."""
         self.threshold_offset(sensitivity)
         noised = self.counting.charge(self._moving(sensitivity), labels=self.d_bar + 1)
@@ -95,11 +98,33 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before any selection by it."""
-        return self.counting.noise_std(self._moving(sensitivity), labels=self.d_bar + 1)
+        return self.counting.noise_std(self._moving(sensitivity), labels=self.floor_rank)
+
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+        """Of Z and Y together."""
+        return super().count_width(self._moving(sensitivity), labels=labels, confidence=confidence)
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Z alone; Y is added to what passes."""
+        own = self.noise.float_noise(scene, labels)
+        return lambda number: own(number) / self.divisor
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest noisy counts above the threshold, with one Y for all."""
+        passing = super().simulate(scene)
+        common = self.counting.float_common(
+            replace(scene, sensitivity=self._moving(scene.sensitivity)), self.floor_rank
+        )
+
+        def draw(number: int) -> tuple[Any, Any]:
+            chosen, values = passing(number)
+            return chosen, values + common(number)
+
+        return draw
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """d_bar counts and the floor were given noise, rows above the threshold were kept."""
-        noised = self.counting.measurement(self._moving(sensitivity), self.d_bar + 1, whole=True)
+        noised = self.counting.measurement(self._moving(sensitivity), self.floor_rank, whole=True)
         offset = self.threshold_offset(sensitivity)
         return replace(noised, counted=self.d_bar, threshold=offset, noisy_floor=True)
 

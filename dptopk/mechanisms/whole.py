@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import label_order
-from dptopk.mechanisms.base import add_remove, drawn_labels, known
+from dptopk.mechanisms.base import PublicSelection, add_remove, drawn_labels, known
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.release.release import Release
 
@@ -23,7 +24,7 @@ LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precis
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeAnswer:
+class WholeAnswer(PublicSelection):
     """Base of the mechanisms that draw k labels of a public domain at once, at one price.
 
     Args:
@@ -42,7 +43,7 @@ class WholeAnswer:
     def __post_init__(self) -> None:
         validate.assign(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost of ε; ``labels`` makes no difference because no counts are released."""
         add_remove(sensitivity)
         return Charge({self.cost(self.epsilon): 1})
@@ -52,9 +53,9 @@ class WholeAnswer:
         check_public(histogram, self, self.k)
         self.charge(histogram.sensitivity)
 
+    @abstractmethod
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw k rows; unlisted labels have the rows n, n + 1, ..."""
-        raise NotImplementedError
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.

@@ -30,13 +30,15 @@ from dptopk.mechanisms import (
     UnknownGumbel,
     UnknownLaplace,
 )
+from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
+from dptopk.mechanisms.named import registered_designs
 from dptopk.planning.request import Request, Split, at_least, at_most
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.whole import COUNTED_DRAWS, DRAWS, then_counts
 
-Mechanisms = tuple[Any, ...]
+Mechanisms = tuple[Mechanism, ...]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 # The same for a whole answer drawn at once, which takes longer to simulate.
@@ -378,5 +380,13 @@ DESIGNS = (
         for name, draw, ordered in COUNTED_DRAWS
     ),
 )
-# What can be asked for: a kind of design, or one by its name, which may stand for one of each domain.
-METHOD_NAMES = (*METHODS, *dict.fromkeys(design.name for design in DESIGNS))
+
+
+def all_designs() -> tuple[Design, ...]:
+    """Ours, and those that were registered with mechanisms."""
+    return (*DESIGNS, *registered_designs())
+
+
+def method_names() -> tuple[str, ...]:
+    """What can be asked for: a kind of design, or one by its name, which may stand for one of each domain."""
+    return (*METHODS, *dict.fromkeys(design.name for design in all_designs()))

@@ -33,7 +33,6 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.base import Mechanism
-from dptopk.planning.merit import half_width
 from dptopk.planning.search import plan_topk
 
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
@@ -209,11 +208,10 @@ class _Design:
         return one.times(query.times)
 
     def error(self, scale: float) -> float:
-        return half_width(self.at(scale)[-1], self.query.sensitivity)
+        return self.at(scale)[-1].count_width(self.query.sensitivity, labels=self.query.k) or 0.0
 
     def std(self, scale: float) -> float:
-        last: Any = self.at(scale)[-1]
-        return float(last.noise_std(self.query.sensitivity))
+        return self.at(scale)[-1].count_noise(self.query.sensitivity, labels=self.query.k) or 0.0
 
 
 def _scaled(mechanism: Any, scale: float) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
@@ -15,11 +15,9 @@ from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.mechanisms import Box, CountMLE, PartitionSelection
-from dptopk.mechanisms.base import Appearing, Mechanism, Noisy, Thresholded
-from dptopk.planning.merit import half_width
+from dptopk.mechanisms.base import Mechanism
 from dptopk.planning.request import Request
-from dptopk.planning.shape import Outcome, noise_std, passes_paid
+from dptopk.planning.shape import Outcome
 from dptopk.planning.warnings import doubts
 from dptopk.release.release import Release
 
@@ -77,7 +75,7 @@ class Plan:
         return joined(self.phases)
 
     @property
-    def mechanisms(self) -> tuple[Any, ...]:
+    def mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanisms in the order in which they run."""
         return tuple(phase.mechanism for phase in self.phases)
 
@@ -89,28 +87,23 @@ class Plan:
     @property
     def noise_std(self) -> float | None:
         """Standard deviation of the noise on a released count; None where no counts are shown."""
-        return noise_std(self.mechanisms[-1], self.sensitivity, self.k) if self.counted else None
+        return self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k) if self.counted else None
 
     @property
     def threshold(self) -> int | None:
         """How far above the floor a noisy count must be for its label to be released; None where nothing compares."""
-        first = self.mechanisms[0]
-        return first.threshold_offset(self.sensitivity) if isinstance(first, Thresholded) else None
+        return self.mechanisms[0].threshold_offset(self.sensitivity)
 
     def appears_at(self, probability: float = 0.5) -> int | None:
         """How far above the floor a true count must be for its label to appear with that probability (1/2 or more).
 
         The floor is the count of rank d_bar + 1, or 0 where the whole histogram takes part. None in a public domain.
         """
-        first = self.mechanisms[0]
-        if not isinstance(first, Appearing):
-            return None
-        return first.appears_at(self.sensitivity, probability=probability)
+        return self.mechanisms[0].appears_at(self.sensitivity, probability=probability)
 
     def appearing(self) -> str:
         """From which true count on a label appears, in words; empty in a public domain."""
-        first = self.mechanisms[0]
-        return appearing(first, self.sensitivity) if isinstance(first, Appearing) else ""
+        return appearing(self.mechanisms[0], self.sensitivity)
 
     @property
     def warnings(self) -> list[str]:
@@ -148,18 +141,22 @@ class Plan:
         notes: list[str] = []
         charges: dict[str, Charge] = {}
         for phase in self.phases:
-            earlier = {} if released is None else _after(phase, released, self.sensitivity, average)
-            released = phase.mechanism.release(histogram, rng, **earlier)
-            # Box noise costs more where fewer labels were found than asked for: what covers every number is charged.
-            used = phase.charge if isinstance(phase.mechanism, Box) and released.charge else released.charge
+            told = (
+                {}
+                if released is None
+                else phase.mechanism.told(released, phase.charge, self.sensitivity, average=average)
+            )
+            released = phase.mechanism.release(histogram, rng, **told)
+            # What covers every number of labels stays charged where fewer of them cost more.
+            used = phase.charge if phase.mechanism.fewer_cost_more and released.charge else released.charge
             if not phase.charge.includes(used):
                 raise ReleaseWithheld(phase.charge, used)
             charges[phase.name] = used
-            # That coins show a set is no longer true of what is ordered afterwards.
-            told = phase is self.phases[-1] or not isinstance(phase.mechanism, PartitionSelection)
-            notes += [released.note] if told and released.note and released.note not in notes else []
+            # That a set was shown is no longer true of what is ordered afterwards.
+            still = phase is self.phases[-1] or not phase.mechanism.open_ended
+            notes += [released.note] if still and released.note and released.note not in notes else []
         assert released is not None  # noqa: S101 - a plan has at least one phase
-        if isinstance(self.mechanisms[-1], PartitionSelection) and len(released) > self.k:
+        if self.mechanisms[-1].open_ended and len(released) > self.k:
             notes.append(f"{len(released)} labels were shown by their coins, these are the first {self.k} of them")
         total = Charge.join(*charges.values())
         total = _adaptive(total, len(charges))
@@ -177,7 +174,7 @@ class Plan:
         if not mine.covers(theirs):
             raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
         first = self.phases[0].mechanism
-        if isinstance(first, Appearing) and first.d_bar is None and not histogram.complete:
+        if self.domain == "private" and first.floor_rank is None and not histogram.complete:
             raise InvalidParameter(
                 "complete: the plan needs the whole histogram, this one was cut to its top; plan with d_bar= below its "
                 "number of rows"
@@ -199,7 +196,7 @@ class Plan:
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
             lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity, self.k)]
-        if not self.counted and isinstance(self.mechanisms[-1], Noisy):
+        if not self.counted and self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k) is not None:
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         if self.why:
             lines.append(f"Why: {self.design} is {self.why}")
@@ -228,12 +225,12 @@ def joined(phases: tuple[Phase, ...]) -> Charge:
     return _adaptive(Charge.join(*(phase.charge for phase in phases)), len(phases))
 
 
-def phases_of(request: Request, mechanisms: tuple[Any, ...], method: str) -> tuple[Phase, ...]:
+def phases_of(request: Request, mechanisms: tuple[Mechanism, ...], method: str) -> tuple[Phase, ...]:
     """The mechanisms with their names and the most they can cost."""
     names = ("select", "count") if method != "threshold" else ("count and select",)
-    # How many labels coins show is not known before; fewer than k labels have box noise that costs more.
-    any_number = isinstance(mechanisms[-1], Box) and request.domain == "private"
-    counted = None if any_number or isinstance(mechanisms[0], PartitionSelection) else request.k
+    # How many labels an open-ended mechanism shows is not known before.
+    any_number = mechanisms[0].open_ended or (mechanisms[-1].fewer_cost_more and request.domain == "private")
+    counted = None if any_number else request.k
     return tuple(
         Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=counted if name == "count" else None))
         for name, mechanism in zip(names, mechanisms, strict=False)
@@ -254,42 +251,36 @@ def _shown(released: Release, k: int, counted: bool) -> Release:
     return released if counted else replace(released, counts=None, measured=None, measurement=None)
 
 
-def _after(phase: Phase, released: Release, sensitivity: Sensitivity, average: bool) -> dict[str, Any]:
-    """How a counting mechanism is told what an earlier phase selected, and how often it may count."""
-    counting = phase.mechanism
-    if not isinstance(counting, CountMLE):
-        return {"labels": released}
-    passes = passes_paid(counting, phase.charge, sensitivity, len(released)) if average else 1
-    return {"ranking": released, "passes": passes}
-
-
 def _chance(probability: float) -> str:
     return f"{probability:.2g}" if probability >= 1e-6 else "less than 1e-6"
 
 
-def appearing(mechanism: Appearing, sensitivity: Sensitivity) -> str:
-    """From which true count on a label appears, in words."""
-    floor = "" if mechanism.d_bar is None else f" above that of rank {mechanism.d_bar + 1}"
+def appearing(mechanism: Mechanism, sensitivity: Sensitivity) -> str:
+    """From which true count on a label appears, in words; empty in a public domain."""
     half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
-    return f"a label appears with probability 1/2 if its count is {half}{floor}, with 0.95 if it is {sure}" + (
-        " above" if floor else ""
-    )
+    floor = "" if mechanism.floor_rank is None else f" above that of rank {mechanism.floor_rank}"
+    return "" if half is None else (
+        f"a label appears with probability 1/2 if its count is {half}{floor}, with 0.95 if it is {sure}"
+        + (" above" if floor else "")
+    )  # fmt: skip
 
 
 def _promises(mechanism: Mechanism, sensitivity: Sensitivity, k: int) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
     lines = []
-    if isinstance(mechanism, Noisy):
+    noise = mechanism.count_noise(sensitivity, labels=k)
+    if noise is not None:
         lines.append(
-            f"noise on a count has standard deviation {noise_std(mechanism, sensitivity, k):.4g}; "
-            f"95% of it is within ±{half_width(mechanism, sensitivity, k):g}"
+            f"noise on a count has standard deviation {noise:.4g}; "
+            f"95% of it is within ±{mechanism.count_width(sensitivity, labels=k):g}"
         )
-    if isinstance(mechanism, Appearing):
-        floor = "" if mechanism.d_bar is None else f" above the count of rank {mechanism.d_bar + 1}"
+    if seen := appearing(mechanism, sensitivity):
+        floor = "" if mechanism.floor_rank is None else f" above the count of rank {mechanism.floor_rank}"
+        threshold = mechanism.threshold_offset(sensitivity)
         lines += [
-            f"threshold: {mechanism.threshold_offset(sensitivity)}{floor}"
-            if isinstance(mechanism, Thresholded)
-            else "a coin for each label; which k of more are shown is decided by what comes next, else by label order",
-            appearing(mechanism, sensitivity),
+            "a coin for each label; which k of more are shown is decided by what comes next, else by label order"
+            if threshold is None
+            else f"threshold: {threshold}{floor}",
+            seen,
         ]
     return lines

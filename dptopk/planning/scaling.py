@@ -13,11 +13,11 @@ from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.costs import BoundedRange
 from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.mechanisms.samplers.simulation import BLOCK
 from dptopk.planning.designs import Design
-from dptopk.planning.merit import Merit, half_width, merit_of
+from dptopk.planning.merit import Merit, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
-from dptopk.planning.simulation import BLOCK
 
 # How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
 # budget one look must be to be extrapolated from.
@@ -123,9 +123,8 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a thousandth."""
 
     def reached(rho: float) -> bool:
-        return half_width(design.build(request, split, rho)[-1], request.sensitivity, request.k) <= (
-            request.accuracy or 0
-        )
+        width = design.build(request, split, rho)[-1].count_width(request.sensitivity, labels=request.k)
+        return width is not None and width <= (request.accuracy or 0)
 
     high = 1.0
     while not reached(high):

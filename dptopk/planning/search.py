@@ -16,7 +16,7 @@ from dptopk.accounting.work import CUT, late, within
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.planning.designs import DESIGNS, METHOD_NAMES, Design
+from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.plan import Plan
 from dptopk.planning.request import Request, at_least
 from dptopk.planning.scaling import FINE, ROUGH, Candidate, at, closer, exactly, looks, rank, roughly
@@ -119,14 +119,14 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         d_bar=default_d_bar(k) if d_bar is None else d_bar,
         whole=d_bar is None,
         counts="none" if counts is None else counts,
-        method=validate.member(METHOD_NAMES, method=method),
+        method=validate.member(method_names(), method=method),
         selection_share=selection_share,
         fit=fit,
         shape=None if like is None else Shape.of(like),
         charge_as=charge_as,
         users=users,
     )
-    designs = [design for design in DESIGNS if not design.misfit(request)]
+    designs = [design for design in all_designs() if not design.misfit(request)]
     if not designs:
         raise InvalidParameter(_nothing_fits(request))
     validate.member(EFFORTS, effort=effort)
@@ -303,7 +303,7 @@ def _nothing_fits(request: Request) -> str:
     """Why no design is left: the argument to change first."""
     if request.domain == "private" and request.delta == 0:
         return "budget.delta must be above 0: hiding which labels exist costs some δ"
-    reasons = {design.misfit(request) for design in DESIGNS if design.domain == request.domain}
+    reasons = {design.misfit(request) for design in all_designs() if design.domain == request.domain}
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a finite l0 (labels per user)"
     if request.counts == "gaussian" and request.delta == 0:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import Box, CountMLE, KnownLaplace, PartitionSelection
-from dptopk.planning.simulation import BLOCK, Draw, Standard, drawer
+from dptopk.mechanisms.samplers.simulation import BLOCK, Draw, Scene, Standard
 from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +51,6 @@ class Shape:
 
     counts: Array
     _seen: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(default_factory=dict, repr=False)
-    _noises: dict[tuple[str, int, int], Array] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, like: Any) -> Shape:
@@ -99,8 +96,9 @@ class Shape:
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK
     ) -> Outcome:
         """Simulate a design on these counts, with fixed seeds; at least so many draws."""
-        counted_first = counted and isinstance(mechanisms[0], PartitionSelection)
-        selection = mechanisms if counted_first else mechanisms[0]
+        counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
+        open_ended = counting is not None and mechanisms[0].open_ended
+        selection = mechanisms if open_ended else mechanisms[:1]
         chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK))
         shown = chosen >= 0
         true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
@@ -108,44 +106,22 @@ class Shape:
         rows, hits = shown.sum(axis=1), ((chosen < len(top)) & shown).sum(axis=1)
         missed = np.maximum(top.sum() - true.sum(axis=1), 0.0) / k
         squares = np.zeros(len(chosen))
-        if counted and len(mechanisms) > 1 and not counted_first:
-            squares = self._counted(mechanisms[1], true, shown, k, sensitivity)
+        if counting is not None and not open_ended:
+            squares = counting.recount_error(true, shown, Scene(k, self.counts, sensitivity, self._standard))
         elif counted:
             squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)
         return _averages(squares, rows, missed, hits / max(len(top), 1))
 
-    def _counted(self, counting: Any, true: Array, shown: Array, k: int, sensitivity: Sensitivity) -> Array:
-        """The sum of squared errors of counts measured after a selection, as they are shown, in each draw."""
-        rows = shown.sum(axis=1)
-        if not isinstance(counting, CountMLE):
-            alike: Array = rows * noise_std(counting, sensitivity, k) ** 2
-            return alike
-        own, shared = (math.sqrt(variance) for variance in counting.variances(sensitivity))
-        kind = "laplace" if isinstance(counting.noise, KnownLaplace) else "normal"
-        charge = counting.charge(sensitivity, labels=k)
-        passes = {row: passes_paid(counting, charge, sensitivity, row) for row in set(rows.tolist())}
-        squares = np.zeros(len(true))
-        for draw, (counts, there) in enumerate(zip(true, shown, strict=True)):
-            noise, truth = self._measured(kind, k, draw), counts[there]
-            often = passes[len(truth)]
-            measured = truth + own / math.sqrt(often) * noise[: len(truth)] + shared * noise[-1]
-            squares[draw] = ((counting.fit(measured, sensitivity, often) - truth) ** 2).sum()
-        return squares
-
-    def _measured(self, kind: str, k: int, draw: int) -> Array:
-        """Noise of variance 1 on k counts, and what they share; the same for every design."""
-        number, row = divmod(draw, BLOCK)
-        if (kind, k, number) not in self._noises:
-            rng, scale = np.random.default_rng([k, number]), math.sqrt(2) if kind == "laplace" else 1.0
-            self._noises[kind, k, number] = getattr(rng, kind)(size=(BLOCK, k + 1)) / scale
-        noise: Array = self._noises[kind, k, number][row]
-        return noise
-
-    def _select(self, mechanism: Any, k: int, sensitivity: Sensitivity, blocks: int) -> tuple[Array, Array]:
+    def _select(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, blocks: int
+    ) -> tuple[Array, Array]:
         """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape (draws, k)."""
-        if mechanism not in self._seen:
-            self._seen[mechanism] = (drawer(mechanism, k, sensitivity, self.counts, self._standard), [])
-        draw, found = self._seen[mechanism]
+        if mechanisms not in self._seen:
+            first, *counting = mechanisms
+            scene = Scene(k, self.counts, sensitivity, self._standard)
+            noise = [one.float_noise(scene, len(self.counts)) for one in counting]
+            self._seen[mechanisms] = (first.simulate(replace(scene, shown_by=next(iter(noise), None))), [])
+        draw, found = self._seen[mechanisms]
         found += [draw(number) for number in range(len(found), blocks)]
         chosen, values = zip(*found[:blocks], strict=True)
         return np.concatenate(chosen), np.concatenate(values)
@@ -157,20 +133,6 @@ def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outc
     influence = missed + (squares - error**2 * rows) / max(2 * error * rows.mean(), 1e-12)
     deviation = float(influence.std() / math.sqrt(len(squares)))
     return Outcome(error, float(missed.mean()), float(recall.mean()), float(rows.mean()), deviation)
-
-
-def noise_std(mechanism: Any, sensitivity: Sensitivity, k: int | None) -> float:
-    """Standard deviation of the noise on a count; of box noise where k are counted together."""
-    together = {"labels": k} if isinstance(mechanism, Box) else {}
-    return float(mechanism.noise_std(sensitivity, **together))
-
-
-def passes_paid(counting: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
-    """How often so many rows can be counted for the charge of counting as many as were asked for."""
-    passes = 1
-    while rows and charge.includes(counting.repeated(sensitivity, rows, passes + 1)):
-        passes += 1
-    return passes
 
 
 def _continued(top: Array) -> Array:

@@ -9,7 +9,6 @@ from typing import Any
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.mechanisms import (
-    Box,
     CanonicalTopK,
     CountMLE,
     JointTopK,
@@ -18,7 +17,6 @@ from dptopk.mechanisms import (
     StabilityTopK,
 )
 from dptopk.planning.request import Request, Split, at_most
-from dptopk.planning.shape import noise_std
 
 Draw = Callable[[Request, float], Any]
 # The δ of a mechanism that needs one of its own, as a share of the total.
@@ -86,7 +84,7 @@ def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...])
                 make for noise, make in counts if noise in ("laplace", "box") and request.counts in ("auto", noise)
             ]
         noise = min((make(request, (1 - split.selection) * rho) for make in allowed), key=lambda n: _price(request, n))
-        fitted = ordered and request.fit and not isinstance(noise, Box)
+        fitted = ordered and request.fit and noise.fitted
         return draw(request, split.selection * rho), CountMLE(noise=noise) if fitted else noise
 
     return build
@@ -94,7 +92,7 @@ def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...])
 
 def _price(request: Request, noise: Any) -> float:
     """The noise on a count times what it costs: by ρ all cost the same, without a δ the sum of the ε's counts."""
-    std = noise_std(noise, request.sensitivity, request.k)
+    std: float = noise.count_noise(request.sensitivity, labels=request.k)
     if request.delta:
         return std
     charge: Charge = noise.charge(request.sensitivity, labels=request.k)

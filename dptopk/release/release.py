@@ -204,8 +204,8 @@ class Release:
             "rows": rows,
             "charge": str(self.charge),
             "phases": {name: str(charge) for name, charge in self.phases.items()},
-            "mechanism": _plain(self.mechanism),
-            "sensitivity": _plain(self.sensitivity),
+            "mechanism": to_json(self.mechanism),
+            "sensitivity": to_json(self.sensitivity),
             "seeded": self.seeded,
             "note": self.note,
             "capped": self.capped,
@@ -282,12 +282,22 @@ def _nested(measurement: Measurement | None) -> dict[str, Any] | None:
     return None if measurement is None else asdict(measurement)
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it; a dataclass becomes a dictionary that starts with its name."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"name": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+def fields_to_json(value: Any) -> dict[str, Any]:
+    """A dataclass as a dictionary of its name and its fields."""
+    return {"name": type(value).__name__} | {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON can hold it: by its own ``to_dict``, else a dataclass by its name and its fields."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    own = getattr(value, "to_dict", None)
+    if own is not None:
+        return own()
+    if is_dataclass(value):
+        return fields_to_json(value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [to_json(item) for item in value]
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dptopk._internal.choices import Counts, Method
-from dptopk.mechanisms.named import NAMES
+from dptopk.mechanisms.named import names
 from dptopk.service.questions import Run, TopK
 
 Value = str | int | float | bool
@@ -49,7 +49,7 @@ class Named(_Body):
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
-    name: str = Field(json_schema_extra={"enum": list(NAMES)})
+    name: str = Field(json_schema_extra=lambda schema: schema.update(enum=list(names())))
 
 
 class Ran(_Scope):

@@ -8,10 +8,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Appearing, Noisy, Thresholded
 from dptopk.planning import Plan
-from dptopk.planning.merit import half_width
-from dptopk.planning.shape import noise_std
 from dptopk.service.questions import Prepared, Single
 
 
@@ -41,19 +38,18 @@ def promise(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
         sensitivity: of the data set.
         delta: at which ε is stated where the question has none of its own.
     """
-    first: Any = prepared.mechanisms[0]
-    last: Any = prepared.mechanisms[-1]
-    counted = prepared.counted if isinstance(prepared, Plan) else isinstance(last, Noisy)
+    first, last = prepared.mechanisms[0], prepared.mechanisms[-1]
+    counted = prepared.counted if isinstance(prepared, Plan) else True
     named = map(len, prepared.options.values() if isinstance(prepared, Single) else ())
     together = prepared.k if isinstance(prepared, Plan) else next(named, None)
     about: dict[str, Any] = {
         "charge": str(charge),
-        "noise_std": noise_std(last, sensitivity, together) if counted else None,
-        "half_width": half_width(last, sensitivity, together) if counted else None,
+        "noise_std": last.count_noise(sensitivity, labels=together) if counted else None,
+        "half_width": last.count_width(sensitivity, labels=together) if counted else None,
         "error_bar": error_bar(prepared) if isinstance(prepared, Plan) else None,
-        "threshold": first.threshold_offset(sensitivity) if isinstance(first, Thresholded) else None,
-        "appears_at": first.appears_at(sensitivity, probability=0.5) if isinstance(first, Appearing) else None,
-        "above_rank": first.d_bar + 1 if isinstance(first, Appearing) and first.d_bar is not None else None,
+        "threshold": first.threshold_offset(sensitivity),
+        "appears_at": first.appears_at(sensitivity, probability=0.5),
+        "above_rank": first.floor_rank,
     }
     if isinstance(prepared, Plan):
         about |= {"k": prepared.k, "warnings": prepared.warnings, "explain": prepared.explain()}

@@ -20,7 +20,7 @@ from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram
 from dptopk.histogram.labels import from_plain
 from dptopk.mechanisms.base import Mechanism
-from dptopk.mechanisms.named import mechanism_of, named
+from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning import Plan, plan_topk
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
@@ -37,7 +37,7 @@ class Prepared(Protocol):
         """The most that it can cost."""
 
     @property
-    def mechanisms(self) -> tuple[Any, ...]:
+    def mechanisms(self) -> tuple[Mechanism, ...]:
         """What runs, in order."""
 
     def check(self, histogram: Histogram) -> None:
@@ -160,7 +160,7 @@ class Run(Question):
     """One mechanism by name.
 
     Args:
-        mechanism: its name and parameters, as ``named`` writes them.
+        mechanism: its name and parameters, as its ``to_dict`` writes them.
         labels, ranking: whose counts are asked for, as ``to_plain`` writes them: public labels, or released before.
     """
 
@@ -275,7 +275,7 @@ def recorded(question: Question, prepared: Prepared) -> dict[str, Any]:
     record: dict[str, Any] = {"text": text, "question": question.plain()}
     if isinstance(prepared, Plan):
         record["phases"] = [
-            {"name": phase.name, "mechanism": named(phase.mechanism), "charge": str(phase.charge)}
+            {"name": phase.name, "mechanism": phase.mechanism.to_dict(), "charge": str(phase.charge)}
             for phase in prepared.phases
         ]
     return record

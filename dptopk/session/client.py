@@ -21,7 +21,6 @@ from dptopk.costs.budget import Budget
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism
-from dptopk.mechanisms.named import named
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -346,7 +345,7 @@ def _run(mechanism: Mechanism, labels: Any, ranking: Any, where: Mapping[str, st
         for name, value in (("labels", labels), ("ranking", ranking))
         if value is not None
     }
-    return {"mechanism": named(mechanism), **given, **({} if where is None else {"where": dict(where)})}
+    return {"mechanism": mechanism.to_dict(), **given, **({} if where is None else {"where": dict(where)})}
 
 
 def _number(value: float | None) -> float:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dptopk import mechanisms
 from dptopk._internal import validate
 from dptopk.budgets.account import Account, Record
 from dptopk.budgets.accountant import Accountant
@@ -19,8 +18,9 @@ from dptopk.budgets.parallel import Parallel
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.datasets.segments import Segments
-from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.named import mechanism_of
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -213,11 +213,7 @@ def _for_each(segments: Segments, account: Account) -> Parallel:
 
 
 def _rebuilt(plain: Any) -> Any:
-    """The mechanism of a stored answer; what is none of this package's stays as it was written."""
-    if not isinstance(plain, Mapping):
-        return plain
-    kind = getattr(mechanisms, str(plain.get("name")), None)
-    values = {name: _rebuilt(value) for name, value in plain.items() if name != "name"}
-    with suppress(TypeError, DptopkError):
-        return plain if kind is None else kind(**values)
+    """The mechanism of a stored answer; what no mechanism has written stays as it is."""
+    with suppress(InvalidParameter):
+        return mechanism_of(plain) if isinstance(plain, Mapping) else plain
     return plain

@@ -115,7 +115,7 @@ def _charge(mechanism: Mechanism | Plan, histogram: Histogram, options: Mapping[
 
 def _takes(mechanism: Mechanism | Plan, options: Mapping[str, Any]) -> None:
     """Refuse options that ``check`` of the mechanism does not take, and ask for those that it needs."""
-    if isinstance(mechanism, type) or not isinstance(mechanism, Plan | Mechanism):
+    if not isinstance(mechanism, Plan | Mechanism):
         raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
     parameters = list(signature(mechanism.check).parameters.values())
     known = {one.name: one for one in parameters if one.kind is one.KEYWORD_ONLY}

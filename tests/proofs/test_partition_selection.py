@@ -28,7 +28,7 @@ from dptopk.accounting.renyi.coin_chances import MOST_LEVELS, Chances, coin_chan
 from dptopk.accounting.renyi.label_coins import game_delta, label_coins_statements, renyi_delta
 from dptopk.costs import LabelCoinsDP
 from dptopk.mechanisms import PartitionSelection
-from dptopk.mechanisms.named import mechanism_of, named
+from dptopk.mechanisms.named import mechanism_of
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import random_bits
 
@@ -392,6 +392,6 @@ def test_a_session_and_a_ledger_spend_it(tmp_path):
         session.run(mechanism)
     by_itself = Session(histogram, budget=Accountant(registered, delta=2e-6))
     assert by_itself.run(mechanism).labels == ("a", "b")
-    assert mechanism_of(named(mechanism)) == mechanism
+    assert mechanism_of(mechanism.to_dict()) == mechanism
     assert Release.from_dict(found.to_dict()).labels == found.labels
     assert compose(registered, delta=budget.delta).epsilon < budget.epsilon

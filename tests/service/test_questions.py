@@ -14,7 +14,7 @@ from dptopk.datasets import Segments
 from dptopk.errors import BudgetExceeded, LedgerError
 from dptopk.ledger.entries import normal
 from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLaplace
-from dptopk.mechanisms.named import mechanism_of, named
+from dptopk.mechanisms.named import mechanism_of
 from dptopk.service import data
 from dptopk.service.catalog import Catalog, Segmented
 from dptopk.service.questions import Plans, Run, TopK, charge_of, recorded, revived
@@ -157,10 +157,10 @@ def test_mechanisms_by_name_come_back():
         TruncatedGaussian(sigma=4.0, delta=1e-6),
     ]
     for kind in kinds:
-        assert mechanism_of(json.loads(json.dumps(named(kind)))) == kind
+        assert mechanism_of(json.loads(json.dumps(kind.to_dict()))) == kind
     with pytest.raises(InvalidParameter):
         named(KnownLaplace)
-    assert Run(mechanism=named(kinds[0]), labels=["a"]).plain()["labels"] == ["a"]
+    assert Run(mechanism=kinds[0].to_dict(), labels=["a"]).plain()["labels"] == ["a"]
 
 
 @pytest.mark.slow

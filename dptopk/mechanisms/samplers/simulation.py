@@ -1,0 +1,176 @@
+"""What mechanisms select from known counts, many draws at once: their laws in floats; for plans, never for releases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.slack import Answers
+
+Array = np.ndarray[Any, Any]
+#: The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape (BLOCK, k) both.
+Draw = Callable[[int], tuple[Array, Array]]
+#: Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK, labels + 1).
+Noise = Callable[[int], Array]
+
+BLOCK = 64
+# Slacks of whole answers are told apart to this share of those that have any weight.
+SLACKS = 8192
+# Slacks less likely than e^-40 are left out.
+LEAST = 40.0
+
+
+class Standard:
+    """Standard noise, the same for every design: blocks of draws, a column a label and one more for the floor."""
+
+    kinds = ("normal", "laplace", "exponential", "gumbel", "uniform")
+
+    def __init__(self, labels: int, of: str = "") -> None:
+        self._purpose = tuple(of.encode())
+        self._shape = (BLOCK, labels + 1)
+        self._first: dict[str, Array] = {}
+        self._measured: dict[tuple[str, int, int], Array] = {}
+
+    def block(self, kind: str, number: int) -> Array:
+        """Noise of one block; "laplace": two exponential variables, of which discrete noise is made."""
+        if number == 0 and kind in self._first:
+            return self._first[kind]
+        rng = np.random.default_rng([self.kinds.index(kind), number, *self._purpose])
+        pair = kind == "laplace"
+        noise: Array = rng.exponential(size=(2, *self._shape)) if pair else getattr(rng, kind)(size=self._shape)
+        if number == 0:
+            self._first[kind] = noise
+        return noise
+
+    def measured(self, kind: str, k: int, draw: int) -> Array:
+        """Noise of variance 1 on k counts, and what they share; the same for every design."""
+        number, row = divmod(draw, BLOCK)
+        if (kind, k, number) not in self._measured:
+            rng, scale = np.random.default_rng([k, number]), math.sqrt(2) if kind == "laplace" else 1.0
+            self._measured[kind, k, number] = getattr(rng, kind)(size=(BLOCK, k + 1)) / scale
+        noise: Array = self._measured[kind, k, number][row]
+        return noise
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What a mechanism is simulated on.
+
+    Attributes:
+        k: how many labels are asked for.
+        counts: in falling order, float64, shape (n,).
+        sensitivity: what one user can move.
+        standard: noise that all designs share.
+        shown_by: noise on the counts of all that an open-ended mechanism shows, of which the k largest remain; or None.
+    """
+
+    k: int
+    counts: Array
+    sensitivity: Sensitivity
+    standard: Standard
+    shown_by: Noise | None = None
+
+    @cached_property
+    def histogram(self) -> Histogram:
+        """The counts as integers of a public domain; labels are ranks, from 0."""
+        counts = np.rint(self.counts).astype(np.int64)
+        return Histogram(None, counts, sensitivity=self.sensitivity, domain="public")
+
+    def noise(self, kind: str, scale: float) -> Noise:
+        """Noise of one of the standard kinds at a scale in counts."""
+        return lambda number: self.standard.block(kind, number) * scale
+
+
+def seeded(purpose: str, number: int) -> np.random.Generator:
+    """A stream of its own for each purpose: what routes an answer must not depend on what draws it."""
+    return np.random.default_rng([4, *purpose.encode(), number])
+
+
+def largest(values: Array, k: int) -> tuple[Array, Array]:
+    """The ranks and values of the k largest of each draw, the largest first; -inf is none."""
+    first = min(k, values.shape[1])
+    chosen = np.argpartition(-values, first - 1, axis=1)[:, :first]
+    values = np.take_along_axis(values, chosen, axis=1)
+    order = np.argsort(-values, axis=1)  # the order of selection, to which counts are fitted
+    chosen, values = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(values, order, axis=1)
+    return np.where(np.isfinite(values), chosen, -1), values
+
+
+def noisy_largest(scene: Scene, noise: Noise) -> Draw:
+    """The k largest noisy counts."""
+    return lambda number: largest(scene.counts + noise(number)[:, : len(scene.counts)], scene.k)
+
+
+def largest_above(scene: Scene, noise: Noise, floor_rank: int | None, offset: int, at_threshold: float = 0.0) -> Draw:
+    """The k largest noisy counts of present labels that are above the noisy floor, or a fixed one of 0, by an offset.
+
+    Args:
+        scene: k and the counts.
+        noise: on the counts and the floor.
+        floor_rank: of the count that is the floor; None: the floor is 0, without noise.
+        offset: above the floor.
+        at_threshold: the chance to pass of what is just there.
+    """
+    counts = scene.counts
+    slots = min(len(counts) if floor_rank is None else floor_rank - 1, len(counts))
+    floor, present = counts[slots] if slots < len(counts) else 0.0, counts[:slots] > 0
+
+    def draw(number: int) -> tuple[Array, Array]:
+        drawn = noise(number)
+        values = counts[:slots] + drawn[:, :slots]
+        above = values - floor - (0.0 if floor_rank is None else drawn[:, -1:]) - offset
+        passing = above > 0
+        if at_threshold:
+            passing |= (above == 0) & (seeded("at threshold", slots).random(above.shape) < at_threshold)
+        return largest(np.where(passing & present, values, -np.inf), scene.k)
+
+    return draw
+
+
+def released(mechanism: Any, scene: Scene) -> Draw:
+    """Seeded answers of a mechanism for k of the labels of a public domain."""
+
+    @lru_cache(maxsize=1)
+    def draw(number: int) -> tuple[Array, Array]:
+        rng = seeded("released", number)
+        chosen = np.array([mechanism.release(scene.histogram, rng).labels for _ in range(BLOCK)], dtype=np.int64)
+        return chosen, np.zeros(chosen.shape)
+
+    return draw
+
+
+def at_once(answers: Answers, rate: float) -> Draw:
+    """A slack and an answer within it (dptopk.mechanisms.samplers.slack), slacks rounded up to one of SLACKS."""
+    ends, chances = _slacks(answers, rate)
+
+    def draw(number: int) -> tuple[Array, Array]:
+        rng = seeded("at once", number)
+        bits = random_bits(rng)
+        slacks = rng.choice(ends, size=BLOCK, p=chances)
+        chosen = np.array([answers.draw(int(slack), bits) for slack in slacks])
+        return chosen, np.zeros(chosen.shape)
+
+    return draw
+
+
+def _slacks(answers: Answers, rate: float) -> tuple[Array, Array]:
+    """Last slacks of blocks, and how likely each block is: its weight as that of answers of its last slack."""
+    low, high = answers.lowest, answers.highest
+    (most,) = answers.log_size(np.array([high])).tolist()
+    far = min(high, low + int((most + LEAST) / rate) + 1)
+    ends = np.unique(np.concatenate([np.linspace(low, far, SLACKS).astype(np.int64), [min(-1, far)]]))
+    ends = ends[ends >= low]
+    firsts = np.concatenate([[low], ends[:-1] + 1])
+    with np.errstate(divide="ignore"):
+        width = np.log(-np.expm1(-rate * (ends - firsts + 1)))
+    width[-1] = 0.0  # no end
+    weights = answers.log_size(ends) - rate * (firsts - low) + width
+    chances = np.exp(weights - weights.max())
+    return ends, chances / chances.sum()
