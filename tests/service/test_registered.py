@@ -150,16 +150,14 @@ def test_it_is_served(server):
     release = client.run(mechanism, where={"part": "two"})
     assert release.charge == mechanism.charge(ONE)
     assert len(release) == 4
+    once = {"Idempotency-Key": "one-of-its-own"}
     body = {"mechanism": {"name": "StableHistogram", "epsilon": 0.5, "delta": 1e-7, "sigma": 1}}
-    answer = server.client("ann").post(
-        "/v1/datasets/words/run", json=body, headers={"Idempotency-Key": "one-of-its-own"}
-    )
+    answer = server.client("ann").post("/v1/datasets/words/run", json=body, headers=once)
     assert "StableHistogram takes delta, epsilon" in answer.text
 
 
 def test_it_is_audited():
     mechanism = StableHistogram(epsilon=3.0, delta=0.05)
-    made, limits = from_mechanism(mechanism, ONE), {"seconds": 60.0, "draws": 12_000}
-    world = World(sensitivity=ONE)
-    assert not audit(made, mechanism.charge(ONE), world=world, **limits, rng=np.random.default_rng(1)).finding
-    assert audit(made, Charge({PureDP(0.1): 1}), world=world, **limits, rng=np.random.default_rng(1)).finding
+    made, limits = from_mechanism(mechanism, ONE), {"world": World(sensitivity=ONE), "seconds": 60.0}
+    assert not audit(made, mechanism.charge(ONE), draws=1_000, **limits, rng=np.random.default_rng(1)).finding
+    assert audit(made, Charge({PureDP(0.1): 1}), draws=12_000, **limits, rng=np.random.default_rng(1)).finding
