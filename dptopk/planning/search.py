@@ -20,6 +20,7 @@ from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.plan import Plan
 from dptopk.planning.request import Request, at_least
 from dptopk.planning.scaling import FINE, ROUGH, Candidate, at, closer, exactly, looks, rank, roughly
+from dptopk.planning.selections import largest_gain
 from dptopk.planning.shape import Shape
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def default_d_bar(k: int) -> int:
 def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best: by estimate; on a shape by few draws, then by more."""
     if request.shape is None or request.epsilon is None:
-        return _near(request, [_guess(request, design) for design in designs])
+        return _near(request, _guesses(request, designs))
     found = _hopeful([guess for design in designs for guess in looks(request, design)], WIDE)
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
     scales = {guess.design.name: roughly(request, guess).rho / guess.rho for guess in best}
@@ -172,6 +173,20 @@ def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
         found = _hopeful(found, NEAR)
     found = _hopeful([closer(request, guess, CLOSER) for guess in found[:MANY]], NEAR)
     return found[:FEW]
+
+
+def _guesses(request: Request, designs: list[Design]) -> list[Candidate]:
+    """Each design by estimate; clocks are priced only where the most that they could gain makes a design hopeful."""
+    gain = largest_gain(request)
+    if gain == 1 or request.epsilon is None or request.charge_as != "auto":
+        return [_guess(request, design) for design in designs]
+    plain = replace(request, charge_as="bounded_range")
+    guesses = [_guess(plain, design) for design in designs]
+    limit = NEAR * gain * min(rank(request, guess) for guess in guesses)
+    return [
+        _guess(request, guess.design) if guess.design.method == "peel" and rank(request, guess) <= limit else guess
+        for guess in guesses
+    ]
 
 
 def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
