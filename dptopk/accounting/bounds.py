@@ -34,7 +34,7 @@ from dptopk._internal.formatting import at_most, html_table
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.accounting.work import CUT, OutOfTime, Work, late, within
-from dptopk.costs import Charge, Cost, sum_up
+from dptopk.costs import Charge, Cost, PureDP, sum_up
 from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
 
@@ -328,6 +328,9 @@ def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSp
     does what it makes needless itself. Of very many costs it always rests. It takes a while to read very many different
     costs in any way: there the Rényi curves come first, then one product, then the others while there is work left.
     """
+    if question.sums:
+        yield _registry()["basic"]
+        return
     better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
     different, many = len(question.rest.costs), question.rest.count > MANY
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
@@ -462,6 +465,12 @@ class _Question:
             answer = Answer(0.0, 0.0)
             return self._bound(answer, "basic", "the charge holds failure mass only", INTERACTIONS)
         return None
+
+    @property
+    def sums(self) -> bool:
+        """Whether the plain sum is the answer: randomised response attains it where no δ is left."""
+        asked = self.delta is not None and self.query.delta == 0 and not self.query.lower
+        return asked and {type(cost) for cost in self.rest.costs} == {PureDP}
 
     def takes(self, spec: BoundSpec) -> bool:
         return self._refusal(spec) == ""

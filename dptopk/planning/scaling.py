@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from dptopk._internal.choices import Effort
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.costs import BoundedRange
-from dptopk.errors import IncompatibleCosts, InvalidParameter
+from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.simulation import BLOCK
-from dptopk.planning.designs import Design
+from dptopk.planning.designs import Design, Mechanisms
 from dptopk.planning.merit import Merit, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
@@ -37,9 +37,13 @@ class Candidate:
     design: Design
     split: Split
     rho: float
-    phases: tuple[Phase, ...]
+    mechanisms: Mechanisms
     merit: Merit
     bound: Bound | None = None
+
+    def phases(self, request: Request) -> tuple[Phase, ...]:
+        """The mechanisms with what they can cost, for candidates that are priced."""
+        return phases_of(request, self.mechanisms, self.design.method)
 
 
 def looks(request: Request, design: Design) -> list[Candidate]:
@@ -52,8 +56,7 @@ def closer(request: Request, found: Candidate, draws: int) -> Candidate:
     """The same, its merit on a shape from so many draws."""
     if request.shape is None:
         return found
-    mechanisms = tuple(phase.mechanism for phase in found.phases)
-    return replace(found, merit=merit_of(request, mechanisms, draws))
+    return replace(found, merit=merit_of(request, found.mechanisms, draws))
 
 
 def rank(request: Request, found: Candidate) -> float:
@@ -65,9 +68,8 @@ def rank(request: Request, found: Candidate) -> float:
 
 def at(request: Request, design: Design, split: Split, rho: float) -> Candidate:
     """The design at a scale ρ; its merit on a shape from a few draws."""
-    phases = phases_of(request, design.build(request, split, rho), design.method)
-    merit = merit_of(request, tuple(phase.mechanism for phase in phases), BLOCK)
-    return Candidate(design, split, rho, phases, merit)
+    mechanisms = design.build(request, split, rho)
+    return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms, BLOCK))
 
 
 def _affordable(request: Request, design: Design, split: Split) -> float:
@@ -93,30 +95,23 @@ def _gaussian(epsilon: float, delta: float) -> float:
     return gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2
 
 
-def _basic(charge: Any) -> float:
-    try:
-        return compose(charge, delta=charge.delta, bound="basic").epsilon
-    except IncompatibleCosts:
-        return math.inf
-
-
 def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
     """The plain sum of the costs; the one cost of box counts beside the optimum of the selections."""
-    whole = _basic(joined(phases))
+    whole = pure_sum(joined(phases))
     if design.noise != "box" or not delta:
         return whole
     ((cost, times),) = phases[0].charge.costs.items()
     if not isinstance(cost, BoundedRange) or cost.epsilon > LARGEST_RANGE:
         return whole
     selections = float(br_nonadaptive_epsilon(cost.epsilon, times, delta=delta))
-    return min(whole, selections + _basic(phases[1].charge))
+    return min(whole, selections + pure_sum(phases[1].charge))
 
 
 def _estimate(found: Candidate, request: Request) -> float:
     """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
     rest = found.design.left(request, found.split)
     epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest)) if rest else math.inf
-    return min(epsilon, _plain(found.design, found.phases, rest)) if found.design.pure else epsilon
+    return min(epsilon, _plain(found.design, found.phases(request), rest)) if found.design.pure else epsilon
 
 
 def _accurate(request: Request, design: Design, split: Split) -> float:
@@ -145,7 +140,7 @@ def roughly(request: Request, guess: Candidate) -> Candidate:
     """
     found, spare = guess, LAST if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
-        bound = compose(joined(found.phases), delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
+        bound = compose(joined(found.phases(request)), delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
         if request.epsilon is None:
             return replace(found, bound=bound)
         found = at(request, guess.design, guess.split, found.rho * _step(request, guess, bound.epsilon, spare))
@@ -177,7 +172,7 @@ def exactly(request: Request, guess: Candidate, effort: Effort) -> Candidate:
     for number in range(MOST_STEPS):
         found = at(request, guess.design, guess.split, rho)
         # By what ``compose`` says when it is asked without further options.
-        bound = compose(joined(found.phases), delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
+        bound = compose(joined(found.phases(request)), delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
         found = replace(found, bound=bound)
         if request.epsilon is None or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
             return _with_lower_threshold(request, found) if guess.design.joint else found
@@ -197,5 +192,5 @@ def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
     other = at(request, found.design, found.split, rho)
     if other.merit.threshold == found.merit.threshold:
         return found
-    bound = compose(joined(other.phases), delta=request.delta, lower=False)
+    bound = compose(joined(other.phases(request)), delta=request.delta, lower=False)
     return replace(other, bound=bound) if bound.epsilon <= request.epsilon else found

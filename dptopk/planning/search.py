@@ -257,7 +257,7 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
         budget=Budget(epsilon, request.delta),
         sensitivity=request.sensitivity,
         domain=request.domain,
-        phases=best.phases,
+        phases=best.phases(request),
         bound=best.bound,
         split=_in_words(request, best),
         counted=request.counted,
@@ -288,13 +288,13 @@ def _row(request: Request, found: Candidate, chosen: bool) -> dict[str, Any]:
     if found.merit.outcome is not None:
         seen = found.merit.outcome
         row |= {"error": seen.error, "missed": seen.missed, "recall": seen.recall, "rows": seen.rows}
-    return row | {"mechanisms": " then ".join(str(phase.mechanism) for phase in found.phases)}
+    return row | {"mechanisms": " then ".join(map(str, found.mechanisms))}
 
 
 def _in_words(request: Request, best: Candidate) -> str:
     """The division of the budget in words."""
     parts = []
-    if len(best.phases) > 1:
+    if len(best.mechanisms) > 1:
         parts.append(f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for the counts")
     if best.merit.threshold is None and best.merit.appears_at is not None:
         parts.append("labels shown by coins and what is composed with them share one δ")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dptopk.accounting.bounds import compose
+from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.costs import Charge
 from dptopk.mechanisms import (
     CanonicalTopK,
@@ -96,4 +96,4 @@ def _price(request: Request, noise: Any) -> float:
     if request.delta:
         return std
     charge: Charge = noise.charge(request.sensitivity, labels=request.k)
-    return std * compose(charge, delta=0.0, bound="basic").epsilon
+    return std * pure_sum(charge)

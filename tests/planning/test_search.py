@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, plan_topk
+from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, cli, plan_topk, planning
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.setwise import groups, recursion
@@ -23,6 +24,7 @@ from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace, partition
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import selections
 from dptopk.planning.designs import DESIGNS
+from dptopk.planning.request import Request
 from dptopk.planning.shape import Shape, _averages
 from dptopk.planning.warnings import doubts
 
@@ -444,3 +446,56 @@ def test_coins_alone_are_for_those_who_ask_or_know_the_shape():
     cut = plan.release(crowded)
     assert list(cut.labels) == [f"w{i:02}" for i in range(10)]
     assert "48 labels were shown" in cut.note
+
+
+@pytest.mark.parametrize(
+    ("k", "clocks", "epsilon", "delta"), [(25, 2, 0.3, 1e-3), (300, 100, 0.1, 1e-4), (9, 1, 4.0, 1e-7)]
+)
+def test_clocks_gain_no_more_than_the_formula_says(k, clocks, epsilon, delta):
+    asked = _asked(k, Budget(epsilon, delta), Sensitivity(l0=clocks))
+    assert selections._gain(k, clocks, epsilon, delta) <= selections.largest_gain(asked)
+    assert selections.largest_gain(replace(asked, charge_as="bounded_range")) == 1
+
+
+def _asked(k, budget, sensitivity):
+    return Request(
+        k=k, epsilon=budget.epsilon, delta=budget.delta, accuracy=None, sensitivity=sensitivity, domain="private",
+        d_bar=10 * k, whole=True, counts="auto", method="auto", selection_share=None, fit=True, shape=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [5, 25])
+def test_no_clock_is_priced_for_designs_that_it_could_not_make_the_best(k, monkeypatch):
+    priced = []
+    monkeypatch.setattr(selections, "_gain", lambda *asked: priced.append(asked) or 0.5)
+    assert plan_topk(k, BUDGET, sensitivity=Sensitivity(l0=1)).design == "truncated Laplace on all counts"
+    assert not priced
+    plan_topk(300, BUDGET, sensitivity=Sensitivity(l0=2), method="Gumbel selections", counts=None)
+    assert priced  # where they might be worth it
+
+
+def test_the_first_command_is_a_short_way(tmp_path):
+    """dptopk topk words.csv --k 5 ...: how many files it enters, and how deep; what imports do is left out."""
+    path, root = tmp_path / "words.csv", str(Path(planning.__file__).parents[1])
+    path.write_text("word,count\n" + "".join(f"w{rank},{10**4 // rank}\n" for rank in range(1, 400)), encoding="utf-8")
+    seen, state = set(), {"depth": 0, "deepest": 0, "importing": 0}
+
+    def profile(frame, event, _):
+        name = frame.f_code.co_filename
+        step = {"call": 1, "return": -1}.get(event, 0)
+        if "importlib" in name or frame.f_code.co_name == "<module>":
+            state["importing"] += step
+        elif not state["importing"] and name.startswith(root) and step:
+            seen.add(name)
+            state["depth"] += step
+            state["deepest"] = max(state["deepest"], state["depth"])
+
+    options = ["--label-col", "word", "--k", "5", "--epsilon", "1", "--delta", "1e-6", "--labels-per-user", "1"]
+    sys.setprofile(profile)
+    try:
+        result = CliRunner().invoke(cli.app, ["topk", str(path), *options])
+    finally:
+        sys.setprofile(None)
+    assert result.exit_code == 0, result.output
+    assert 20 < len(seen) <= 58
+    assert 10 < state["deepest"] <= 22
