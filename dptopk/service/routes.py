@@ -54,8 +54,8 @@ Worker = Annotated[Service, Depends(service_of)]
 
 async def authenticated(request: Request) -> Person:
     """Who sends a request, found once for each; refuses who is unknown or too fast, before the body is read."""
-    if hasattr(request.state, "person"):
-        found: Person = request.state.person
+    found: Person | None = getattr(request.state, "person", None)
+    if found is not None:
         return found
     service = await service_of(request)
     spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run"))

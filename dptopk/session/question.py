@@ -137,5 +137,5 @@ def _once(name: str, value: Any) -> Any:
     if value is None or isinstance(value, Release):
         return value
     if name == "utilities":
-        return np.array(value, dtype=None if hasattr(value, "dtype") else object)
+        return np.array(value, dtype=object if getattr(value, "dtype", None) is None else None)
     return listed(value)
