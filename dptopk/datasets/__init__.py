@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dptopk.datasets.bounding import Bounds as Bounds
     from dptopk.datasets.clipping import CutOff as CutOff, cut_off as cut_off, users_by_labels as users_by_labels
     from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
+    from dptopk.datasets.two_counts import EventCounts as EventCounts, event_counts as event_counts
     from dptopk.datasets.events import events_histogram as events_histogram
     from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
     from dptopk.datasets.store import EventsStore as EventsStore
@@ -32,6 +33,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".bounding": "Bounds",
             ".clipping": "CutOff cut_off users_by_labels",
             ".counts_file": "read_counts read_labels",
+            ".two_counts": "EventCounts event_counts",
             ".events": "events_histogram",
             ".segments": "Segments segment_histograms",
             ".store": "EventsStore",

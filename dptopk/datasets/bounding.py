@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -31,6 +31,8 @@ DIGITS = 12
 MOST_PARTS = 64
 
 Progress = Callable[[int, int], None]
+# The columns that are summed up: name of the sum, and of what it sums.
+COUNT: Mapping[str, str] = {"count": "value"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +91,35 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
         bounds: hold for each user and each value of ``within`` by itself.
         within: further columns whose values are kept apart.
     """
-    simple = bounds.labels_per_user is not None and bounds.per_label_cap == 1 and bounds.choose != "top"
-    if (
-        simple and source.backend.peers and not _digested(source, bounds)
-    ):  # a SHA-256 of each event costs more than a grouping
-        return _first_labels(source, events, bounds, within)
-    return _bounded(source, amounts(events, bounds, within), bounds, within)
+    if bounds.labels_per_user is None:
+        return _amounts_under(events, bounds, within)
+    ranked = _ranked(source, events, bounds, within)
+    return ranked.filter(ranked.place < bounds.labels_per_user)
 
 
-def _first_labels(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
-    """One row for each of a user's first Δ labels, where a label counts once: one window over the events, no grouping.
+def both(source: OpenTable, events: Any, bounds: Bounds) -> Any:
+    """What each user adds to each label: ``value`` without a cap on labels, ``capped`` after it."""
+    import ibis
+
+    ranked = _ranked(source, events, bounds, ())
+    return ranked.mutate(capped=ibis.ifelse(ranked.place < bounds.labels_per_user, ranked.value, 0))
+
+
+def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+    """One row for each label of each user, with its ``value`` and its ``place`` in the order of lots, from 0."""
+    import ibis
+
+    if bounds.per_label_cap == 1 and bounds.choose != "top" and source.backend.peers and not _digested(source, bounds):
+        return _first_events(source, events, bounds, within)  # a SHA-256 of each event costs more than a grouping
+    pairs = _amounts_under(events, bounds, within)
+    order = lots(source, pairs.user, pairs.item, bounds)
+    if bounds.choose == "top":
+        order.insert(0, pairs.amount.desc())
+    return pairs.mutate(place=ibis.row_number().over(group_by=[*within, "user"], order_by=order))
+
+
+def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+    """``_ranked`` where a label counts once: one window over the events, no grouping.
 
     In the order by lot and item the rows of one label stand together, so that ``dense_rank`` numbers labels and the
     first row of each is the one that differs from the row before it.
@@ -109,8 +130,7 @@ def _first_labels(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
         events = events.filter(_whole(events.weight, 1) >= 1)
     window = ibis.window(group_by=[*within, "user"], order_by=lots(source, events.user, events.item, bounds))
     ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
-    new = ~ranked.item.identical_to(ranked.before)
-    return ranked.filter(new & (ranked.place < bounds.labels_per_user)).mutate(value=1)
+    return ranked.filter(~ranked.item.identical_to(ranked.before)).mutate(value=1)
 
 
 def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
@@ -122,19 +142,10 @@ def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
     return pairs.filter(pairs.amount > 0)
 
 
-def _bounded(source: OpenTable, pairs: Any, bounds: Bounds, within: Sequence[str]) -> Any:
-    """The amounts under the bounds; adds ``value``."""
-    import ibis
-
-    pairs = pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
-    if bounds.labels_per_user is None:
-        return pairs
-    order = lots(source, pairs.user, pairs.item, bounds)
-    if bounds.choose == "top":
-        order.insert(0, pairs.amount.desc())
-    place = ibis.row_number().over(group_by=[*within, "user"], order_by=order)  # from 0
-    ranked = pairs.mutate(place=place)
-    return ranked.filter(ranked.place < bounds.labels_per_user)
+def _amounts_under(events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+    """The amounts under the cap on a label; adds ``value``."""
+    pairs = amounts(events, bounds, within)
+    return pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
 
 
 def label_counts(
@@ -145,9 +156,10 @@ def label_counts(
     *,
     top: int | None,
     within: Sequence[str] = (),
+    sums: Mapping[str, str] = COUNT,
     progress: Progress | None = None,
 ) -> Any:
-    """The counts (pyarrow.Table: ``within``, item, count), cut to the ``top`` rows of each value of ``within``.
+    """The counts (pyarrow.Table: ``within``, item, ``sums``), cut to the ``top`` rows of each value of ``within``.
 
     In several passes each user is in one part, so the bounds hold as in a single pass, and the parts' counts add up.
     """
@@ -159,7 +171,7 @@ def label_counts(
     parts = source.passes or 1
     while True:
         try:
-            total = _in_parts(source, events, contribute, parts, top, within, names is not None, progress)
+            total = _in_parts(source, events, contribute, parts, top, within, sums, names is not None, progress)
             break
         except MemoryFull:
             if source.passes is not None or parts >= MOST_PARTS:
@@ -167,7 +179,7 @@ def label_counts(
             parts *= 2
     if names is not None:
         total = total.join(names, "item", join_type="inner").drop("item").rename_columns({"name": "item"})
-        total = total.select([*within, "item", "count"])
+        total = total.select([*within, "item", *sums])
     if top is not None and (parts > 1 or names is not None):
         total = _run(source, _cut(ibis.memtable(total), top, within))
     text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in total.schema]
@@ -181,6 +193,7 @@ def _in_parts(
     parts: int,
     top: int | None,
     within: Sequence[str],
+    sums: Mapping[str, str],
     coded: bool,
     progress: Progress | None,
 ) -> Any:
@@ -191,13 +204,13 @@ def _in_parts(
     for part in range(parts):
         chosen = events if parts == 1 else events.filter(_part_of(source, events.user, parts) == part)
         kept = contribute(source, chosen)
-        counted = kept.group_by([*within, "item"]).agg(count=kept.value.sum())
+        counted = kept.group_by([*within, "item"]).agg(**{name: kept[column].sum() for name, column in sums.items()})
         if parts == 1:
             counted = _cut(counted, top, within, ties=coded)
         rows = _run(source, counted)
         if total is not None:
-            both = pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([("count", "sum")])
-            rows = both.rename_columns({"count_sum": "count"})
+            added = pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([(name, "sum") for name in sums])
+            rows = added.rename_columns({f"{name}_sum": name for name in sums})
         total = rows
         if progress is not None:
             progress(part + 1, parts)

@@ -16,6 +16,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -52,6 +53,13 @@ INSERT INTO kept SELECT user, item, amount FROM (
            row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place
     FROM (SELECT *, {code} AS code FROM merged)
 ) WHERE place <= $most;
+"""
+
+_BOTH = """
+SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN amount ELSE 0 END)::BIGINT AS capped
+FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place
+      FROM (SELECT *, {code} AS code FROM kept))
+GROUP BY item
 """
 
 
@@ -217,9 +225,7 @@ class EventsStore:
 
     def _keep(self, day: Any, items: str) -> None:
         """Add a day (pyarrow.Table: user, item, amount) to what is kept; ``items``: type of its labels."""
-        most = self.bounds.labels_per_user
-        prefix = sha256(self.bounds.key.encode()).hexdigest()[:32]
-        values = {"cap": self.bounds.per_label_cap, "prefix": prefix, "most": 2**62 if most is None else most}
+        values = {"cap": self.bounds.per_label_cap, **_values(self.bounds)}
         self._file.register("day", day)
         for statement in _KEEP.format(code=_CODE[items], lot=_LOT[self.bounds.portable]).split(";\n"):
             used = {name: value for name, value in values.items() if f"${name}" in statement}
@@ -228,12 +234,10 @@ class EventsStore:
         self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:
-        found = self._file.execute(
-            "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER BY ordinal_position"
-        ).fetchall()
+        found = self._kinds()
         if not found:
             self._file.execute(f"CREATE TABLE kept (user {kinds[0]}, item {kinds[1]}, amount BIGINT)")
-        elif [kind for (kind,) in found[:2]] != kinds:
+        elif found[:2] != kinds:
             raise InvalidParameter(
                 "partition: user and item must be of the same types as before: text, integer, uint64"
             )
@@ -267,6 +271,45 @@ class EventsStore:
         counted = self._file.sql(query).to_arrow_table()
         return to_histogram(counted, self.bounds, top)
 
+    @property
+    def columns(self) -> tuple[str, str]:
+        """The columns of users and of labels."""
+        return self._settings["user"], self._settings["item"]
+
+    @property
+    def clipped(self) -> bool:
+        """Whether what a user adds to a label was cut at τ, other than that a user counts once."""
+        return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
+
+    def both(self, labels_per_user: int) -> tuple[Any, Bounds]:
+        """All events' counts and those under a cap on labels (pyarrow.Table: item, count, capped), and its bounds.
+
+        Raises:
+            InvalidParameter: when the store was made with a cap: what lies above it was not stored.
+        """
+        import pyarrow as pa
+
+        bounds = self.bounds
+        if bounds.labels_per_user is not None:
+            raise InvalidParameter(
+                f"table: the store kept at most {bounds.labels_per_user} labels of each user, so that true counts are "
+                "not there; make it with labels_per_user=None, or count what it kept with count_capped=True"
+            )
+        under = replace(bounds, labels_per_user=labels_per_user)
+        kind = self._kinds()
+        if not kind:
+            none = pa.array([], pa.int64())
+            return pa.table({"item": pa.array([], pa.string()), "count": none, "capped": none}), under
+        query = _BOTH.format(code=_CODE[kind[1]], lot=_LOT[bounds.portable])
+        return self._file.sql(query, params=_values(under)).to_arrow_table(), under
+
+    def _kinds(self) -> list[str]:
+        """The types of user, item and amount as they are stored; none before the first partition."""
+        found = self._file.execute(
+            "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER BY ordinal_position"
+        ).fetchall()
+        return [kind for (kind,) in found]
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._file.begin()
@@ -276,6 +319,12 @@ class EventsStore:
             self._file.rollback()
             raise
         self._file.commit()
+
+
+def _values(bounds: Bounds) -> dict[str, Any]:
+    """What the statements need to know of the choice of labels."""
+    most = 2**62 if bounds.labels_per_user is None else bounds.labels_per_user
+    return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most}
 
 
 def _plain(source: Any, column: Any) -> Any:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         TruncatedGaussian as TruncatedGaussian,
         UnknownGaussian as UnknownGaussian,
     )
+    from dptopk.mechanisms.gaussian_counts import GaussianCounts as GaussianCounts
     from dptopk.mechanisms.gumbel import KnownGumbel as KnownGumbel, UnknownGumbel as UnknownGumbel
     from dptopk.mechanisms.joint import JointTopK as JointTopK
     from dptopk.mechanisms.laplace import KnownLaplace as KnownLaplace, UnknownLaplace as UnknownLaplace
@@ -40,6 +41,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".count_mle": "CountMLE",
             ".exponential": "Exponential",
             ".gaussian": "KnownGaussian TruncatedGaussian UnknownGaussian",
+            ".gaussian_counts": "GaussianCounts",
             ".gumbel": "KnownGumbel UnknownGumbel",
             ".joint": "JointTopK",
             ".laplace": "KnownLaplace UnknownLaplace",

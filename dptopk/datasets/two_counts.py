@@ -1,0 +1,85 @@
+"""Two histograms of the same events in one pass: all of them, and what is left of them under a cap on labels."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from dptopk._internal import validate
+from dptopk.datasets.backends.opening import Engine, open_table
+from dptopk.datasets.bounding import Bounds, Progress, both, label_counts
+from dptopk.datasets.columns import needed_columns, select_events
+from dptopk.datasets.store import EventsStore
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity
+
+
+class EventCounts(Histogram):
+    """The histogram of all events (l0 = None) with, beside it, that of the same events under a cap (docs/two-phases.md).
+
+    Attributes:
+        under_cap: the histogram of the events of at most l0 labels of each user; the labels of a user are chosen by what
+            this user's own rows hold.
+    """
+
+    under_cap: Histogram
+
+    @classmethod
+    def of(cls, counted: Any, under: Bounds, *, clipped: bool) -> EventCounts:
+        """Of the columns item, count and capped (pyarrow.Table); ``clipped``: sums were cut at linf."""
+        labels, counts, capped = (counted[name].to_pandas().to_numpy() for name in ("item", "count", "capped"))
+        made = cls(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped)
+        there = capped > 0
+        made.__dict__["under_cap"] = Histogram(
+            labels[there], capped[there], sensitivity=under.sensitivity, capped=True
+        )
+        return made
+
+
+def event_counts(  # noqa: PLR0913 - as events_histogram
+    table: Any,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    labels_per_user: int,
+    per_label_cap: int = 1,
+    weight: str | None = None,
+    where: Any = None,
+    choose: str = "hash",
+    key: str = "",
+    portable: bool = False,
+    engine: Engine | None = None,
+    table_name: str | None = None,
+    progress: Progress | None = None,
+) -> EventCounts:
+    """How many users are at each item, once of all events and once under a cap; both of one statement's snapshot.
+
+    Args:
+        table: events, as for events_histogram, or an EventsStore that was made without a cap (labels_per_user=None),
+            which has its columns and keeps its other bounds.
+        user, item, per_label_cap, weight, where, choose, key, portable, engine, table_name, progress: as for
+            events_histogram.
+        labels_per_user: the cap Δ of the second histogram.
+
+    Returns:
+        EventCounts: all labels of the events.
+
+    Raises:
+        InvalidParameter: as events_histogram; for a store that kept a part of each user's labels only.
+    """
+    cap = validate.count(labels_per_user=labels_per_user)
+    if isinstance(table, EventsStore):
+        if where is not None or weight is not None or (user, item) not in ((None, None), table.columns):
+            raise InvalidParameter("table: a store of events has its columns and holds no others: no where=, weight=")
+        counted, under = table.both(cap)
+        return EventCounts.of(counted, under, clipped=table.clipped)
+    if user is None or item is None:
+        raise InvalidParameter("user and item must be given: the columns of users and of labels")
+    under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
+    needed = needed_columns(where, user=user, item=item, weight=weight)
+    with open_table(table, engine, columns=needed, table_name=table_name) as source:
+        events = select_events(source, where, user=user, item=item, weight=weight)
+        contribute = partial(both, bounds=under)
+        sums = {"count": "value", "capped": "capped"}
+        counted = label_counts(source, events, contribute, under, top=None, sums=sums, progress=progress)
+    return EventCounts.of(counted, under, clipped=weight is not None or under.per_label_cap > 1)

@@ -1,0 +1,100 @@
+"""Counts of any number of labels for one Gaussian cost that is fixed before that number is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk.accounting.pld.dominating import dominating_mu
+from dptopk.costs import Charge, GaussianDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.centred import Centred
+from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.release.intervals import Measurement
+from dptopk.release.release import Release
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianCounts(CountingMechanism):
+    """Centred discrete Gaussian noise whose scale is chosen by the number of labels, so that all cost one mu.
+
+    Charge: GaussianDP(mu), whatever the number of labels and whatever l0. So it may be composed with the mechanism that
+    finds the labels, although their number is known only afterwards. Neighbours: add or remove one user.
+
+    Args:
+        mu: of all counts together.
+
+    Source: centred noise as in ``Centred``. Discrete noise of scale s is not (1/s)-Gaussian: the d noises of d labels
+    and their common one have dominating μ' (docs/filters.md), whose squares sum to at most mu² for every d; that pair
+    dominates at all x and in both directions, and so stands in the product with what came before (docs/two-phases.md).
+
+    >>> mechanism = GaussianCounts(mu=0.2)
+    >>> print(mechanism.charge(Sensitivity()))
+    GDP(0.2)
+    >>> [round(mechanism.noise_std(Sensitivity(), labels=d), 2) for d in (1, 10, 100)]
+    [5.0, 10.41, 27.5]
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, mu=validate.positive(mu=self.mu))
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+        """One GaussianDP, for every number of ``labels``, also for none.
+
+        Raises:
+            InvalidParameter: when no noise of one label, or of 2^48 labels, can be drawn for this mu.
+        """
+        if add_remove(sensitivity).linf * 2.0**24 > self.mu * LARGEST_SCALE:
+            raise InvalidParameter(f"mu={self.mu} is too small: the noise of 2^48 labels must be at most 2^48 wide")
+        self.noise(sensitivity, 1).charge(sensitivity, labels=1)
+        return Charge({GaussianDP(self.mu): 1})
+
+    def noise(self, sensitivity: Sensitivity, labels: int) -> Centred:
+        """The noise of so many counts, at least 1; its squares of dominating μ' sum to at most mu²."""
+        return _noise(self.mu, add_remove(sensitivity).linf, validate.count(labels=labels))
+
+    def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
+        """Noise for so many counts."""
+        return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
+
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int = 1) -> float:
+        """Standard deviation of the noise on one count where so many ``labels`` are counted."""
+        return self.noise(sensitivity, labels).noise_std(sensitivity, labels=labels)
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int = 1) -> float:  # type: ignore[override]
+        """As ``Centred.half_width``, for one of so many ``labels``."""
+        return self.noise(sensitivity, labels).half_width(sensitivity, confidence=confidence, labels=labels)
+
+    def release(
+        self,
+        histogram: Histogram,
+        rng: np.random.Generator | None = None,
+        *,
+        labels: Release | Sequence[Any] | None = None,
+    ) -> Release:
+        """As CountingMechanism.release; counts are multiples of 1/2."""
+        number = histogram.domain_size if labels is None else len(labels)
+        drawn = self.noise(histogram.sensitivity, max(number, 1)).release(histogram, rng, labels=labels)
+        return replace(drawn, charge=self.charge(histogram.sensitivity), mechanism=self)
+
+
+@lru_cache(maxsize=256)
+def _noise(mu: float, linf: int, labels: int) -> Centred:
+    """Scales in the best ratio, σ_Z/σ_Y = labels^(1/4), enlarged until the certified squares are within mu²."""
+    moved, sigma, total = Sensitivity(linf=linf), math.sqrt(labels + math.sqrt(labels)) / mu, math.inf
+    while total > mu * mu:
+        own, common = KnownGaussian(sigma=sigma), KnownGaussian(sigma=sigma / labels**0.25)
+        squares = [dominating_mu(law.scale(moved), linf) ** 2 for law in (own, common)]
+        total = (labels * squares[0] + squares[1]) * (1 + 1e-14)
+        sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + 1e-12)
+    return Centred(noise=own, common=common)

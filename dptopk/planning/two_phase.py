@@ -1,0 +1,208 @@
+"""Two phases: labels of an unknown domain are found under a cap, and counted on all events (docs/two-phases.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from dptopk._internal import validate
+from dptopk._internal.formatting import at_most as shown, touched
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.calibration import calibrate
+from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.datasets.two_counts import EventCounts
+from dptopk.errors import InvalidParameter, ReleaseWithheld
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms import GaussianCounts, PartitionSelection, SparseGaussian
+from dptopk.mechanisms.base import Thresholded
+from dptopk.mechanisms.whole import in_label_order
+from dptopk.planning.plan import Phase, Plan, appearing
+from dptopk.planning.request import at_least, at_most
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+Find = Literal["auto", "threshold", "coins"]
+FIND: tuple[Find, ...] = ("auto", "threshold", "coins")
+# The cap where none was stated; up to which k a threshold finds the labels; the share of μ² for finding; its share of δ.
+CAP, FEW = 5, 25
+SHARE: dict[str, float] = {"threshold": 0.2, "coins": 0.4}
+DELTA: dict[str, float] = {"threshold": 0.5, "coins": 0.9}
+
+
+@dataclass(frozen=True)
+class TwoPhasePlan(Plan):
+    """A plan that finds labels under a cap on labels per user, and counts them on the data without that cap.
+
+    Made by plan_two_phases; ``release`` takes an EventCounts. The charge of the second phase does not depend on how
+    many labels the first one finds, and nothing of it is given back.
+
+    Attributes:
+        under: the sensitivity of the capped histogram, on which the labels are found.
+    """
+
+    under: Sensitivity = Sensitivity(l0=CAP)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on a count where k labels are counted; coins may find more, or fewer."""
+        return float(self.mechanisms[1].noise_std(self.sensitivity, labels=self.k))
+
+    @property
+    def threshold(self) -> int | None:
+        """How large a noisy count of the capped data must be for its label to be found; None for coins."""
+        first = self.mechanisms[0]
+        return first.threshold_offset(self.under) if isinstance(first, Thresholded) else None
+
+    def appears_at(self, probability: float = 0.5) -> int:
+        """How large a count of the capped data must be for its label to be found with that probability."""
+        return int(self.mechanisms[0].appears_at(self.under, probability=probability))
+
+    def appearing(self) -> str:
+        """From which count of the capped data on a label is found, in words."""
+        return f"of the capped counts: {appearing(self.mechanisms[0], self.under)}"
+
+    def check(self, histogram: Histogram) -> None:
+        """Refuse what the plan was not made for.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
+        both = validate.instance(EventCounts, histogram=histogram)
+        for mine, theirs in ((self.sensitivity, both.sensitivity), (self.under, both.under_cap.sensitivity)):
+            if not mine.covers(theirs):
+                raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
+        self.mechanisms[0].check(both.under_cap.with_sensitivity(self.under))
+
+    def release(self, histogram: Histogram, rng: Generator | None = None, *, average: bool = True) -> Release:  # noqa: ARG002
+        """Find labels, count all of them without a cap, and show the k largest counts.
+
+        Args:
+            histogram: an EventCounts.
+            rng: as in Plan.release.
+            average: has no effect: how much noise counts have is fixed by how many labels were found.
+
+        Returns:
+            Release: at most k labels, perhaps none, with the whole charge of both phases; its error bars are about the
+            true counts.
+
+        Raises:
+            InvalidParameter: as ``check``; nothing was charged.
+        """
+        self.check(histogram)
+        assert isinstance(histogram, EventCounts)  # noqa: S101 - checked
+        finding, counting = self.mechanisms
+        found = finding.release(histogram.under_cap.with_sensitivity(self.under), rng)
+        if isinstance(finding, SparseGaussian):  # its noisy counts are charged: choosing by them is free
+            found = found.top(self.k)
+        labels = in_label_order(found.labels)
+        counted = counting.release(histogram.with_sensitivity(self.sensitivity), rng, labels=labels)
+        charges = {"find": found.charge, "count": counted.charge}
+        for phase in self.phases:
+            if not phase.charge.includes(charges[phase.name]):
+                raise ReleaseWithheld(phase.charge, charges[phase.name])
+        note = "; ".join(filter(None, (self._told(len(labels)), counted.note)))
+        return replace(counted.top(self.k), charge=self.charge, phases=charges, note=note)
+
+    def _told(self, found: int) -> str:
+        """What was found under which cap, and what it was counted on."""
+        labels = "1 label was" if found == 1 else f"{found} labels were"
+        return (
+            f"{labels} found on capped data ({touched(self.under.l0)} of one user), and counted on all data: counts "
+            "and error bars are about the data without that cap"
+        )
+
+    def explain(self) -> str:
+        """The plan in words."""
+        cost, finding, counting = self.sensitivity.linf, *self.phases
+        return "\n".join(
+            [
+                f"Top {self.k} of a private domain, in two phases; one user moves each count by at most {cost}.",
+                f"1. find labels, on capped data, {touched(self.under.l0)} of one user: {finding.mechanism}",
+                f"   costs at most {finding.charge}",
+                f"   {self.appearing()}",
+                f"2. count what was found, on all data, any number of labels of one user: {counting.mechanism}",
+                f"   costs {counting.charge}, however many labels were found",
+                f"   {self.k} labels: noise of standard deviation {self.noise_std:.3g} on each",
+                f"Split: {self.split}",
+                f"Together: ({shown(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name} "
+                f"({self.bound.source})",
+                *(f"Warning: {doubt}" for doubt in self.warnings),
+            ]
+        )
+
+
+def plan_two_phases(
+    k: int,
+    budget: Budget,
+    *,
+    labels_per_user: int | Literal["auto"] = "auto",
+    per_label_cap: int = 1,
+    share: float | Literal["auto"] = "auto",
+    find: Find = "auto",
+    users: int | None = None,
+) -> TwoPhasePlan:
+    """The plan that finds labels under a cap and counts them without one, for a total (ε, δ).
+
+    Args:
+        k: how many labels, at least 1.
+        budget: the total; δ above 0.
+        labels_per_user: the cap Δ under which labels are found; "auto": 5.
+        per_label_cap: τ, the most that one user adds to one label; it holds in both phases.
+        share: of μ², in (0, 1): what is spent to find labels; "auto": 0.2 with a threshold, 0.4 with coins.
+        find: "threshold": noise on the capped counts over a threshold, of which the k largest are counted; "coins":
+            PartitionSelection, of which all are counted; "auto": a threshold up to k = 25, coins above.
+        users: how many users there are, where that is public: a δ above 1/users is warned of.
+
+    Returns:
+        TwoPhasePlan: the composition of both phases, as a product, is at most budget.epsilon at budget.delta.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or a budget that is too small.
+
+    >>> plan = plan_two_phases(10, Budget(1.0, 1e-6))
+    >>> print(plan.phases[1].charge, plan.epsilon <= 1)
+    GDP(0.204912) True
+    """
+    k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
+    if budget.rho is not None or not budget.delta:
+        raise InvalidParameter("budget must be (epsilon, delta) with a delta above 0: hiding which labels exist costs δ")
+    cap = CAP if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
+    under, everything = Sensitivity(linf=per_label_cap, l0=cap), Sensitivity(linf=per_label_cap)
+    how = validate.member(FIND, find=find)
+    if how == "auto":
+        how = "threshold" if k <= FEW else "coins"
+    part = SHARE[how] if share == "auto" else validate.probability(allow_zero=False, share=share)
+    finding = _finding(how, under, math.sqrt(part) * gaussian_mu(budget.epsilon, budget.delta), budget.delta)
+    first = finding.charge(under)
+
+    def both(mu: float) -> Charge:
+        return Charge.join(first, GaussianCounts(mu=mu).charge(everything))
+
+    counting = GaussianCounts(mu=at_most(calibrate(both, budget)))
+    second = counting.charge(everything)
+    phases = (Phase("find", finding, first), Phase("count", counting, second))
+    return TwoPhasePlan(
+        k=k,
+        budget=budget,
+        sensitivity=everything,
+        domain="private",
+        phases=phases,
+        bound=compose(both(counting.mu), delta=budget.delta, lower=False),
+        split=f"{part:.0%} of μ² to find labels, the rest to count them; δ is that of the product of both",
+        design=f"{how} under a cap, then centred Gaussian counts without one",
+        users=users,
+        under=under,
+    )
+
+
+def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:
+    """What finds labels at about the cost of a Gaussian of this μ."""
+    own = DELTA[how] * delta
+    if how == "coins":
+        return PartitionSelection(epsilon=at_most(float(gaussian_epsilon(own, mu)), digits=3), delta=own)
+    return SparseGaussian(sigma=at_least(math.sqrt(under.l0 or 1) / mu), delta=own)
