@@ -25,15 +25,23 @@ class EventCounts(Histogram):
     under_cap: Histogram
 
     @classmethod
+    def beside(cls, everything: Histogram, under_cap: Histogram) -> EventCounts:
+        """The two histograms as one; both of the same users' events, whole and private."""
+        made = cls(
+            everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped
+        )
+        made.__dict__["under_cap"] = under_cap
+        return made
+
+    @classmethod
     def of(cls, counted: Any, under: Bounds, *, clipped: bool) -> EventCounts:
         """Of the columns item, count and capped (pyarrow.Table); ``clipped``: sums were cut at linf."""
         labels, counts, capped = (counted[name].to_pandas().to_numpy() for name in ("item", "count", "capped"))
-        made = cls(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped)
         there = capped > 0
-        made.__dict__["under_cap"] = Histogram(
-            labels[there], capped[there], sensitivity=under.sensitivity, capped=True
+        return cls.beside(
+            Histogram(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped),
+            Histogram(labels[there], capped[there], sensitivity=under.sensitivity, capped=True),
         )
-        return made
 
 
 def event_counts(  # noqa: PLR0913 - as events_histogram
