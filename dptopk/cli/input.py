@@ -22,6 +22,7 @@ from dptopk.datasets import (
     DuckDB,
     EventsStore,
     Segments,
+    event_counts,
     events_histogram,
     read_counts,
     read_labels,
@@ -29,6 +30,7 @@ from dptopk.datasets import (
 )
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
+from dptopk.planning import TwoPhasePlan
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
@@ -65,6 +67,7 @@ class Source:
         passes: parts of the users that the engine looks at one after the other, or None.
         segment_by, segments: a column and its public list of values: a histogram for each.
         segments_per_user: in how many segments one user is, or None for all.
+        count_capped: whether private labels of events are counted under the cap under which they are found.
     """
 
     path: Path
@@ -82,6 +85,7 @@ class Source:
     segment_by: str | None = None
     segments: Sequence[str] = ()
     segments_per_user: int | None = None
+    count_capped: bool = False
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.item is None):
@@ -99,6 +103,8 @@ class Source:
             if self.segment_by is None:
                 raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
             validate.count(segments_per_user=self.segments_per_user)
+        if self.count_capped and (self.user is None or self.kind != "private" or self.segment_by is not None):
+            raise InvalidParameter("--count-capped is for private labels of events, with --user-col, not by segment")
         if len(set(self.segments)) < len(self.segments):
             raise InvalidParameter("--segments: a segment is named twice")
 
@@ -117,8 +123,19 @@ class Source:
         """Whether the labels are "public" or "private"."""
         return "public" if self.known_domain or self.domain is not None else "private"
 
+    @property
+    def finds(self) -> bool:
+        """Whether private labels of events are to be found under a cap, and counted on all data."""
+        there = self.user is not None and self.kind == "private" and self.segment_by is None
+        return there and not self.count_capped
+
     def read(self, plan: Plan) -> Histogram:
         """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
+        if isinstance(plan, TwoPhasePlan):
+            bounds = self._bounds(plan) | {"labels_per_user": plan.under.l0}
+            del bounds["top"]
+            with _progress() as report:
+                return event_counts(self.path, **bounds, progress=report)
         if self.path.suffix == ".store":
             return self._domain(self._stored(plan), plan)
         return self._domain(self._events(plan) if self.user is not None else self._counts(plan, self.conditions), plan)

@@ -94,6 +94,14 @@ def topk(
     item_col: Annotated[
         str | None, typer.Option("--item-col", help="Column of labels.", rich_help_panel=EVENTS)
     ] = None,
+    count_capped: Annotated[
+        bool,
+        typer.Option(
+            "--count-capped",
+            help="Count what the cap leaves, in one phase, instead of all data: lower than the true counts.",
+            rich_help_panel=EVENTS,
+        ),
+    ] = False,
     memory_limit: Annotated[
         str | None,
         typer.Option("--memory-limit", help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS),
@@ -157,8 +165,10 @@ def topk(
 
     Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
 
-    Of events (--user-col, --item-col) the caps τ and Δ are enforced. In a table of counts they must hold already: it
-    does not tell users apart.
+    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (5
+    where nothing is said), and what was found is counted without that cap; --count-capped, --method, --d-bar, --fit,
+    --accuracy and other noise than Gaussian ask for one phase, in which Δ holds for the counts too. In a table of
+    counts the caps must hold already: it does not tell users apart.
     """
     import numpy as np
 
@@ -192,6 +202,7 @@ def topk(
         segment_by=segment_by,
         segments=[] if segments is None else listed_names(segments=segments),
         segments_per_user=segments_per_user,
+        count_capped=count_capped,
     )
     book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
     state = None if book is None or dataset is None else book.state(dataset)
@@ -208,6 +219,8 @@ def topk(
         users=users,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
+    if given.finds and _leaves_open(planned, fit=fit, accuracy=accuracy, state=state):
+        planned = _two_phases(planned)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
         "ledger": book,
@@ -261,6 +274,30 @@ def _sensitivity(cap: int | None, labels: int | None, state: DatasetState | None
             shown = "any number" if known is None else known
             raise InvalidParameter(f"{option} {given} contradicts the ledger, whose {state.name!r} has {shown}")
     return truth
+
+
+def _leaves_open(
+    planned: partial[Plan], *, fit: bool | None, accuracy: float | None, state: DatasetState | None
+) -> bool:
+    """Whether no option, and no registration of the ledger's, asks for a design of one phase."""
+    asked = planned.keywords
+    told = fit or accuracy is not None or asked["d_bar"] is not None or asked["method"] != "auto"
+    registered = state is not None and "budget" not in state.terms
+    return not told and asked["counts"] in ("auto", "gaussian") and not registered
+
+
+def _two_phases(planned: partial[Plan]) -> partial[Plan]:
+    """The same question, in two phases; a stated cap is that under which labels are found."""
+    from dptopk.planning import plan_two_phases
+
+    caps = planned.keywords["sensitivity"]
+    return partial(
+        plan_two_phases,
+        *planned.args,
+        labels_per_user=caps.l0 or "auto",
+        per_label_cap=caps.linf,
+        users=planned.keywords["users"],
+    )
 
 
 def _by_segment(

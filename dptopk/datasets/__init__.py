@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from dptopk.datasets.bounding import Bounds as Bounds
     from dptopk.datasets.clipping import CutOff as CutOff, cut_off as cut_off, users_by_labels as users_by_labels
     from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
-    from dptopk.datasets.two_counts import EventCounts as EventCounts, event_counts as event_counts
     from dptopk.datasets.events import events_histogram as events_histogram
     from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
     from dptopk.datasets.store import EventsStore as EventsStore
     from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
+    from dptopk.datasets.two_counts import EventCounts as EventCounts, event_counts as event_counts
     from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(

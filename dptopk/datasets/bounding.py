@@ -171,7 +171,9 @@ def label_counts(
     parts = source.passes or 1
     while True:
         try:
-            total = _in_parts(source, events, contribute, parts, top, within, sums, names is not None, progress)
+            total = _in_parts(
+                source, events, contribute, parts, top, within, sums, coded=names is not None, progress=progress
+            )
             break
         except MemoryFull:
             if source.passes is not None or parts >= MOST_PARTS:
@@ -194,6 +196,7 @@ def _in_parts(
     top: int | None,
     within: Sequence[str],
     sums: Mapping[str, str],
+    *,
     coded: bool,
     progress: Progress | None,
 ) -> Any:
@@ -209,7 +212,9 @@ def _in_parts(
             counted = _cut(counted, top, within, ties=coded)
         rows = _run(source, counted)
         if total is not None:
-            added = pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([(name, "sum") for name in sums])
+            added = (
+                pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([(name, "sum") for name in sums])
+            )
             rows = added.rename_columns({f"{name}_sum": name for name in sums})
         total = rows
         if progress is not None:

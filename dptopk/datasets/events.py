@@ -9,6 +9,7 @@ from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts
 from dptopk.datasets.columns import needed_columns, select_events
+from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 
 
@@ -74,6 +75,11 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     >>> histogram.sensitivity
     Sensitivity(linf=1, l0=5, neighbours='add_remove')
     """
+    if labels_per_user == "auto":
+        raise InvalidParameter(
+            "labels_per_user='auto' is for Session.from_events, which counts labels without the cap under which it "
+            "finds them; here give a number, or None for all labels of a user"
+        )
     bounds = Bounds(
         labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
     )

@@ -15,11 +15,11 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 
 
 class EventCounts(Histogram):
-    """The histogram of all events (l0 = None) with, beside it, that of the same events under a cap (docs/two-phases.md).
+    """The histogram of all events (l0 = None) and, beside it, that of the same events under a cap.
 
     Attributes:
-        under_cap: the histogram of the events of at most l0 labels of each user; the labels of a user are chosen by what
-            this user's own rows hold.
+        under_cap: the histogram of the events of at most l0 labels of each user; which labels of a user, is decided by
+            this user's own rows (docs/two-phases.md).
     """
 
     under_cap: Histogram
@@ -27,9 +27,7 @@ class EventCounts(Histogram):
     @classmethod
     def beside(cls, everything: Histogram, under_cap: Histogram) -> EventCounts:
         """The two histograms as one; both of the same users' events, whole and private."""
-        made = cls(
-            everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped
-        )
+        made = cls(everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped)
         made.__dict__["under_cap"] = under_cap
         return made
 
@@ -65,9 +63,18 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     Args:
         table: events, as for events_histogram, or an EventsStore that was made without a cap (labels_per_user=None),
             which has its columns and keeps its other bounds.
-        user, item, per_label_cap, weight, where, choose, key, portable, engine, table_name, progress: as for
-            events_histogram.
+        user: column of users; not needed for a store.
+        item: column of labels; not needed for a store.
         labels_per_user: the cap Δ of the second histogram.
+        per_label_cap: τ, in both histograms.
+        weight: as for events_histogram.
+        where: as for events_histogram.
+        choose: as for events_histogram.
+        key: as for events_histogram.
+        portable: as for events_histogram.
+        engine: as for events_histogram.
+        table_name: as for events_histogram.
+        progress: as for events_histogram.
 
     Returns:
         EventCounts: all labels of the events.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dptopk.planning.division import Division as Division, Query as Query, divide as divide
     from dptopk.planning.plan import Phase as Phase, Plan as Plan
     from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
+    from dptopk.planning.two_phase import TwoPhasePlan as TwoPhasePlan, plan_two_phases as plan_two_phases
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
@@ -19,5 +20,6 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".division": "Division Query divide",
             ".plan": "Phase Plan",
             ".search": "default_d_bar plan_topk",
+            ".two_phase": "TwoPhasePlan plan_two_phases",
         },
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Find = Literal["auto", "threshold", "coins"]
 FIND: tuple[Find, ...] = ("auto", "threshold", "coins")
-# The cap where none was stated; up to which k a threshold finds the labels; the share of μ² for finding; its share of δ.
+# The cap where none was stated; up to which k a threshold finds the labels; the share of μ² for finding, and of δ.
 CAP, FEW = 5, 25
 SHARE: dict[str, float] = {"threshold": 0.2, "coins": 0.4}
 DELTA: dict[str, float] = {"threshold": 0.5, "coins": 0.9}
@@ -45,7 +45,7 @@ class TwoPhasePlan(Plan):
         under: the sensitivity of the capped histogram, on which the labels are found.
     """
 
-    under: Sensitivity = Sensitivity(l0=CAP)
+    under: Sensitivity = Sensitivity(l0=CAP)  # noqa: RUF009 - immutable
 
     @property
     def noise_std(self) -> float:
@@ -129,8 +129,7 @@ class TwoPhasePlan(Plan):
                 f"   costs {counting.charge}, however many labels were found",
                 f"   {self.k} labels: noise of standard deviation {self.noise_std:.3g} on each",
                 f"Split: {self.split}",
-                f"Together: ({shown(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name} "
-                f"({self.bound.source})",
+                f"Together: ({shown(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name}",
                 *(f"Warning: {doubt}" for doubt in self.warnings),
             ]
         )
@@ -169,8 +168,12 @@ def plan_two_phases(
     GDP(0.204912) True
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
-    if budget.rho is not None or not budget.delta:
-        raise InvalidParameter("budget must be (epsilon, delta) with a delta above 0: hiding which labels exist costs δ")
+    if budget.rho is not None:
+        raise InvalidParameter("budget must be (epsilon, delta): two phases are not planned in rho")
+    if not budget.delta:
+        raise InvalidParameter(
+            "budget.delta must be above 0: hiding which labels exist costs some δ", parameter="delta"
+        )
     cap = CAP if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     under, everything = Sensitivity(linf=per_label_cap, l0=cap), Sensitivity(linf=per_label_cap)
     how = validate.member(FIND, find=find)

@@ -105,6 +105,49 @@ class Session:
             book = InMemory(budget)
         self._begin(histogram, book, source, rng)
 
+    @classmethod
+    def from_events(
+        cls,
+        table: Any,
+        *,
+        labels_per_user: int | Literal["auto"] | None = "auto",
+        count_capped: bool = False,
+        budget: Budget | Account | None = None,
+        ledger: Ledger | None = None,
+        **options: Any,
+    ) -> Session:
+        """A session on raw events: ``top_k`` finds labels under a cap, and counts what it found on all events.
+
+        A cap on labels per user is needed to find labels that nobody knows beforehand, and for nothing else: the labels
+        found are public, and are counted without the cap. So counts and their error bars are about the true numbers
+        (docs/two-phases.md). Both histograms are made here, in one statement, and so of one snapshot of the data.
+
+        Args:
+            table: events, as for ``datasets.events_histogram``, or an EventsStore made without a cap.
+            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 5; None: no cap at all, in
+                one phase.
+            count_capped: count the capped data too, in one phase, as Session(events_histogram(...)) does.
+            budget: as for Session.
+            ledger: as for Session.
+            options: those of ``datasets.events_histogram`` (user, item, per_label_cap, weight, where, ...; a store has
+                its own) and of Session (dataset, analyst, version, unit, source, rng).
+
+        Raises:
+            InvalidParameter: as Session and events_histogram; for a store that kept a part of each user's labels only.
+
+        >>> import pandas as pd
+        >>> from dptopk import Budget
+        >>> events = pd.DataFrame({"who": range(900), "what": ["x"] * 600 + ["y"] * 300})
+        >>> session = Session.from_events(events, user="who", item="what", budget=Budget(1.0, 1e-6))
+        >>> list(session.top_k(2, budget=Budget(1.0, 1e-6)).labels)
+        ['x', 'y']
+        """
+        from dptopk.session.events import session_from_events
+
+        return session_from_events(
+            table, labels_per_user, count_capped=count_capped, budget=budget, ledger=ledger, options=options
+        )
+
     def _begin(
         self, histogram: Histogram, book: InMemory | InLedger, source: str | None, rng: Generator | None
     ) -> None:

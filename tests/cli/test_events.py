@@ -39,9 +39,9 @@ def answer(result):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["auto", "peel"])
-def test_events_are_bounded_counted_and_answered(events, method):
-    made = answer(topk(events, "--method", method, "--memory-limit", "1GB", "--passes", 2))
+@pytest.mark.parametrize("one_phase", [("--count-capped",), ("--method", "peel")], ids=" ".join)
+def test_events_are_bounded_counted_and_answered(events, one_phase):
+    made = answer(topk(events, *one_phase, "--memory-limit", "1GB", "--passes", 2))
     assert made["sensitivity"]["l0"] == 3
     frame = pd.read_parquet(events)
     truth = frame.drop_duplicates(["member", "article"])["article"].value_counts().head(8).index
@@ -51,12 +51,38 @@ def test_events_are_bounded_counted_and_answered(events, method):
 
 @pytest.mark.parametrize("form", ["table", "html"])
 def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form):
-    said = " ".join(topk(events, "--format", form).stdout.split())
+    said = " ".join(topk(events, "--format", form, "--count-capped").stdout.split())
     assert "Each interval covers the count after capping; only its lower end holds for the true count" in said
     assert "true counts" not in said
     counts = tmp_path / "counts.csv"
     counts.write_text("label,count\na,900\nb,800\n", encoding="utf-8")
     assert "all true counts" in run("topk", counts, "--k", 2, "--epsilon", 1, "--delta", 1e-6, "--format", form).stdout
+
+
+def test_labels_are_found_under_the_cap_and_counted_on_all_events(events):
+    frame = pd.read_parquet(events)
+    truth = frame.groupby("article")["member"].nunique()
+    made = answer(topk(events, "--passes", 2))
+    assert made["sensitivity"]["l0"] is None
+    assert "found on capped data (at most 3 labels of one user), and counted on all data" in made["note"]
+    assert list(made["phases"]) == ["find", "count"]
+    assert made["guarantee"]["epsilon"] <= 1
+    assert len(made["rows"]) == 5
+    assert all(row["low"] <= truth[row["label"]] <= row["high"] for row in made["rows"])
+    said = " ".join(topk(events, "--format", "table").stdout.split())
+    assert "all true counts of the table lie within them" in said
+    assert "(at most 5 labels of one user)" in answer(run_without_a_cap(events))["note"]
+
+
+def run_without_a_cap(events):
+    budget = ("--k", 5, "--epsilon", 1, "--delta", 1e-7)
+    return run("topk", events, "--user-col", "member", "--item-col", "article", *budget, "--format", "json")
+
+
+def test_counting_what_a_cap_leaves_is_for_private_labels_of_events(events):
+    refused = topk(events, "--known-domain", "--count-capped")
+    assert refused.exit_code == 2
+    assert "--count-capped is for private labels of events" in refused.output
 
 
 @pytest.mark.slow

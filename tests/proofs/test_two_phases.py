@@ -44,7 +44,7 @@ def by_place(users, cap):
                    for place, user in enumerate(users)), 1.0)]  # fmt: skip
 
 
-def uncapped(users, cap):  # noqa: ARG001
+def uncapped(users, cap):
     """A mutant: no cap at all."""
     return [(tuple(tuple(sorted(user)) for user in users), 1.0)]
 
@@ -137,7 +137,9 @@ def ratio(tables, finding, cap, *, charged=None, k=3, noise=exact, choose=by_own
     how = {"finding": finding, "under": Sensitivity(l0=charged or cap), "noise": noise, "k": k}
     sides = [[law(choose(users, cap), users, **how) for users in pair] for pair in tables]
     found = [max(excess(*way, x) for P, Q in sides for way in ((P, Q), (Q, P))) for x in EPSILONS]
-    return max((each - TOLERANCE) / promised(finding, charged or cap, x) for each, x in zip(found, EPSILONS, strict=True))
+    return max(
+        (each - TOLERANCE) / promised(finding, charged or cap, x) for each, x in zip(found, EPSILONS, strict=True)
+    )
 
 
 @cache
