@@ -1,0 +1,103 @@
+"""Both histograms of one pass: each is that of events_histogram, and one user moves them as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dptopk import Histogram, InvalidParameter, Sensitivity
+
+pytest.importorskip("ibis")
+pytest.importorskip("duckdb")
+
+from dptopk.datasets import DuckDB, EventsStore, event_counts, events_histogram
+
+COLUMNS = {"user": "user", "item": "item"}
+
+
+def as_dict(histogram: Histogram) -> dict:
+    return dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+def events(seed: int, rows: int = 400, users: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    items = [f"i{i}" for i in rng.zipf(1.4, rows) % 15]
+    return pd.DataFrame({"user": rng.integers(0, users, rows), "item": items, "weight": rng.integers(-1, 4, rows)})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"per_label_cap": 3},
+        {"weight": "weight", "per_label_cap": 2},
+        {"choose": "top"},
+        {"portable": True, "key": "k"},
+        {"engine": DuckDB(passes=3)},
+        {"where": {"item": ["i1", "i2", "i3"]}},
+    ],
+    ids=str,
+)
+def test_each_is_the_histogram_of_a_pass_of_its_own(options):
+    made = event_counts(events(1), **COLUMNS, labels_per_user=2, **options)
+    whole, capped = (events_histogram(events(1), **COLUMNS, labels_per_user=cap, **options) for cap in (None, 2))
+    assert as_dict(made) == as_dict(whole)
+    assert as_dict(made.under_cap) == as_dict(capped)
+    assert made.sensitivity == whole.sensitivity
+    assert made.under_cap.sensitivity == capped.sensitivity
+    assert made.under_cap.capped
+    assert made.capped == (options.get("per_label_cap", 1) > 1)  # users are counted once, and so as they are
+
+
+def test_one_user_moves_both_as_they_say():
+    frame = events(2, rows=80, users=6)
+    with_all = event_counts(frame, **COLUMNS, labels_per_user=2)
+    truth = frame.groupby("item")["user"].nunique().to_dict()
+    assert as_dict(with_all) == truth
+    for user in frame["user"].unique():
+        without = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=2)
+        for one, other, most in ((with_all, without, 15), (with_all.under_cap, without.under_cap, 2)):
+            before, after = as_dict(one), as_dict(other)
+            moves = [before[item] - after.get(item, 0) for item in before]
+            assert set(after) <= set(before)
+            assert set(moves) <= {0, 1}
+            assert sum(moves) <= most
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_a_store_without_a_cap_has_both(portable, tmp_path):
+    frame = events(3)
+    options = {"key": "k", "portable": portable}
+    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None, **options) as store:
+        assert len(event_counts(store, labels_per_user=2)) == 0
+        store.append(frame[:150], version="1")
+        store.append(frame[150:], version="2")
+        made = event_counts(store, **COLUMNS, labels_per_user=2)
+        for wrong in ({"where": {"item": "i1"}}, {"user": "item", "item": "item"}):
+            with pytest.raises(InvalidParameter, match="a store of events has its columns"):
+                event_counts(store, labels_per_user=2, **wrong)
+    both = event_counts(frame, **COLUMNS, labels_per_user=2, **options)
+    assert as_dict(made) == as_dict(both)
+    assert as_dict(made.under_cap) == as_dict(both.under_cap)
+
+
+def test_a_store_that_kept_a_part_of_each_users_labels_is_refused(tmp_path):
+    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=4) as store:
+        store.append(events(4), version="1")
+        with pytest.raises(InvalidParameter, match="kept at most 4 labels"):
+            event_counts(store, labels_per_user=2)
+
+
+def test_what_is_no_cap_is_refused():
+    with pytest.raises(InvalidParameter, match=r"Session\.from_events"):
+        events_histogram(events(1), **COLUMNS, labels_per_user="auto")
+    with pytest.raises(InvalidParameter, match="labels_per_user"):
+        event_counts(events(1), **COLUMNS, labels_per_user=None)
+    with pytest.raises(InvalidParameter, match="user and item must be given"):
+        event_counts(events(1), labels_per_user=2)
+
+
+def test_no_events_make_two_empty_histograms():
+    made = event_counts(events(1)[:0], **COLUMNS, labels_per_user=2)
+    assert (len(made), len(made.under_cap), made.sensitivity) == (0, 0, Sensitivity())

@@ -1,0 +1,177 @@
+"""Session.from_events: labels found under a cap, counted without one; charges, notes and error bars."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dptopk import Budget, Charge, Histogram, InvalidParameter, Ledger, Sensitivity, Session, compose
+from dptopk.costs import GaussianDP
+from dptopk.datasets import EventCounts
+from dptopk.errors import DptopkError
+from dptopk.planning import TwoPhasePlan, plan_two_phases
+
+pytest.importorskip("duckdb")
+
+from dptopk.datasets import EventsStore
+
+COLUMNS = {"user": "who", "item": "what"}
+BUDGET = Budget(1.0, 1e-6)
+
+
+@pytest.fixture(scope="module")
+def events():
+    """3,000 users of very different activity: each label of a user is one of 40, the first more often."""
+    rng = np.random.default_rng(0)
+    degrees = np.minimum(1 + rng.pareto(1.0, 3000) * 3, 40).astype(int)
+    law = 1 / np.arange(1, 41)
+    items = [rng.choice(40, size=d, replace=False, p=law / law.sum()) for d in degrees]
+    return pd.DataFrame(
+        {"who": np.repeat(np.arange(3000), degrees), "what": [f"i{i:02}" for i in np.concatenate(items)]}
+    )
+
+
+@pytest.fixture(scope="module")
+def truth(events):
+    return events["what"].value_counts().to_dict()
+
+
+def test_an_answer_says_what_was_found_and_what_each_phase_cost(events, truth):
+    session = Session.from_events(events, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
+    answer = session.top_k(5, budget=BUDGET)
+    assert set(answer.labels) <= set(sorted(truth, key=truth.get, reverse=True)[:7])
+    assert "5 labels were found on capped data (at most 5 labels of one user)" in answer.note
+    assert not answer.capped
+    assert answer.charge.costs == Charge.join(answer.phases["find"], answer.phases["count"]).costs
+    assert answer.charge.adaptive
+    assert 0.99 < compose(answer.charge, delta=1e-6).epsilon <= 1
+    assert answer.sensitivity == Sensitivity()
+    with pytest.raises(DptopkError):
+        session.top_k(5, budget=Budget(0.1, 1e-8))
+    assert len(session.report()) == 1
+
+
+def test_labels_alone_take_the_whole_budget_for_finding(events):
+    session = Session.from_events(events, **COLUMNS, labels_per_user=3, budget=BUDGET)
+    answer = session.top_k(5, budget=BUDGET, counts=None)
+    assert answer.counts is None
+    assert answer.sensitivity.l0 == 3
+    assert len(session.report()) == 1
+
+
+def test_a_stated_cap_is_the_cap_for_finding_and_none_is_one_phase(events, truth):
+    found = Session.from_events(events, **COLUMNS, labels_per_user=2, budget=BUDGET).histogram
+    assert isinstance(found, EventCounts)
+    assert found.under_cap.sensitivity.l0 == 2
+    whole = Session.from_events(events, **COLUMNS, labels_per_user=None, budget=BUDGET).histogram
+    assert dict(zip(whole.labels.tolist(), whole.counts.tolist(), strict=True)) == truth
+    assert not isinstance(whole, EventCounts)
+    capped = Session.from_events(events, **COLUMNS, labels_per_user=2, count_capped=True, budget=BUDGET)
+    assert capped.histogram.sensitivity.l0 == 2
+    assert "counts are of capped data" in capped.top_k(3, budget=BUDGET, counts="auto").note
+
+
+def test_a_ledger_pays_and_its_cap_is_the_default(events, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create_dataset("clicks", budget=Budget(2.0, 1e-5), sensitivity=Sensitivity(l0=4), unit="member", version="1")
+    paying = {"ledger": ledger, "dataset": "clicks", "analyst": "ann"}
+    session = Session.from_events(events, **COLUMNS, **paying, source="clicks")
+    assert session.histogram.under_cap.sensitivity.l0 == 4
+    answer = session.top_k(3, budget=BUDGET)
+    assert ledger.spent("clicks").costs == answer.charge.costs
+    again = session.top_k(3, budget=BUDGET, reuse=True)
+    assert again.labels == answer.labels
+    assert ledger.spent("clicks").costs == answer.charge.costs
+
+
+def test_a_store_without_a_cap_can_be_asked(events, truth, tmp_path):
+    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:
+        store.append(events, version="1")
+        answer = Session.from_events(store, budget=BUDGET).top_k(3, budget=BUDGET)
+        assert all(abs(count - truth[label]) < 60 for label, count in zip(answer.labels, answer.counts, strict=True))
+    with EventsStore(tmp_path / "capped.store", **COLUMNS, labels_per_user=2) as store:
+        store.append(events, version="1")
+        with pytest.raises(InvalidParameter, match="count_capped=True"):
+            Session.from_events(store, budget=BUDGET)
+        assert Session.from_events(store, count_capped=True, budget=BUDGET).histogram.sensitivity.l0 == 2
+
+
+@pytest.mark.parametrize("find", ["threshold", "coins"])
+def test_no_label_is_an_answer_with_its_whole_charge(find):
+    nobody = EventCounts.beside(Histogram(["x"], [1]), Histogram(["x"], [1], sensitivity=Sensitivity(l0=5)))
+    session = Session(nobody, budget=BUDGET, rng=np.random.default_rng(3))
+    answer = session.run(plan_two_phases(4, BUDGET, find=find))
+    assert len(answer) == 0
+    assert "0 labels were found" in answer.note
+    assert 0.99 < compose(answer.charge, delta=1e-6).epsilon <= 1
+    assert len(answer.intervals()) == 0
+    assert session.remaining().epsilon_left < 0.01  # its cost was fixed before the number of labels was known
+
+
+def test_a_label_that_only_the_first_phase_has_is_a_noised_0():
+    phantom = EventCounts.beside(Histogram(["y"], [50]), Histogram(["x"], [900], sensitivity=Sensitivity(l0=5)))
+    answer = plan_two_phases(2, BUDGET).release(phantom, np.random.default_rng(4))
+    assert answer.labels == ("x",)
+    assert abs(answer.counts[0]) < 50
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_charged(events):
+    session = Session.from_events(events, **COLUMNS, budget=BUDGET)
+    plain = Session(Histogram(["x"], [9], sensitivity=Sensitivity(l0=5)), budget=BUDGET)
+    plan = plan_two_phases(3, BUDGET)
+    assert isinstance(plan, TwoPhasePlan)
+    for ask, told in (
+        (lambda: plain.run(plan), "histogram"),
+        (lambda: session.run(plan_two_phases(3, BUDGET, labels_per_user=4)), "sensitivity"),
+        (lambda: session.top_k(3, budget=BUDGET, counts="box"), "counts='box'"),
+        (lambda: session.top_k(3, budget=Budget(1.0, 0.0)), "budget.delta"),
+        (lambda: session.top_k(3, budget=Budget(rho=0.1)), "rho"),
+        (lambda: session.top_k(3, budget=BUDGET, share=1.5), "share"),
+        (lambda: session.top_k(3, budget=BUDGET, find="luck"), "find"),
+        (lambda: Session.from_events(events, **COLUMNS), "exactly one of budget and ledger"),
+        (lambda: Session.from_events(events, **COLUMNS, count_capped=True, budget=BUDGET), "labels_per_user"),
+        (lambda: Session.from_events(events, **COLUMNS, budget=BUDGET, labels=3), "labels"),
+    ):
+        with pytest.raises((InvalidParameter, TypeError), match=told):
+            ask()
+    assert session.remaining().epsilon_spent == 0
+
+
+@pytest.mark.parametrize(("k", "find"), [(5, "threshold"), (12, "coins")])
+def test_error_bars_cover_the_true_counts(events, truth, k, find):
+    """At 80%, where too narrow bars show: of the capped data they would cover none of the true counts."""
+    both = Session.from_events(events, **COLUMNS, labels_per_user=2, budget=BUDGET).histogram
+    plan, rng, draws = plan_two_phases(k, BUDGET, labels_per_user=2, find=find), np.random.default_rng(6), 80
+    kinds = {"simultaneous": [], "fcr": []} | ({"row": []} if find == "threshold" else {})
+    for _ in range(draws):
+        answer = plan.release(both, rng)
+        for kind, covered in kinds.items():
+            table = answer.intervals(confidence=0.8, kind=kind)
+            true = np.array([truth[label] for label in table["label"]])
+            inside = (table["low"] <= true) & (true <= table["high"])
+            covered.append(inside.all() if kind == "simultaneous" else inside.mean())
+    for kind, covered in kinds.items():
+        share, wobble = np.mean(covered), np.std(covered) / draws**0.5
+        assert share > 0.8 - 3 * wobble, kind
+        if kind == "row":
+            assert share < 0.8 + 4 * wobble + 0.05  # and hardly wider than they must be
+    capped = dict(zip(both.under_cap.labels.tolist(), both.under_cap.counts.tolist(), strict=True))
+    width = plan.mechanisms[1].half_width(Sensitivity(), labels=k)
+    assert max(capped.values()) + width < max(truth.values())
+
+
+def test_the_second_phase_costs_the_same_for_every_number_of_labels():
+    plan = plan_two_phases(40, BUDGET)
+    (cost,) = plan.phases[1].charge.costs
+    assert isinstance(cost, GaussianDP)
+    labels = [f"x{i}" for i in range(60)]
+    for number in (1, 10, 60):
+        counts = [5000] * number
+        both = EventCounts.beside(
+            Histogram(labels[:number], counts), Histogram(labels[:number], counts, sensitivity=Sensitivity(l0=5))
+        )
+        answer = plan.release(both, np.random.default_rng(7))
+        assert answer.charge == plan.charge
+        assert len(answer) == min(number, 40)
+        assert f"{number} label" in answer.note
