@@ -15,7 +15,7 @@ ibis = pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
-from dptopk.datasets import DuckDB, events_histogram, segment_histograms, users_by_labels  # noqa: E402
+from dptopk.datasets import DuckDB, event_counts, events_histogram, segment_histograms, users_by_labels  # noqa: E402
 from dptopk.datasets.backends import contract  # noqa: E402
 from dptopk.datasets.backends.base import OpenTable  # noqa: E402
 from dptopk.datasets.backends.contract import Tried  # noqa: E402
@@ -98,6 +98,14 @@ def test_the_answers_are_those_of_duckdb(table, events, change):
     if found.limit is not None:
         assert rows(found) == rows(same)
     assert len(found) > 1
+
+
+def test_both_histograms_are_those_of_duckdb(table, events):
+    options = {name: value for name, value in OPTIONS.items() if name != "top"}
+    found, same = (event_counts(each, **options) for each in (table, events))
+    assert sorted(rows(found)) == sorted(rows(same))
+    assert sorted(rows(found.under_cap)) == sorted(rows(same.under_cap))
+    assert sum(found.counts) > sum(found.under_cap.counts)
 
 
 def test_segments_and_users_by_labels(table, events):

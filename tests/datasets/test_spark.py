@@ -18,7 +18,7 @@ if shutil.which("java") is None:
 pytest.importorskip("pyspark", reason="Spark tests need the extra spark")
 ibis = pytest.importorskip("ibis")
 
-from dptopk.datasets import DuckDB, Spark, events_histogram, segment_histograms  # noqa: E402
+from dptopk.datasets import DuckDB, Spark, event_counts, events_histogram, segment_histograms  # noqa: E402
 from dptopk.datasets.backends import spark  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
@@ -125,6 +125,16 @@ def test_the_hash_of_the_engine_itself(session, folder, events, change):
     free = options | {"labels_per_user": None}
     spark = events_histogram(path, **free, engine=Spark(session=session))
     assert sorted(rows(spark)) == sorted(rows(events_histogram(path, **free)))
+
+
+def test_both_histograms_are_those_of_duckdb(session, folder):
+    path, options = folder / "events.parquet", {name: value for name, value in OPTIONS.items() if name != "top"}
+    found, same = event_counts(path, **options, engine=Spark(session=session)), event_counts(path, **options)
+    assert sorted(rows(found)) == sorted(rows(same))
+    assert sorted(rows(found.under_cap)) == sorted(rows(same.under_cap))
+    native = event_counts(path, **(options | {"portable": False}), engine=Spark(session=session))
+    assert sorted(rows(native)) == sorted(rows(same))
+    assert native.under_cap.counts.sum() == same.under_cap.counts.sum()
 
 
 def test_segments(session, folder):
