@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
     from dptopk.datasets.store import EventsStore as EventsStore
     from dptopk.datasets.synthetic import Truth as Truth, make_events as make_events
-    from dptopk.datasets.two_counts import EventCounts as EventCounts, event_counts as event_counts
+    from dptopk.datasets.two_counts import event_counts as event_counts
     from dptopk.datasets.words import macbeth as macbeth, macbeth_counts as macbeth_counts
+    from dptopk.histogram.event_counts import EventCounts as EventCounts
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
@@ -33,7 +34,8 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".bounding": "Bounds",
             ".clipping": "CutOff cut_off users_by_labels",
             ".counts_file": "read_counts read_labels",
-            ".two_counts": "EventCounts event_counts",
+            ".two_counts": "event_counts",
+            "dptopk.histogram.event_counts": "EventCounts",
             ".events": "events_histogram",
             ".segments": "Segments segment_histograms",
             ".store": "EventsStore",

@@ -11,35 +11,8 @@ from dptopk.datasets.bounding import Bounds, Progress, both, label_counts
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
-
-
-class EventCounts(Histogram):
-    """The histogram of all events (l0 = None) and, beside it, that of the same events under a cap.
-
-    Attributes:
-        under_cap: the histogram of the events of at most l0 labels of each user; which labels of a user, is decided by
-            this user's own rows (docs/two-phases.md).
-    """
-
-    under_cap: Histogram
-
-    @classmethod
-    def beside(cls, everything: Histogram, under_cap: Histogram) -> EventCounts:
-        """The two histograms as one; both of the same users' events, whole and private."""
-        made = cls(everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped)
-        made.__dict__["under_cap"] = under_cap
-        return made
-
-    @classmethod
-    def of(cls, counted: Any, under: Bounds, *, clipped: bool) -> EventCounts:
-        """Of the columns item, count and capped (pyarrow.Table); ``clipped``: sums were cut at linf."""
-        labels, counts, capped = (counted[name].to_pandas().to_numpy() for name in ("item", "count", "capped"))
-        there = capped > 0
-        return cls.beside(
-            Histogram(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped),
-            Histogram(labels[there], capped[there], sensitivity=under.sensitivity, capped=True),
-        )
 
 
 def event_counts(  # noqa: PLR0913 - as events_histogram
@@ -87,7 +60,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
         if where is not None or weight is not None or (user, item) not in ((None, None), table.columns):
             raise InvalidParameter("table: a store of events has its columns and holds no others: no where=, weight=")
         counted, under = table.both(cap)
-        return EventCounts.of(counted, under, clipped=table.clipped)
+        return _beside(counted, under, clipped=table.clipped)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
     under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
@@ -97,4 +70,14 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
         contribute = partial(both, bounds=under)
         sums = {"count": "value", "capped": "capped"}
         counted = label_counts(source, events, contribute, under, top=None, sums=sums, progress=progress)
-    return EventCounts.of(counted, under, clipped=weight is not None or under.per_label_cap > 1)
+    return _beside(counted, under, clipped=weight is not None or under.per_label_cap > 1)
+
+
+def _beside(counted: Any, under: Bounds, *, clipped: bool) -> EventCounts:
+    """Of the columns item, count and capped (pyarrow.Table); ``clipped``: sums were cut at linf."""
+    labels, counts, capped = (counted[name].to_pandas().to_numpy() for name in ("item", "count", "capped"))
+    there = capped > 0
+    return EventCounts.beside(
+        Histogram(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped),
+        Histogram(labels[there], capped[there], sensitivity=under.sensitivity, capped=True),
+    )

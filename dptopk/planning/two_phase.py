@@ -13,8 +13,8 @@ from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
-from dptopk.datasets.two_counts import EventCounts
 from dptopk.errors import InvalidParameter, ReleaseWithheld
+from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import GaussianCounts, PartitionSelection, SparseGaussian
 from dptopk.mechanisms.base import Thresholded

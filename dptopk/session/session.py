@@ -21,10 +21,11 @@ from dptopk.costs import Charge, ExponentialClockDP
 from dptopk.costs.budget import Budget
 from dptopk.datasets.segments import Segments
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.planning import Plan, default_d_bar, plan_topk
+from dptopk.planning import Plan, TwoPhasePlan, default_d_bar, plan_topk
 from dptopk.release.release import Release
 from dptopk.session.payment import InLedger, InMemory
 from dptopk.session.question import Question, mechanisms_of
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from dptopk.ledger.ledger import Ledger
+    from dptopk.planning.two_phase import Find
 
 
 _LOG = logging.getLogger(__name__)
+# What of the options of from_events is for the session, not for reading the events.
+PAYING = ("dataset", "analyst", "version", "unit", "source", "rng")
 
 
 class Session:
@@ -142,11 +146,21 @@ class Session:
         >>> list(session.top_k(2, budget=Budget(1.0, 1e-6)).labels)
         ['x', 'y']
         """
-        from dptopk.session.events import session_from_events
+        from dptopk.session.events import read_events
 
-        return session_from_events(
-            table, labels_per_user, count_capped=count_capped, budget=budget, ledger=ledger, options=options
+        if (budget is None) == (ledger is None):  # before the data are read
+            raise InvalidParameter("give exactly one of budget and ledger")
+        paying = {name: options.pop(name) for name in PAYING if name in options}
+        histogram = read_events(
+            table,
+            labels_per_user,
+            count_capped=count_capped,
+            ledger=ledger,
+            dataset=paying.get("dataset"),
+            options=options,
         )
+        kind = EventsSession if isinstance(histogram, EventCounts) else Session
+        return kind(histogram, budget=budget, ledger=ledger, **paying)
 
     def _begin(
         self, histogram: Histogram, book: InMemory | InLedger, source: str | None, rng: Generator | None
@@ -355,6 +369,45 @@ class Session:
         """For notebooks: what was asked, and what is left."""
         rows = self.report()
         return html_table(list(rows.columns), rows.itertuples(index=False)) + self.remaining()._repr_html_()
+
+
+class EventsSession(Session):
+    """A Session on an EventCounts: ``histogram`` is that of all events, its ``under_cap`` finds labels."""
+
+    def top_k(  # type: ignore[override]
+        self,
+        k: int,
+        *,
+        budget: Budget,
+        counts: Counts | None = "auto",
+        reuse: bool = False,
+        share: float | Literal["auto"] = "auto",
+        find: Find = "auto",
+    ) -> Release:
+        """Find labels under the cap, count them without it, and show the k largest.
+
+        Args:
+            k: how many labels.
+            budget: the (ε, δ) of this answer, both phases together; δ above 0.
+            counts: "auto" or "gaussian"; None for labels alone, which all of the budget then finds.
+            reuse: as for ``run``.
+            share: of the budget for finding labels, as for ``plan_two_phases``.
+            find: how they are found, as there.
+
+        Returns:
+            Release: its note says what was found under which cap, ``phases`` what each phase cost; counts and error
+            bars are about all events.
+        """
+        from dptopk.session.events import plan_of_events
+
+        both = validate.instance(EventCounts, histogram=self._histogram)
+        plan = plan_of_events(both, k, budget, counts, share, find)
+        if isinstance(plan, TwoPhasePlan):
+            return self.run(plan, reuse=reuse)
+        capped = object.__new__(Session)
+        capped._begin(both.under_cap, self._book, self._source, self._rng)
+        capped._answered, capped._asked = self._answered, self._asked
+        return capped.run(plan, reuse=reuse)
 
 
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:

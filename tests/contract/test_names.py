@@ -58,6 +58,7 @@ MECHANISMS = {
     "TruncatedLaplace": ("epsilon", "delta"),
     "SparseGaussian": ("sigma", "delta"),
     "PartitionSelection": ("epsilon", "delta"),
+    "GaussianCounts": ("mu",),
     "CountMLE": ("noise", "shrink"),
     "Centred": ("noise", "common", "centre"),
     "Box": ("epsilon",),

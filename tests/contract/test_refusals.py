@@ -87,7 +87,8 @@ def test_selections_not_made_come_back_and_delta_never() -> None:
 
 
 PARAMETERS = {
-    "k": 2, "d_bar": 3, "epsilon": 1.0, "delta": 1e-6, "sigma": 3.0, "utility_range": 1.0, "days": 4, "noise": NOISE
+    "k": 2, "d_bar": 3, "epsilon": 1.0, "delta": 1e-6, "sigma": 3.0, "utility_range": 1.0, "days": 4, "mu": 0.2,
+    "noise": NOISE,
 }  # fmt: skip
 ASKED = ("charge", "threshold_offset", "noise_std", "appears_at", "half_width", "bound")
 
