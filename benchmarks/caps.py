@@ -1,6 +1,6 @@
 """What a cap costs: the loss of one phase and of two against the true counts, on four made-up tables of events.
 
-    python -m benchmarks.caps [--shares]    # rows of the tables in docs/events.md, and with --shares those behind the choice
+    python -m benchmarks.caps    # the table of docs/events.md; with --shares what the default was chosen by
 
 Loss: root mean square error of the shown counts against the true (uncapped) counts, plus the count missed per row.
 """
@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from dptopk import Budget, Histogram, Sensitivity, plan_topk
 from dptopk.datasets import EventCounts, make_events
-from dptopk.planning import plan_two_phases
+from dptopk.planning import Plan, plan_two_phases
+from dptopk.planning.two_phase import Find
 
 BUDGET = Budget(1.0, 1e-6)
 RANKS, CAPS, SHARES = (10, 25, 100), (1, 2, 5, 10, 20, 60), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
@@ -66,24 +70,32 @@ def loss(plan, histogram, true: Histogram, k: int) -> float:
     return float(np.sqrt(np.mean(squares)) + missed) if squares else missed
 
 
+@cache
+def one_phase(k: int, cap: int | None) -> Plan:
+    """Today's default design at a cap."""
+    return plan_topk(k, BUDGET, sensitivity=Sensitivity(l0=cap))
+
+
+@cache
+def two_phases(k: int, cap: int, find: Find, share: float | Literal["auto"]) -> Plan:
+    """Labels found under a cap, counted without one."""
+    return plan_two_phases(k, BUDGET, labels_per_user=cap, find=find, share=share)
+
+
 def main(shares: bool) -> None:
     """Print a line for each world, k and way."""
     rng = np.random.default_rng(11)
+    ways = list(product(("threshold", "coins"), SHARES)) if shares else [("auto", "auto")]
     for name, pairs in worlds():
         made = {cap: both(pairs, cap, rng) for cap in (*CAPS, None)}
         for k in RANKS:
             if not shares:
-                plans = {cap: plan_topk(k, BUDGET, sensitivity=made[cap].under_cap.sensitivity) for cap in made}
-                told = [loss(plans[cap], each.under_cap, each, k) for cap, each in made.items()]
+                told = [loss(one_phase(k, cap), each.under_cap, each, k) for cap, each in made.items()]
                 print(f"| {name} | {k} | one phase |", " | ".join(f"{x:.3g}" for x in told), "|", flush=True)
-            for find in ("threshold", "coins"):
-                for share in SHARES if shares else ("auto",):
-                    plans = {
-                        cap: plan_two_phases(k, BUDGET, labels_per_user=cap, find=find, share=share) for cap in CAPS
-                    }
-                    told = [loss(plans[cap], made[cap], made[cap], k) for cap in CAPS]
-                    words = " | ".join(f"{x:.3g}" for x in told)
-                    print(f"| {name} | {k} | {find}, {share} | {words} | |", flush=True)
+            for way in ways:
+                told = [loss(two_phases(k, cap, *way), made[cap], made[cap], k) for cap in CAPS]
+                words = " | ".join(f"{x:.3g}" for x in told)
+                print(f"| {name} | {k} | {' '.join(map(str, way))} | {words} | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def topk(
 
     Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
 
-    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (5
+    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (10
     where nothing is said), and what was found is counted without that cap; --count-capped, --method, --d-bar, --fit,
     --accuracy and other noise than Gaussian ask for one phase, in which Δ holds for the counts too. In a table of
     counts the caps must hold already: it does not tell users apart.

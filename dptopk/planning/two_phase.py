@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 Find = Literal["auto", "threshold", "coins"]
 FIND: tuple[Find, ...] = ("auto", "threshold", "coins")
-# The cap where none was stated; up to which k a threshold finds the labels; the share of μ² for finding, and of δ.
-CAP, FEW = 5, 25
-SHARE: dict[str, float] = {"threshold": 0.2, "coins": 0.4}
-DELTA: dict[str, float] = {"threshold": 0.5, "coins": 0.9}
+# The cap where none was stated, and the part of δ for finding.
+CAP, DELTA = 10, {"threshold": 0.5, "coins": 0.9}
+# Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/events.md).
+WAYS: tuple[tuple[float, Find, float], ...] = ((10, "threshold", 0.3), (25, "threshold", 0.4), (math.inf, "coins", 0.3))
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def plan_two_phases(
     Args:
         k: how many labels, at least 1.
         budget: the total; δ above 0.
-        labels_per_user: the cap Δ under which labels are found; "auto": 5.
+        labels_per_user: the cap Δ under which labels are found; "auto": 10.
         per_label_cap: τ, the most that one user adds to one label; it holds in both phases.
-        share: of μ², in (0, 1): what is spent to find labels; "auto": 0.2 with a threshold, 0.4 with coins.
+        share: of μ², in (0, 1): what is spent to find labels; "auto": 0.3, or 0.4 with a threshold above k = 10.
         find: "threshold": noise on the capped counts over a threshold, of which the k largest are counted; "coins":
             PartitionSelection, of which all are counted; "auto": a threshold up to k = 25, coins above.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
@@ -165,7 +165,7 @@ def plan_two_phases(
 
     >>> plan = plan_two_phases(10, Budget(1.0, 1e-6))
     >>> print(plan.phases[1].charge, plan.epsilon <= 1)
-    GDP(0.204912) True
+    GDP(0.190334) True
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
     if budget.rho is not None:
@@ -176,10 +176,9 @@ def plan_two_phases(
         )
     cap = CAP if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     under, everything = Sensitivity(linf=per_label_cap, l0=cap), Sensitivity(linf=per_label_cap)
-    how = validate.member(FIND, find=find)
-    if how == "auto":
-        how = "threshold" if k <= FEW else "coins"
-    part = SHARE[how] if share == "auto" else validate.probability(allow_zero=False, share=share)
+    ways = [way for way in WAYS if validate.member(FIND, find=find) in ("auto", way[1])]
+    _, how, usual = next((way for way in ways if k <= way[0]), ways[-1])
+    part = usual if share == "auto" else validate.probability(allow_zero=False, share=share)
     finding = _finding(how, under, math.sqrt(part) * gaussian_mu(budget.epsilon, budget.delta), budget.delta)
     first = finding.charge(under)
 

@@ -128,7 +128,7 @@ class Session:
 
         Args:
             table: events, as for ``datasets.events_histogram``, or an EventsStore made without a cap.
-            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 5; None: no cap at all, in
+            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 10; None: no cap at all, in
                 one phase.
             count_capped: count the capped data too, in one phase, as Session(events_histogram(...)) does.
             budget: as for Session.

@@ -71,7 +71,7 @@ def test_labels_are_found_under_the_cap_and_counted_on_all_events(events):
     assert all(row["low"] <= truth[row["label"]] <= row["high"] for row in made["rows"])
     said = " ".join(topk(events, "--format", "table").stdout.split())
     assert "all true counts of the table lie within them" in said
-    assert "(at most 5 labels of one user)" in answer(run_without_a_cap(events))["note"]
+    assert "(at most 10 labels of one user)" in answer(run_without_a_cap(events))["note"]
 
 
 def run_without_a_cap(events):

@@ -41,7 +41,7 @@ def test_an_answer_says_what_was_found_and_what_each_phase_cost(events, truth):
     session = Session.from_events(events, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
     answer = session.top_k(5, budget=BUDGET)
     assert set(answer.labels) <= set(sorted(truth, key=truth.get, reverse=True)[:7])
-    assert "5 labels were found on capped data (at most 5 labels of one user)" in answer.note
+    assert "5 labels were found on capped data (at most 10 labels of one user)" in answer.note
     assert not answer.capped
     assert answer.charge.costs == Charge.join(answer.phases["find"], answer.phases["count"]).costs
     assert answer.charge.adaptive
