@@ -219,8 +219,9 @@ def topk(
         users=users,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
+    plans: Callable[..., Plan] = planned
     if given.finds and _leaves_open(planned, fit=fit, accuracy=accuracy, state=state):
-        planned = _two_phases(planned)
+        plans = _two_phases(planned)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
         "ledger": book,
@@ -232,9 +233,9 @@ def topk(
     if given.segment_by is not None:
         if plot is not None or reuse or accuracy is not None or output_format not in BY_SEGMENT:
             raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
-        _by_segment(given, planned, asked["budget"], fit=bool(fit), paying=paying, rng=rng, form=output_format, out=out)
+        _by_segment(given, plans, asked["budget"], fit=bool(fit), paying=paying, rng=rng, form=output_format, out=out)
         return
-    plan = planned(**asked)
+    plan = plans(**asked)
     _heeded(plan, fit=bool(fit))
     warn(plan.warnings)
     histogram = given.read(plan)
@@ -286,7 +287,7 @@ def _leaves_open(
     return not told and asked["counts"] in ("auto", "gaussian") and not registered
 
 
-def _two_phases(planned: partial[Plan]) -> partial[Plan]:
+def _two_phases(planned: partial[Plan]) -> Callable[..., Plan]:
     """The same question, in two phases; a stated cap is that under which labels are found."""
     from dptopk.planning import plan_two_phases
 

@@ -75,7 +75,7 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     >>> histogram.sensitivity
     Sensitivity(linf=1, l0=5, neighbours='add_remove')
     """
-    if labels_per_user == "auto":
+    if labels_per_user == "auto":  # type: ignore[comparison-overlap]
         raise InvalidParameter(
             "labels_per_user='auto' is for Session.from_events, which counts labels without the cap under which it "
             "finds them; here give a number, or None for all labels of a user"

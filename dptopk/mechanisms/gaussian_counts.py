@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.release.intervals import Measurement
+from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class GaussianCounts(CountingMechanism):
     def __post_init__(self) -> None:
         validate.assign(self, mu=validate.positive(mu=self.mu))
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:  # noqa: ARG002
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One GaussianDP, for every number of ``labels``, also for none.
 
         Raises:
@@ -67,11 +70,27 @@ class GaussianCounts(CountingMechanism):
         """Noise for so many counts."""
         return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
 
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+        """As Centred.draw_noise, for ``size`` counts."""
+        return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """As Centred.float_noise."""
+        return self.noise(scene.sensitivity, max(labels, 1)).float_noise(scene, labels)
+
+    def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
+        """As Centred.law."""
+        return self.noise(sensitivity, max(labels, 1)).law(sensitivity, labels)
+
+    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """As ``noise_std``, of one count where the number of labels is not given."""
+        return self.noise_std(sensitivity, labels=labels or 1)
+
     def noise_std(self, sensitivity: Sensitivity, *, labels: int = 1) -> float:
         """Standard deviation of the noise on one count where so many ``labels`` are counted."""
         return self.noise(sensitivity, labels).noise_std(sensitivity, labels=labels)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int = 1) -> float:  # type: ignore[override]
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int = 1) -> float:
         """As ``Centred.half_width``, for one of so many ``labels``."""
         return self.noise(sensitivity, labels).half_width(sensitivity, confidence=confidence, labels=labels)
 

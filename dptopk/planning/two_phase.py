@@ -17,7 +17,6 @@ from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import GaussianCounts, PartitionSelection, SparseGaussian
-from dptopk.mechanisms.base import Thresholded
 from dptopk.mechanisms.whole import in_label_order
 from dptopk.planning.plan import Phase, Plan, appearing
 from dptopk.planning.request import at_least, at_most
@@ -50,17 +49,16 @@ class TwoPhasePlan(Plan):
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a count where k labels are counted; coins may find more, or fewer."""
-        return float(self.mechanisms[1].noise_std(self.sensitivity, labels=self.k))
+        return float(self.mechanisms[1].count_noise(self.sensitivity, labels=self.k) or 0.0)
 
     @property
     def threshold(self) -> int | None:
         """How large a noisy count of the capped data must be for its label to be found; None for coins."""
-        first = self.mechanisms[0]
-        return first.threshold_offset(self.under) if isinstance(first, Thresholded) else None
+        return self.mechanisms[0].threshold_offset(self.under)
 
     def appears_at(self, probability: float = 0.5) -> int:
         """How large a count of the capped data must be for its label to be found with that probability."""
-        return int(self.mechanisms[0].appears_at(self.under, probability=probability))
+        return int(self.mechanisms[0].appears_at(self.under, probability=probability) or 0)
 
     def appearing(self) -> str:
         """From which count of the capped data on a label is found, in words."""
@@ -179,7 +177,9 @@ def plan_two_phases(
     ways = [way for way in WAYS if validate.member(FIND, find=find) in ("auto", way[1])]
     _, how, usual = next((way for way in ways if k <= way[0]), ways[-1])
     part = usual if share == "auto" else validate.probability(allow_zero=False, share=share)
-    finding = _finding(how, under, math.sqrt(part) * gaussian_mu(budget.epsilon, budget.delta), budget.delta)
+    finding = _finding(
+        how, under, math.sqrt(part) * gaussian_mu(epsilon=budget.epsilon, delta=budget.delta), budget.delta
+    )
     first = finding.charge(under)
 
     def both(mu: float) -> Charge:
@@ -206,5 +206,5 @@ def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:
     """What finds labels at about the cost of a Gaussian of this μ."""
     own = DELTA[how] * delta
     if how == "coins":
-        return PartitionSelection(epsilon=at_most(float(gaussian_epsilon(own, mu)), digits=3), delta=own)
+        return PartitionSelection(epsilon=at_most(float(gaussian_epsilon(mu, delta=own)), digits=3), delta=own)
     return SparseGaussian(sigma=at_least(math.sqrt(under.l0 or 1) / mu), delta=own)

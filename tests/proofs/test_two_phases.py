@@ -182,7 +182,7 @@ def against_the_gaussian(noise, mu):
             after = counted(noise(labels), move)
             for x in np.linspace(0, 4, 9):
                 most = max(np.maximum(P - np.exp(x) * Q, 0).sum() for P, Q in ((before, after), (after, before)))
-                worst = max(worst, most / float(gaussian_delta(x, mu)))
+                worst = max(worst, most / float(gaussian_delta(mu, epsilon=x)))
     return worst
 
 
