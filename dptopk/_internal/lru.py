@@ -1,4 +1,4 @@
-"""Results that are kept: each is a function of its key alone, so that none is ever out of date."""
+"""A cache of results that are functions of their keys alone, so that none is ever out of date."""
 
 from __future__ import annotations
 
@@ -10,27 +10,33 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
-    """The results asked for most recently, for all threads of a worker.
+class LRUCache(Generic[Value]):
+    """The results that were asked for most recently, for all threads of a worker.
 
     Args:
-        at_most: how many are kept.
+        size: how many results stay in memory.
     """
 
-    def __init__(self, at_most: int) -> None:
-        self._at_most = at_most
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._held: OrderedDict[Hashable, Value] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The result of ``make`` for a key, made now or before; two threads may both make it."""
+        """The result of ``make`` for a key; threads that ask for one key at the same time make it once."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
-        made = make()
-        with self._lock:
-            kept = self._held.setdefault(key, made)
-            while len(self._held) > self._at_most:
-                self._held.popitem(last=False)
-        return kept
+            alone = self._making.setdefault(key, threading.Lock())
+        with alone:
+            with self._lock:
+                if key in self._held:
+                    self._making.pop(key, None)
+                    self._held.move_to_end(key)
+                    return self._held[key]
+            made = make()
+            with self._lock:
+                self._making.pop(key, None)
+                self._held[key] = made
+                if len(self._held) > self._size:
+                    self._held.popitem(last=False)
+            return made

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.search import first_true
 from dptopk.errors import InvalidParameter
 
 MARGIN = 1 + 1e-9
@@ -30,16 +31,10 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
     Raises:
         InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be told so small.
     """
-    high = max(start, 1)
-    while tail(high) > delta:
-        high *= 2
-        if high > LARGEST_OFFSET:
-            raise InvalidParameter(f"{name} needs a threshold beyond 2^60: it is too small for this noise")
-    low = start - 1  # tail(low) > delta, or low is out of range
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tail(middle) <= delta else (middle, high)
-    return high
+    found = first_true(lambda c: tail(c) <= delta, start, LARGEST_OFFSET + 1)
+    if found > LARGEST_OFFSET:
+        raise InvalidParameter(f"{name} needs a threshold beyond 2^60: it is too small for this noise")
+    return found
 
 
 def rounded_up(bound: float) -> float:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from dptopk._internal.formatting import at_most, html_lines, html_table
+from dptopk._internal.search import first_true
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter
 
@@ -185,13 +186,7 @@ class Account(ABC):
         """How many more times a charge fits, at most 2^30."""
         if not charge:
             return MOST
-        fits, too_many = 0, 1
-        while too_many <= MOST and self._fits(charge, too_many):
-            fits, too_many = too_many, too_many * 2
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            fits, too_many = (middle, too_many) if self._fits(charge, middle) else (fits, middle)
-        return fits
+        return first_true(lambda times: not self._fits(charge, times), 1, MOST + 1) - 1
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
         costs = {cost: times * repetitions for cost, times in charge}

@@ -23,6 +23,7 @@ from typing import Literal
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
 from dptopk._internal.formatting import at_least
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
 from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.kinds.registry import kind_of
@@ -435,13 +436,8 @@ class Filter(Account):
             except IncompatibleCosts:
                 return False
 
-        low, high = 0.0, 1.0
-        while high < 1e6 and fits(high):
-            low, high = high, 2 * high
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        low, high = bracket(fits, 1.0, least=1.0, most=1e6)
+        return bisect(fits, low if high > 1 else 0.0, high, halvings=40)[0]
 
     def group(self) -> Charge:
         """One (ε, δ) cost: all that a filter lets through is one interaction with that guarantee."""

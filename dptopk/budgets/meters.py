@@ -233,14 +233,9 @@ class Gaussian(Meter):
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Gaussian:
         """The meter for a total (ε, δ)."""
-        from dptopk.accounting.gaussian.pair import gaussian_delta
+        from dptopk.accounting.gaussian.pair import gaussian_mu
 
-        low, high = 0.0, math.sqrt(2 * epsilon) + 10.0
-        for _ in range(80):
-            middle = (low + high) / 2
-            fits = float(gaussian_delta(middle, epsilon=np.array([epsilon]))[0]) * (1 + 1e-9) <= delta
-            low, high = (middle, high) if fits else (low, middle)
-        return cls(low * low * (1 - 1e-12))
+        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
 
     def price(self, rest: Charge) -> float:
         """The smallest μ² known to cover the cost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dptopk._internal.formatting import at_most, spreadsheet, visible
+from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.cli.output import CONFIDENCE, as_json, print_rows
 from dptopk.cli.page import notes
@@ -36,16 +38,15 @@ def plan_each(planned: Callable[[Budget], Plan], budget: Budget, segments: int, 
     """
     if per_user == 1:
         return planned(budget)
-    low, high = budget.epsilon / per_user, budget.epsilon
-    best = planned(Budget(low, budget.delta / per_user))
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        plan = planned(Budget(middle, budget.delta / per_user))
-        if total_bound(plan, segments, per_user, budget.delta).epsilon <= budget.epsilon:
-            low, best = middle, plan
-        else:
-            high = middle
-    return best
+
+    @cache
+    def plan(epsilon: float) -> Plan:
+        return planned(Budget(epsilon, budget.delta / per_user))
+
+    def fits(epsilon: float) -> bool:
+        return total_bound(plan(epsilon), segments, per_user, budget.delta).epsilon <= budget.epsilon
+
+    return plan(bisect(fits, budget.epsilon / per_user, budget.epsilon, halvings=STEPS)[0])
 
 
 def together(plan: Plan, segments: int, per_user: int) -> Charge:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dptopk._internal.search import first_true
 from dptopk.costs import BoundedRange
 from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram
@@ -114,10 +115,8 @@ class Subsets:
         n, rest = self._within(slack), self._k - kind
         number += _comb(n[kind] - kind, rest)
         # Of the sets of `rest` ranks from kind + 1 on, C(t - kind, rest) have a worst rank of at most t.
-        low, high = max(n[kind], self._k - 1), n[kind + 1]  # number is at least the C of low, and below that of high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if comb(middle - kind, rest) > number else (middle, high)
+        # The number is at least that of t = n[kind], and below that of n[kind + 1].
+        high = first_true(lambda t: comb(t - kind, rest) > number, max(n[kind], self._k - 1) + 1, n[kind + 1])
         return [*range(kind), *uniform_distinct(kind, [high - 1] * (rest - 1), bits), high - 1]
 
     def gap(self, answer: list[int]) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.search import first_true
+
 Tail = Callable[[int], float]
 # Tails are upper bounds, at most this share too large; both ends are moved outward by twice as much.
 SHARE = 1e-6
@@ -49,7 +51,7 @@ def passed_intervals(
         return 1 - signed(y - x) / signed(threshold - x) * (1 - 2 * SHARE)
 
     def ends(y: int) -> tuple[int, int]:
-        return _first(lambda x: at_least(y, x) > half, 1, y), _first(lambda x: at_most(y, x) <= half, y, None) - 1
+        return first_true(lambda x: at_least(y, x) > half, 1, y), first_true(lambda x: at_most(y, x) <= half, y) - 1
 
     low, high = np.array([ends(y) for y in values.tolist()], dtype=np.int64).reshape(-1, 2).T
     return low, high
@@ -58,18 +60,3 @@ def passed_intervals(
 def _signed(tail: Tail) -> Tail:
     """P[N > c] for every c, by symmetry."""
     return lambda c: tail(c) if c >= 0 else 1 - tail(-c - 1)
-
-
-def _first(holds: Callable[[int], bool], low: int, high: int | None) -> int:
-    """The first integer >= low from which on a condition holds; it is known to hold at ``high``, or somewhere."""
-    if holds(low):
-        return low
-    if high is None:
-        step = 1
-        while not holds(low + step):
-            low, step = low + step, 2 * step
-        high = low + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

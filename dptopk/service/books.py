@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dptopk._internal.lru import Kept
+from dptopk._internal.lru import LRUCache
 from dptopk.accounting.bounds import compose
 from dptopk.budgets.account import Account
 from dptopk.budgets.filter import Filter
@@ -90,8 +90,8 @@ class Books:
         self._lines: dict[int, _Line] = {}
         self._merges: dict[int, str] = {}  # of accounts of segments, by new versions: entry -> data set
         self._read = 0
-        self._readings: Kept[float] = Kept(KEPT)
-        self._pages: Kept[Any] = Kept(KEPT)
+        self._readings: LRUCache[float] = LRUCache(KEPT)
+        self._pages: LRUCache[Any] = LRUCache(KEPT)
         self._lock = threading.Lock()
 
     def spends(self, dataset: str, analyst: str | None = None) -> list[Spend]:

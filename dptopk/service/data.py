@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dptopk._internal.lru import LRUCache
 from dptopk.datasets import events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
 from dptopk.service.catalog import DatasetSpec, Segmented
 
 Progress = Callable[[int, int], None]
-_Key = tuple[str, str, tuple[tuple[str, str], ...], Segmented]
 Read = Mapping[str, Histogram]  # segment -> histogram; "" -> that of everything, where no segments are asked for
 
 
@@ -25,14 +23,11 @@ class Histograms:
     """Histograms of the catalog's data sets, the most recently used ones in memory.
 
     Args:
-        at_most: how many are kept.
+        size: how many stay in memory.
     """
 
-    def __init__(self, at_most: int = 32) -> None:
-        self._at_most = at_most
-        self._kept: OrderedDict[_Key, Read] = OrderedDict()
-        self._reading: dict[_Key, threading.Lock] = {}
-        self._lock = threading.Lock()
+    def __init__(self, size: int = 32) -> None:
+        self._read: LRUCache[Read] = LRUCache(size)
 
     def get(
         self, spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress
@@ -44,20 +39,7 @@ class Histograms:
             DptopkError: what ``progress`` raises.
         """
         key = (spec.name, version, tuple(sorted(where.items())), asked)
-        with self._lock:
-            alone = self._reading.setdefault(key, threading.Lock())
-        with alone:
-            with self._lock:
-                found = self._kept.get(key)
-                if found is not None:
-                    self._kept.move_to_end(key)
-                    return found
-            made = _read(spec, version, where, asked, progress)
-            with self._lock:
-                self._kept[key] = made
-                while len(self._kept) > self._at_most:
-                    self._reading.pop(self._kept.popitem(last=False)[0], None)
-            return made
+        return self._read.get(key, lambda: _read(spec, version, where, asked, progress))
 
 
 def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
+
+from dptopk._internal.lru import LRUCache
 
 MOST = 10_000  # buckets kept
 
@@ -21,7 +22,7 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # name -> requests left, when
+        self._buckets: LRUCache[list[float]] = LRUCache(MOST)  # name -> requests left, when
         self._lock = threading.Lock()
 
     def wait(self, name: str, per_second: float) -> float:
@@ -29,10 +30,8 @@ class Rates:
         full = max(1.0, per_second * self.BURST)
         with self._lock:
             now = self._clock()
-            left, since = self._buckets.pop(name, (full, now))
-            left = min(full, left + (now - since) * per_second)
+            bucket = self._buckets.get(name, lambda: [full, now])
+            left = min(full, bucket[0] + (now - bucket[1]) * per_second)
             allowed = left >= 1
-            self._buckets[name] = (left - 1 if allowed else left, now)
-            while len(self._buckets) > MOST:
-                self._buckets.popitem(last=False)
+            bucket[:] = left - 1 if allowed else left, now
         return 0.0 if allowed else (1 - left) / per_second

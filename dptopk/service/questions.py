@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from dptopk._internal import validate
 from dptopk._internal.choices import COUNTS, METHODS
-from dptopk._internal.lru import Kept
+from dptopk._internal.lru import LRUCache
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.datasets import segments_charge
@@ -244,7 +244,7 @@ class Plans:
     """
 
     def __init__(self, at_most: int = 256) -> None:
-        self._kept: Kept[Prepared] = Kept(at_most)
+        self._kept: LRUCache[Prepared] = LRUCache(at_most)
         self._planning = threading.Semaphore(1)  # planning is arithmetic: more at a time only get in each other's way
 
     def get(self, spec: DatasetSpec, question: Question) -> Prepared:

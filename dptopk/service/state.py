@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from dptopk._internal.lru import Kept
+from dptopk._internal.lru import LRUCache
 from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
@@ -51,7 +51,7 @@ class Service:
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
         self.books = Books(opened(self.catalog))
         self.plans = Plans()
-        self.pages: Kept[Any] = Kept(PAGES)
+        self.pages: LRUCache[Any] = LRUCache(PAGES)
         self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="question")
         self._running: dict[str, tuple[Question, Future[Spend]]] = {}

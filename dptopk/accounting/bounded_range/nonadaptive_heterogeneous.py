@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
@@ -122,14 +123,11 @@ class _Heterogeneous(Curve):
 
     def invert(self, delta: float, rtol: float) -> Answer:
         """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it is proven."""
-        low, high = 0.0, self.epsilon_max
         if delta <= TINY:
-            return Answer(high, 0.0)
+            return Answer(self.epsilon_max, 0.0)
+        root, gap = 0.0, rtol / 4
         if self._search(0.0) > delta:
-            for _ in range(50):
-                middle = (low + high) / 2
-                low, high = (middle, high) if self._search(middle) > delta else (low, middle)
-        root, gap = low, rtol / 4
+            root, _ = bisect(lambda x: self._search(x) > delta, 0.0, self.epsilon_max, halvings=50)
         while gap < 1:
             x = root + gap * max(root, 1e-6 * self.epsilon_max)
             if x >= self.epsilon_max:

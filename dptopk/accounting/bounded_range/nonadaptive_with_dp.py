@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
+from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.bounds import bound
@@ -182,11 +183,7 @@ def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float
 
     if mean(0.0) <= n:
         return 0.0
-    low, high = -60.0, 0.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if mean(middle) < n else (low, middle)
-    return high
+    return bisect(lambda theta: mean(theta) < n, -60.0, 0.0, halvings=30)[1]
 
 
 def _tilted(trials: int, success: float, failure: float, theta: float) -> tuple[int, Floats, float]:

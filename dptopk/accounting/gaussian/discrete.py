@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
 from dptopk.accounting.pld.laws import LEAST, Power, power
@@ -265,18 +266,11 @@ def discrete_gaussian_scale(*, epsilon: float, delta: float, shift: int = 1, cou
     shift, count = validate.count(shift=shift), validate.count(count=count)
     continuous = shift * math.sqrt(count) / gaussian_mu(epsilon=epsilon, delta=delta)
 
-    def fits(scale: float) -> bool:
-        return float(discrete_gaussian_curve(scale, shift, count).delta(epsilon)) <= delta
+    def too_small(scale: float) -> bool:
+        return not discrete_gaussian_curve(scale, shift, count).delta(epsilon) <= delta
 
-    low, high = continuous, continuous
-    while not fits(high):
-        low, high = high, high * 1.01
-    while low == high or (fits(low) and low > 1e-3 * continuous):
-        low, high = low / 1.01, low
-    for _ in range(30):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    low, high = bracket(too_small, continuous, 1.01, least=1e-3 * continuous)
+    return bisect(too_small, low, high, halvings=30, geometric=True)[1]
 
 
 def _checked(scale: float, shift: int, count: int) -> Curve:

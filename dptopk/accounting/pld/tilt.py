@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from dptopk._internal.search import bisect
+
 # How closely the logarithm of the best tilt is looked for.
 TILT_ACCURACY = 0.02
 
@@ -29,12 +31,9 @@ def best_tilt(pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilo
             return log_scale - tilt * epsilon
         return (log_scale - math.log(delta or 1e-300)) / tilt
 
-    low, high, infinite = -14.0, 9.0, 9.0
+    low, high = -14.0, 9.0
     if not math.isfinite(objective(high)):  # a loss with exponential tails: only tilts below some θ have a moment
-        high = low
-        while infinite - high > 1e-3:
-            middle = (high + infinite) / 2
-            high, infinite = (middle, infinite) if math.isfinite(objective(middle)) else (high, middle)
+        high, _ = bisect(lambda log_tilt: math.isfinite(objective(log_tilt)), low, high, halvings=15)
     return math.exp(_lowest(objective, low, high, min(TILT_ACCURACY, (high - low) / 2)))
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.renyi.coin_chances import MOST_LEVELS, coin_chances, levels_about
 from dptopk.accounting.renyi.label_coins import game_delta
 from dptopk.costs import LabelCoinsDP
@@ -65,13 +66,11 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
         coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in PLACES)
         return min((levels_about(coin.order, coin.divergence, coin.first) for coin in coins if coin), default=math.inf)
 
-    low = max(epsilon, LEAST_EPSILON)
-    high = 2 * low
-    while levels(high) > MOST_LEVELS:
-        low, high = high, 2 * high
-    while high > low * 1.05:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if levels(middle) > MOST_LEVELS else (low, middle)
+    def too_small(epsilon: float) -> bool:
+        return levels(epsilon) > MOST_LEVELS
+
+    least = max(epsilon, LEAST_EPSILON)
+    _, high = bisect(too_small, *bracket(too_small, 2 * least, least=least), rtol=0.05, geometric=True)
     return InvalidParameter(
         f"epsilon={epsilon:g} is too small for delta={delta:g} and {labels} labels of one user: coins of at most "
         f"{MOST_LEVELS} steps need an epsilon of about {high:.2g}"

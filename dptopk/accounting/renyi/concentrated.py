@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import implied
@@ -130,18 +131,14 @@ def zcdp_rho(*, epsilon: float, delta: float, conversion: str = "bs16") -> float
     low = float((epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13))
     if conversion == "bs16":
         return low
-    high = 2 * low
-    while float(zcdp_curve(high).epsilon(delta)) <= epsilon:
-        low, high = high, 2 * high
-        if high > 1e12:
-            raise InvalidParameter(f"epsilon must be below 1e6 for this delta, got {epsilon}")
-    for _ in range(60):
-        if high - low <= 1e-13 * high:
-            break
-        middle = (low + high) / 2
-        fits = float(zcdp_curve(middle).epsilon(delta)) <= epsilon
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+
+    def fits(rho: float) -> bool:
+        return float(zcdp_curve(rho).epsilon(delta)) <= epsilon
+
+    low, high = bracket(fits, 2 * low, least=low, most=1e12)
+    if high >= 1e12:
+        raise InvalidParameter(f"epsilon must be below 1e6 for this delta, got {epsilon}")
+    return bisect(fits, low, high, halvings=60, rtol=1e-13)[0]
 
 
 @bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with(cdp=True))

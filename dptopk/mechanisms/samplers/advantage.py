@@ -25,6 +25,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from dptopk._internal.search import bisect_each
 from dptopk.mechanisms.canonical import _log_comb
 from dptopk.mechanisms.samplers.slack import Ranked
 
@@ -35,7 +36,6 @@ _LEVELS = 192
 _DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow
 _GROWTH = 1.06
 _NEARLY = 1 / 16  # peeling finds all when it misses less than so many
-_HALVINGS = 100
 
 
 def one_shot_inclusion(scores: Floats) -> Floats:
@@ -164,12 +164,8 @@ def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Calla
 
 def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
     """Where an increasing function of each element has these values, by bisection."""
-    low, high = np.full(values.shape, -reach), np.full(values.shape, reach)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        less = increasing(middle) < values
-        low, high = np.where(less, middle, low), np.where(less, high, middle)
-    root: Floats = (low + high) / 2
+    ends = np.full(values.shape, reach)
+    root: Floats = np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
     return root
 
 

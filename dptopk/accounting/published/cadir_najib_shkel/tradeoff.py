@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk._internal.search import bisect
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.pld.constraints import Mixture, mixture
 from dptopk.costs import MultiDP
@@ -54,11 +55,7 @@ class TradeoffFunction:
     @property
     def fixed_point(self) -> float:
         """The c with f(c) = c, where the graph of a symmetric f meets its axis: a line of slope -1 touches there."""
-        low, high = 0.0, 1.0
-        for _ in range(100):
-            middle = (low + high) / 2
-            low, high = (middle, high) if float(self(middle)) > middle else (low, middle)
-        return high
+        return bisect(lambda c: float(self(c)) > c, 0.0, 1.0)[1]
 
     def sample(self, points: int = 201) -> tuple[Floats, Floats]:
         """Type I errors, evenly spaced on [0, 1], and f there: data for a plot."""

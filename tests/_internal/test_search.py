@@ -1,0 +1,66 @@
+"""Searches: the end that is returned was tried, on the side that was asked for, with the work of a logarithm."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dptopk._internal.search import bisect, bisect_each, bracket, first_true
+
+
+@pytest.mark.parametrize("most", [None, 1, 2, 7, 40, 1000])
+@pytest.mark.parametrize("change", [-5, 0, 1, 2, 3, 31, 32, 33, 100])
+@pytest.mark.parametrize("low", [-7, 0, 1, 5])
+def test_first_true(low, change, most):
+    if most is not None and most < low:
+        pytest.skip("an empty range")
+    tried = []
+    found = first_true(lambda n: tried.append(n) or n >= change, low, most)
+    assert found == min(max(low, change), math.inf if most is None else most)
+    assert all(low <= n < (math.inf if most is None else most) for n in tried)
+    assert len(tried) <= 2 * (found - low + 2).bit_length() + 1
+
+
+def test_first_true_far_away():
+    tried = []
+    assert first_true(lambda n: tried.append(n) or n >= 10**100, 0) == 10**100
+    assert len(tried) < 700
+
+
+@pytest.mark.parametrize("start", [0.3, 1.0, 900.0])
+@pytest.mark.parametrize("change", [0.001, 0.3, 1.0, 77.0])
+@pytest.mark.parametrize("factor", [1.5, 2.0, 4.0])
+def test_bracket(start, change, factor):
+    seen = {}
+    low, high = bracket(lambda x: seen.setdefault(x, x < change), start, factor)
+    assert seen[low]
+    assert not seen[high]
+    assert high == pytest.approx(low * factor)
+
+
+def test_what_a_bracket_does_not_try():
+    assert bracket(lambda x: True, 1.0, most=1e6)[1] >= 1e6
+    assert bracket(lambda x: False, 1.0, least=1e-6)[0] <= 1e-6
+
+
+@pytest.mark.parametrize("geometric", [False, True])
+@pytest.mark.parametrize("change", [0.1, 1 / 3, 1.0, math.pi, 4.0])
+def test_bisect_ends_between_neighbours(change, geometric):
+    seen = {}
+    low, high = bisect(lambda x: seen.setdefault(x, x < change), 0.05, 5.0, geometric=geometric)
+    assert seen[low]
+    assert not seen[high]
+    assert high - low <= 4e-16 * high
+    narrow = bisect(lambda x: x < change, 0.05, 5.0, rtol=0.1, geometric=geometric)
+    assert narrow[0] < change <= narrow[1]
+    assert narrow[1] - narrow[0] <= 0.1 * narrow[1]
+
+
+def test_each_is_bisected_alone():
+    roots = np.array([[0.0, 0.25], [math.pi, 10.0]])
+    low, high = bisect_each(lambda x: x < roots, np.full((2, 2), -1.0), np.full((2, 2), 11.0))
+    assert (low <= roots).all()
+    assert (high >= roots).all()
+    assert (high - low).max() < 2e-15
