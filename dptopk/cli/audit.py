@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dptopk._internal.json_text import readable_json
 from dptopk.errors import InvalidParameter
 
 
@@ -55,7 +55,7 @@ def audit(
     stated = Budget(epsilon, delta) if epsilon is not None else Charge.parse(claim or "")
     world = World(Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain)
     report = search(load(mechanism), stated, world=world, seconds=seconds, alpha=alpha)
-    typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=2) if as_json else str(report))
+    typer.echo(readable_json(asdict(report)) if as_json else f"{report}\n", nl=False)
     raise typer.Exit(1 if report.finding else 0)
 
 

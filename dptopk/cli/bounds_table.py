@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from dptopk._internal.choices import INTERACTIONS
 from dptopk._internal.formatting import at_least, at_most
+from dptopk._internal.json_text import readable_json
 from dptopk.cli.output import add_row
 from dptopk.cli.target import write
 
@@ -33,7 +33,7 @@ def write_bounds(charge: Charge, rows: pd.DataFrame, output_format: str, **query
     if output_format == "json":
         records = [{key: _plain(value) for key, value in row.items()} for row in rows.to_dict("records")]
         question = {key: value for key, value in query.items() if value is not None}
-        write(json.dumps({"charge": str(charge), **question, "best": best, "bounds": records}, indent=2) + "\n", None)
+        write(readable_json({"charge": str(charge), **question, "best": best, "bounds": records}), None)
         return
     console = Console(highlight=False)
     for line in _answer(charge, applicable, wanted, query):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptopk._internal.formatting import at_most
+from dptopk._internal.json_text import readable_json
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def budget(
             lines.writeheader()
             lines.writerows(made.schedule(days))
     if output_format == "json":
-        typer.echo(json.dumps(made.plain(), ensure_ascii=False, indent=1))
+        typer.echo(readable_json(made.plain()), nl=False)
     else:
         _print(made)
 

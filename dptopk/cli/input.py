@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import shutil
 import sys
@@ -18,6 +17,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
+from dptopk._internal.json_text import fingerprint
 from dptopk.datasets import (
     DuckDB,
     EventsStore,
@@ -191,7 +191,7 @@ class Source:
         ]
         columns += [self.segment_by, *self.segments, self.segments_per_user]
         files = [_states(path) for path in (self.path, self.domain) if path is not None]
-        return hashlib.sha256(json.dumps([files, columns, self.kind]).encode()).hexdigest()
+        return fingerprint([files, columns, self.kind])
 
     def _events(self, plan: Plan) -> Histogram:
         with _progress() as report:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptopk._internal.formatting import at_most, visible
+from dptopk._internal.json_text import canonical_json, readable_json
 from dptopk.cli.options import Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.terms import (
@@ -269,7 +269,7 @@ def show(
         recent = max(0, ledger.head()["seq"] - LATELY)
         if output_format == "json":
             shown = [view.as_dict(ledger.state(name), ledger.history(name, after=recent)) for name in names]
-            typer.echo(json.dumps(shown, indent=2))
+            typer.echo(readable_json(shown), nl=False)
         else:
             for name in names:
                 view.show(ledger.state(name), ledger.history(name, after=recent))
@@ -323,7 +323,7 @@ def export(
     with open_ledger(url, key_file, read_only=True) as ledger:
         lines = iter([ledger.head()]) if head else (asdict(entry) for entry in ledger.entries())
         with opened(out) as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+            file.writelines(canonical_json(line) + "\n" for line in lines)
 
 
 @app.command()
@@ -335,4 +335,4 @@ def backup(
     """Copy a SQLite ledger, whole and as of one moment, while it is in use."""
     with open_ledger(url, key_file, read_only=True) as ledger:
         ledger.backup(out)
-        typer.echo(f"Copied. Its head: {json.dumps(ledger.head())}")
+        typer.echo(f"Copied. Its head: {canonical_json(ledger.head())}")

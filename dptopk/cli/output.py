@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dptopk._internal.formatting import at_most, bar, number, spreadsheet, touched, visible
+from dptopk._internal.json_text import readable_json
 from dptopk.cli.page import answer_page, notes
 from dptopk.cli.target import check_target, opened, replacing, write
 from dptopk.errors import InvalidParameter
@@ -106,9 +106,7 @@ def as_json(plan: Plan, release: Release) -> str:
             row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
         answer["intervals"] = dict(table.attrs)
     answer["guarantee"] = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
-    text = json.dumps(answer, indent=2, ensure_ascii=False)
-    # What is not printable is escaped, as JSON can: an answer may be looked at in a terminal.
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
+    return readable_json(answer)
 
 
 def _print_release(plan: Plan, release: Release, console: Console, left: list[str]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dptopk._internal.formatting import at_most, spreadsheet, visible
+from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.cli.output import CONFIDENCE, as_json, print_rows
@@ -89,7 +90,7 @@ def write_segments(
             "guarantee": {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name},
             "segments_per_user": per_user,
         }
-        write(json.dumps(text, indent=2) + "\n", out)
+        write(readable_json(text), out)
     elif output_format == "csv":
         _csv(answers, out)
         typer.echo(said, err=True)

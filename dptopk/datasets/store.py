@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from dptopk._internal import validate
+from dptopk._internal.json_text import canonical_json
 from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
 from dptopk.datasets.bounding import DIGITS, Bounds, amounts
@@ -141,7 +142,7 @@ class EventsStore:
         settings = {"format": FORMAT, "hash": self._fingerprint(), **(wanted or {})}
         with self._transaction():
             self._file.execute("CREATE TABLE settings (content VARCHAR)")
-            self._file.execute("INSERT INTO settings VALUES (?)", [json.dumps(settings)])
+            self._file.execute("INSERT INTO settings VALUES (?)", [canonical_json(settings)])
             self._file.execute("CREATE TABLE partitions (place BIGINT, version VARCHAR PRIMARY KEY)")
         return settings
 

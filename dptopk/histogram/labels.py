@@ -9,7 +9,6 @@ array of integers, which shows nowhere.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter
 
 INT64 = range(-(2**63), 2**63)
@@ -119,7 +119,7 @@ def identity(label: Any) -> Any:
         return kind, frozenset(map(identity, label))
     writer = _writer(label)
     if writer is not None:  # equal values may be written in several ways: 0.0 and -0.0, 1 and 1.00, two time zones
-        return kind, json.dumps(writer(label))
+        return kind, canonical_json(writer(label))
     return kind, label
 
 
@@ -157,7 +157,7 @@ def _key(label: Any) -> tuple[Any, ...]:
     writer, text = _writer(label), _text(label)
     if writer is None and _ADDRESS.search(text):
         raise InvalidParameter("labels: one has no text of its own, only an address of memory; use texts or tuples")
-    return 1, text, *names, json.dumps(writer(label)) if writer else ""
+    return 1, text, *names, canonical_json(writer(label)) if writer else ""
 
 
 def _written(label: Any) -> bool:
@@ -174,7 +174,7 @@ def _text(label: Any) -> str:
     try:
         return str(label)
     except Exception:  # noqa: BLE001 - a type of the caller's own may raise anything; so do integers of 4300 digits
-        return json.dumps(to_plain(label))
+        return canonical_json(to_plain(label))
 
 
 def label_text(label: Any) -> str:
@@ -202,7 +202,7 @@ def to_plain(label: Any) -> Any:
     if type(label) is tuple:
         return {"tuple": [to_plain(part) for part in label]}
     if type(label) is frozenset:
-        return {"frozenset": sorted(map(to_plain, label), key=json.dumps)}
+        return {"frozenset": sorted(map(to_plain, label), key=canonical_json)}
     writer = _writer(label)
     if writer is not None:
         return writer(label)

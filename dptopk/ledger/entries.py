@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 
 FORMAT = 3  # of new entries; a log may begin with entries of an older one, which keep the rules of their time
@@ -69,11 +70,6 @@ def digest(key: bytes | None, text: str) -> str:
     return hmac.new(key, data, hashlib.sha256).hexdigest() if key else hashlib.sha256(data).hexdigest()
 
 
-def text_of(body: Mapping[str, Any]) -> str:
-    """The text of a body: ASCII, keys sorted."""
-    return json.dumps(body, sort_keys=True, allow_nan=False)
-
-
 def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
     """The one argument as it will be read again: keys as texts, tuples as lists; an empty object for None.
 
@@ -85,7 +81,7 @@ def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
         raise InvalidParameter(f"{name} must be a mapping, got {type(body).__name__}")
     try:
         read = json.loads(json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct)
-        text_of(read)
+        canonical_json(read)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameter(f"{name} cannot be written down as JSON: {type(error).__name__}") from None
     return dict(read)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 
 if sys.platform != "win32":  # there heads are replaced without a lock
@@ -98,7 +99,7 @@ class HeadFile:
                     return False
                 file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
                 try:
-                    os.write(file, (json.dumps(asdict(new)) + "\n").encode())
+                    os.write(file, (canonical_json(asdict(new)) + "\n").encode())
                     os.fsync(file)
                 finally:
                     os.close(file)

@@ -8,9 +8,9 @@ hash of the chain of each bucket's rows: a row that is missing, changed or added
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 
+from dptopk._internal.json_text import fingerprint
 from dptopk.ledger.entries import GENESIS, Entry, digest
 
 DIGITS = 3  # of a name make its bucket: 4096 buckets
@@ -20,7 +20,7 @@ Place = tuple[int, str]  # an entry and a name that leads to it
 
 def name_of(kind: str, *found_by: str | int) -> str:
     """The name of what is found by these: "once", "release", "answer" or "seen", and what it is found by."""
-    return digest(None, json.dumps([kind, *found_by]))
+    return fingerprint([kind, *found_by])
 
 
 def bucket_of(name: str) -> str:

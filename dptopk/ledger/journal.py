@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry, digest
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.index import Index, bucket_of, chain_of, name_of
 from dptopk.ledger.state import LAYOUT, LedgerState
@@ -265,7 +266,7 @@ class Journal:
             raise LedgerError("the log does not hold the keys and answers that were written to it: it was changed")
 
     def _checkpoint(self, log: Transaction) -> None:
-        text = text_of(self.state.state())
+        text = canonical_json(self.state.state())
         entry = self.append(log, "checkpoint", "", "", {"layout": LAYOUT, "state": digest(None, text)})
         log.keep_snapshot(entry.seq, text)
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.errors import LedgerError
 from dptopk.ledger.database import Database
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry, text_of
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.ledger.index import Place, bucket_of
 
 PAGE = 500  # rows read in one transaction
@@ -119,7 +120,7 @@ class Transaction:
         """
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         bare = Entry(last[0] + 1, at, kind, dataset, analyst, body, last[1], "")
-        row = (bare.seq, at, kind, dataset, analyst, text_of(body), last[1], bare.chained(self._key, FORMAT))
+        row = (bare.seq, at, kind, dataset, analyst, canonical_json(body), last[1], bare.chained(self._key, FORMAT))
         marks = ", ".join("?" for _ in row)
         self.run(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({marks})", *row)  # noqa: S608
         read = self.entry(bare.seq)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from dptopk._internal.json_text import fingerprint
 from dptopk.costs import Charge
 from dptopk.errors import LedgerError
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry, digest, text_of
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.ledger.heads import Head
 from dptopk.ledger.index import chain_of
 from dptopk.ledger.state import LAYOUT, LedgerState
@@ -59,7 +60,7 @@ class _Audit:
             )
 
     def _checkpoint(self, ledger: LedgerState, entry: Entry) -> None:
-        if entry.body["layout"] == LAYOUT and digest(None, text_of(ledger.state())) != entry.body["state"]:
+        if entry.body["layout"] == LAYOUT and fingerprint(ledger.state()) != entry.body["state"]:
             raise LedgerError(f"entry {entry.seq} is a checkpoint of another state: the log was changed")
 
     def _restore(self, ledger: LedgerState, entry: Entry) -> None:  # noqa: ARG002 - one signature

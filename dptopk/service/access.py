@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 import sqlalchemy as sa
 
 from dptopk._internal import validate
+from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import analyst_name
 from dptopk.service.tables import Tables
@@ -144,7 +145,7 @@ class Access:
     def note(self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]) -> None:
         """Write a line of the audit log: parameters, never data."""
         values = {"at": _now(), "analyst": analyst, "action": action, "dataset": dataset, "outcome": outcome}
-        self._tables.change(sa.insert(Tables.audit).values(detail=json.dumps(dict(detail)), **values))
+        self._tables.change(sa.insert(Tables.audit).values(detail=canonical_json(dict(detail)), **values))
 
     def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Lines of the audit log, newest first."""

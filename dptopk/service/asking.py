@@ -12,12 +12,11 @@ charged >= released.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dptopk._internal.json_text import fingerprint
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram
 from dptopk.ledger.ledger import Ledger
@@ -36,7 +35,7 @@ class KeyUsed(DptopkError):
 
 def job_of(analyst: str, dataset: str, key: str) -> str:
     """The name of the job of a question: the same for every retry."""
-    return hashlib.sha256(json.dumps([analyst_name(analyst), dataset, key]).encode()).hexdigest()[:32]
+    return fingerprint([analyst_name(analyst), dataset, key])[:32]
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from dptopk._internal.json_text import canonical_json
 from dptopk._internal.lru import LRUCache
 from dptopk.accounting.bounds import compose
 from dptopk.budgets.account import Account
@@ -216,7 +216,7 @@ class Books:
     def _spent(self, account: Account, terms: Mapping[str, Any]) -> float:
         """What was spent as an ε, a reading: computed once for each sum of charges."""
         spent = account.spent()
-        key = json.dumps([terms, str(spent)])
+        key = canonical_json([terms, str(spent)])
         delta = _delta_of(terms)
         known = self._readings.get(key, lambda: compose(spent, delta=delta).epsilon if spent.costs else 0.0)
         return min(known, account.epsilon())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,6 +10,7 @@ from typing import Any, Protocol
 
 from dptopk._internal import validate
 from dptopk._internal.choices import COUNTS, METHODS
+from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.lru import LRUCache
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -77,11 +76,11 @@ class Question:
 
     def fingerprint(self, spec: DatasetSpec) -> str:
         """A hash of the question and the data set; equal for equal questions."""
-        return hashlib.sha256(json.dumps([spec.name, self.plain()], sort_keys=True).encode()).hexdigest()
+        return fingerprint([spec.name, self.plain()])
 
     def is_that(self, plain: Any) -> bool:
         """Whether ``plain`` wrote this very question: as labels, 1, 1.0 and true are three."""
-        return json.dumps(plain, sort_keys=True) == json.dumps(self.plain(), sort_keys=True)
+        return canonical_json(plain) == canonical_json(self.plain())
 
     def check(self, spec: DatasetSpec) -> None:
         """Refuse conditions and segments that the data set does not offer."""

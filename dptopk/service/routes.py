@@ -13,6 +13,7 @@ from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.ledger.spends import Spend
 from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person, token_id
@@ -281,7 +282,7 @@ def events(
         found: Job | None = first
         last = ""
         while found is not None:
-            text = json.dumps(_job(found))
+            text = canonical_json(_job(found))
             if text != last:
                 yield f"event: progress\ndata: {text}\n\n"
             last = text

@@ -15,6 +15,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from dptopk._internal import validate
 from dptopk._internal.choices import Counts, Method
 from dptopk._internal.formatting import html_table
+from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.remaining import Remaining
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -242,7 +243,7 @@ class Client:
         """Ask under a key; one that was made here stays with the question until its outcome is known."""
         if key is not None:
             return self._answer(path, body, _sent(key=key))
-        question = json.dumps([path, body], sort_keys=True)
+        question = canonical_json([path, body])
         made = self._open.setdefault(question, f"client-{secrets.token_hex(16)}")
         try:
             answer = self._answer(path, body, made)
@@ -302,7 +303,7 @@ class Client:
         return answer
 
     def _call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else canonical_json(body).encode()
         sent = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **(headers or {})}
         request = Request(f"{self._url}/v1{path}", data=data, headers=sent, method=method)  # noqa: S310 - checked above
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
+from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.account import Account, Record
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
@@ -161,7 +161,7 @@ class InLedger:
         """Record the answer. It is paid for: where it cannot be stored it is given all the same, with a note."""
         answer: dict[str, Any] | None = release.to_dict()
         lost = ""
-        if len(json.dumps(answer)) > MOST_STORED:  # labels are as long as users make them
+        if len(canonical_json(answer)) > MOST_STORED:  # labels are as long as users make them
             answer, lost = None, "not stored in the ledger: it is too long"
         try:
             self._ledger.settle(receipt, release.charge, answer=answer)

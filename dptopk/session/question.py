@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import signature
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dptopk._internal.json_text import fingerprint
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram
@@ -78,7 +77,7 @@ class Question:
         about = [str(histogram.sensitivity), histogram.domain, size, histogram.complete, histogram.limit]
         origin = ["source", source] if source else ["histogram", histogram.identity]
         parts = [self.what, str(self.charge), planned, named, about, origin]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return fingerprint(parts)
 
     def draw(self, rng: Generator | None) -> Release:
         """Draw the answer; call it when the charge has been paid.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import Counts
 from dptopk._internal.formatting import html_table
+from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.account import Account
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.remaining import Remaining
@@ -280,7 +280,7 @@ class Session:
         made = {}
         for name, histogram in segments.items():
             made[name] = object.__new__(Session)
-            source = None if self._source is None else json.dumps([self._source, segments.by, str(name)])
+            source = None if self._source is None else canonical_json([self._source, segments.by, str(name)])
             made[name]._begin(histogram, self._book.only(name), source, self._rng)  # noqa: SLF001 - a Session too
         return made
 

@@ -1,0 +1,27 @@
+"""JSON as text: one form for what is hashed, stored or compared, and one for what people read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def canonical_json(value: Any) -> str:
+    r"""The form that is hashed, stored and compared: ASCII, keys sorted; a number that is not finite is an error.
+
+    >>> canonical_json({"b": 1, "a": ["é", None]})
+    '{"a": ["\\u00e9", null], "b": 1}'
+    """
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of the canonical form, 64 hexadecimal digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def readable_json(value: Any) -> str:
+    """The form for files and terminals: indented, in the order given, what is not printable escaped; ends its line."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n"
