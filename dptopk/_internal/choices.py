@@ -22,6 +22,9 @@ Effort = Literal["quick", "normal", "thorough"]
 # What a set of confidence intervals promises: for all rows at once, for the share of rows missed, or for a named row.
 Intervals = Literal["simultaneous", "fcr", "row"]
 
+# The confidence of intervals and error bars, and the share of the noise within a half-width, where none is asked for.
+CONFIDENCE = 0.95
+
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
 INTERACTIONS: tuple[Interaction, ...] = get_args(Interaction)

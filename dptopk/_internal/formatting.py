@@ -100,6 +100,15 @@ def number(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{value:.1f}"
 
 
+def percent(share: float) -> str:
+    """A share as a percentage with the digits it has.
+
+    >>> percent(0.95), percent(0.8), percent(0.9999)
+    ('95%', '80%', '99.99%')
+    """
+    return f"{100 * share:.10g}%"
+
+
 def bar(value: float, low: float, high: float, largest: float, width: int = 24, marks: str = "█░") -> str:
     """A bar of text: filled up to ``low``, shaded from there to ``high``.
 
@@ -124,13 +133,13 @@ def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: fr
 
 
 def html_rows(rows: pd.DataFrame) -> str:
-    """An answer: the columns rank and label, count and low and high where it has them, with bars."""
+    """An answer as ``Release.shown`` gives it, with bars where it has intervals."""
     headers = ["rank", "label"]
     if "count" in rows:
         headers.append("noisy count")
     bars = "low" in rows
     if bars:
-        headers += ["with 95% confidence, all rows at once", ""]
+        headers += [f"with {percent(rows.attrs['confidence'])} confidence, all rows at once", ""]
     records = rows.to_dict("records")
     largest = max((max(row["count"], row["high"]) for row in records), default=0) if bars else 0
     cells = []

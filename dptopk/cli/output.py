@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.formatting import at_most, bar, number, spreadsheet, touched, visible
+from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.formatting import at_most, bar, number, percent, spreadsheet, touched, visible
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.page import answer_page, notes
 from dptopk.cli.target import check_target, opened, replacing, write
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
     from dptopk.planning import Plan
     from dptopk.release.release import Release
-
-
-CONFIDENCE = 0.95
 
 
 def check_answer(output_format: str, out: Path | None, plot: Path | None, inputs: list[Path | str | None]) -> None:
@@ -66,7 +64,13 @@ def guarantee(plan: Plan) -> str:
 
 
 def write_release(
-    plan: Plan, release: Release, output_format: str, out: Path | None, *, left: list[str] | None = None
+    plan: Plan,
+    release: Release,
+    output_format: str,
+    out: Path | None,
+    *,
+    left: list[str] | None = None,
+    confidence: float = CONFIDENCE,
 ) -> None:
     """Write an answer: as a table or a page with its charges, or the bare rows as CSV, JSON or Parquet.
 
@@ -76,6 +80,7 @@ def write_release(
         output_format: table, csv, json, parquet or html.
         out: a file; None = standard output.
         left: what is left of the budget, in lines.
+        confidence: of the error bars.
     """
     if output_format == "parquet":
         assert out is not None  # noqa: S101 - check_answer
@@ -84,24 +89,27 @@ def write_release(
         with replacing(out) as temporary:
             pq.write_table(release.to_arrow(), temporary)
     elif output_format == "csv":
-        rows = release.shown(confidence=CONFIDENCE)
+        rows = release.shown(confidence=confidence)
         write(rows.assign(label=[spreadsheet(label) for label in rows["label"]]).to_csv(index=False), out)
-        for line in [guarantee(plan), *notes(plan, release)]:  # beside the rows, so that a pipe does not lose it
+        for line in [
+            guarantee(plan),
+            *notes(plan, release, confidence),
+        ]:  # beside the rows, so that a pipe does not lose it
             typer.echo(line, err=True)
     elif output_format == "json":
-        write(as_json(plan, release), out)
+        write(as_json(plan, release, confidence), out)
     elif output_format == "html":
-        write(answer_page(plan, release, guarantee=guarantee(plan), left=left or []), out)
+        write(answer_page(plan, release, guarantee=guarantee(plan), left=left or [], confidence=confidence), out)
     else:
         with opened(out) as file:
-            _print_release(plan, release, Console(file=file, highlight=False), left or [])
+            _print_release(plan, release, Console(file=file, highlight=False), left or [], confidence)
 
 
-def as_json(plan: Plan, release: Release) -> str:
+def as_json(plan: Plan, release: Release, confidence: float) -> str:
     """An answer as JSON that holds no character a terminal would obey."""
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
-        table = release.intervals(confidence=CONFIDENCE)
+        table = release.intervals(confidence=confidence)
         for row, bounds in zip(answer["rows"], table.to_dict("records"), strict=True):
             row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
         answer["intervals"] = dict(table.attrs)
@@ -109,10 +117,8 @@ def as_json(plan: Plan, release: Release) -> str:
     return readable_json(answer)
 
 
-def _print_release(plan: Plan, release: Release, console: Console, left: list[str]) -> None:
-    print_rows(release, console)
-    for line in notes(plan, release):
-        console.print(Text(visible(line)))
+def _print_release(plan: Plan, release: Release, console: Console, left: list[str], confidence: float) -> None:
+    print_rows(plan, release, console, confidence)
     console.print("\nWhat it cost")
     for number_of, phase in enumerate(plan.phases, start=1):
         paid = release.phases.get(phase.name, "already paid")
@@ -122,9 +128,11 @@ def _print_release(plan: Plan, release: Release, console: Console, left: list[st
         console.print(Text(visible(line)))
 
 
-def print_rows(release: Release, console: Console) -> None:
-    """Print ranks, labels and counts with their error bars."""
-    console.print(_rows(release.shown(confidence=CONFIDENCE), console))
+def print_rows(plan: Plan, release: Release, console: Console, confidence: float) -> None:
+    """Print ranks, labels and counts with their error bars, and what a reader of them must know."""
+    console.print(_rows(release.shown(confidence=confidence), console))
+    for line in notes(plan, release, confidence):
+        console.print(Text(visible(line)))
 
 
 def _rows(rows: pd.DataFrame, console: Console) -> Table:
@@ -136,7 +144,7 @@ def _rows(rows: pd.DataFrame, console: Console) -> Table:
     if counted:
         table.add_column("noisy count", justify="right")
     if bars:
-        table.add_column("95% all at once", justify="right")
+        table.add_column(f"{percent(rows.attrs['confidence'])} all at once", justify="right")
         table.add_column("", no_wrap=True)
     largest = max(rows["high"].max(), rows["count"].max()) if bars and len(rows) else 0
     width = max(8, min(24, console.width - 64))
@@ -156,8 +164,8 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
     table.add_row(*(Text(visible(cell)) for cell in cells), style=style)
 
 
-def write_plot(release: Release, plot: Path) -> None:
+def write_plot(release: Release, plot: Path, confidence: float) -> None:
     """Draw the answer into a PNG or SVG file."""
-    axes: Any = release.plot(confidence=CONFIDENCE)
+    axes: Any = release.plot(confidence=confidence)
     with replacing(plot) as temporary:
         axes.figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._internal.formatting import escape, html_lines, html_rows, html_table
+from dptopk._internal.formatting import escape, html_lines, html_rows, html_table, percent
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
@@ -30,16 +30,16 @@ for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrat
 loss composition for data analytics. ALT 2021."""
 
 
-def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str]) -> str:
+def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str], confidence: float) -> str:
     """The page; everything that comes from data or users is escaped."""
     from importlib.metadata import version
 
-    rows = html_rows(release.shown()) if len(release) else "<p>No label passed the threshold.</p>"
+    rows = html_rows(release.shown(confidence=confidence)) if len(release) else "<p>No label passed the threshold.</p>"
     phases = [(phase.name, phase.mechanism, release.phases.get(phase.name, "already paid")) for phase in plan.phases]
     sections = [
         f"<h1>The top {plan.k}</h1>",
         rows,
-        html_lines(notes(plan, release)),
+        html_lines(notes(plan, release, confidence)),
         "<h2>What it cost</h2>",
         html_table(["phase", "mechanism", "charge"], phases),
         html_lines([guarantee, f"Split: {plan.split}."]),
@@ -56,7 +56,7 @@ def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str]
     )
 
 
-def notes(plan: Plan, release: Release) -> list[str]:
+def notes(plan: Plan, release: Release, confidence: float) -> list[str]:
     """What a reader of the rows must know."""
     lines = []
     if len(release) < plan.k:
@@ -66,7 +66,9 @@ def notes(plan: Plan, release: Release) -> list[str]:
             lines.append("Where a user touches few labels, stating or enforcing it (--labels-per-user) can lower that.")
     if release.measurement is not None and len(release):
         counts = "counts after capping" if release.capped else "true counts"
-        lines.append(f"Error bars: with 95% confidence all {counts} of the table lie within them, at once.")
+        lines.append(
+            f"Error bars: with {percent(confidence)} confidence all {counts} of the table lie within them, at once."
+        )
     if release.note:
         lines.append(f"Note: {release.note}.")
     if release.seeded:

@@ -16,8 +16,7 @@ from dptopk._internal.formatting import at_most, spreadsheet, visible
 from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import Bound, compose
-from dptopk.cli.output import CONFIDENCE, as_json, print_rows
-from dptopk.cli.page import notes
+from dptopk.cli.output import as_json, print_rows
 from dptopk.cli.target import opened, write
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -68,6 +67,7 @@ def write_segments(
     output_format: str,
     out: Path | None,
     left: list[str],
+    confidence: float,
 ) -> None:
     """Write the answers: a table each, rows with a column of segments, or JSON.
 
@@ -79,6 +79,7 @@ def write_segments(
         output_format: table, csv or json.
         out: a file; None = standard output.
         left: what is left of the budget, in lines.
+        confidence: of the error bars.
     """
     said = (
         f"Total: ({at_most(bound.epsilon, 4)}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
@@ -86,33 +87,31 @@ def write_segments(
     )
     if output_format == "json":
         text: dict[str, Any] = {
-            "segments": {name: json.loads(as_json(plan, answer)) for name, answer in answers.items()},
+            "segments": {name: json.loads(as_json(plan, answer, confidence)) for name, answer in answers.items()},
             "guarantee": {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name},
             "segments_per_user": per_user,
         }
         write(readable_json(text), out)
     elif output_format == "csv":
-        _csv(answers, out)
+        _csv(answers, out, confidence)
         typer.echo(said, err=True)
     else:
         with opened(out) as file:
             console = Console(file=file, highlight=False)
             for name, answer in answers.items():
                 console.rule(Text(visible(name)), align="left")
-                print_rows(answer, console)
-                for line in notes(plan, answer):
-                    console.print(Text(visible(line)))
+                print_rows(plan, answer, console, confidence)
             console.print()
             for line in (said, *left):
                 console.print(Text(visible(line)))
 
 
-def _csv(answers: Mapping[str, Release], out: Path | None) -> None:
+def _csv(answers: Mapping[str, Release], out: Path | None, confidence: float) -> None:
     import pandas as pd
 
     parts = []
     for name, answer in answers.items():
-        rows = answer.shown(confidence=CONFIDENCE)
+        rows = answer.shown(confidence=confidence)
         rows.insert(0, "segment", spreadsheet(name))
         parts.append(rows.assign(label=[spreadsheet(label) for label in rows["label"]]))
     if not parts:

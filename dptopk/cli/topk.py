@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.cli import ledger as ledger_commands
 from dptopk.cli.options import (
     Accuracy,
+    Confidence,
     CountsOption,
     DBar,
     Domain,
@@ -157,6 +159,7 @@ def topk(
         Format, typer.Option("--format", help="How the answer is written.", rich_help_panel=OUTPUT)
     ] = "table",
     out: Annotated[Path | None, typer.Option("--out", help="Write it to this file.", rich_help_panel=OUTPUT)] = None,
+    confidence: Confidence = CONFIDENCE,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw it into this PNG or SVG file too.", rich_help_panel=OUTPUT)
     ] = None,
@@ -181,6 +184,7 @@ def topk(
         raise InvalidParameter("--dataset, --analyst, --key-file and --reuse need --ledger")
     if ledger is not None and (dataset is None or analyst is None):
         raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
+    validate.probability(allow_zero=False, confidence=confidence)
     output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
     if plot is not None and counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
@@ -233,7 +237,10 @@ def topk(
     if given.segment_by is not None:
         if plot is not None or reuse or accuracy is not None or output_format not in BY_SEGMENT:
             raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
-        _by_segment(given, plans, asked["budget"], fit=bool(fit), paying=paying, rng=rng, form=output_format, out=out)
+        _by_segment(
+            given, plans, asked["budget"], fit=bool(fit), paying=paying, rng=rng, form=output_format, out=out,
+            confidence=confidence,
+        )  # fmt: skip
         return
     plan = plans(**asked)
     _heeded(plan, fit=bool(fit))
@@ -248,7 +255,7 @@ def topk(
             warn(["this very question was answered before, and is paid for again; --reuse gives that answer, free"])
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
-    _written(plan, release, output_format, out, plot, left, ledger)
+    _written(plan, release, output_format, out, plot, left, ledger, confidence)
 
 
 def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float:
@@ -311,6 +318,7 @@ def _by_segment(
     rng: np.random.Generator | None,
     form: str,
     out: Path | None,
+    confidence: float,
 ) -> None:
     """One answer for each segment; a user in at most s of them pays for s."""
     from dptopk.cli.segments import plan_each, total_bound, write_segments
@@ -335,7 +343,8 @@ def _by_segment(
         session = Session(next(iter(histograms.values())), **paying, rng=rng)
         answers = session.run_each(histograms, plan)
         left = session.remaining().lines()
-    write_segments(plan, answers, total_bound(plan, n, per_user, budget.delta), per_user, form, out, left)
+    bound = total_bound(plan, n, per_user, budget.delta)
+    write_segments(plan, answers, bound, per_user, form, out, left, confidence)
 
 
 def _heeded(plan: Plan, *, fit: bool) -> None:
@@ -355,14 +364,15 @@ def _written(
     plot: Path | None,
     left: list[str],
     ledger: str | None,
+    confidence: float,
 ) -> None:
     """Write the answer; it is paid for, so that a full disk must not lose it."""
     from dptopk.cli import output
 
     try:
-        output.write_release(plan, release, output_format, out, left=left)
+        output.write_release(plan, release, output_format, out, left=left, confidence=confidence)
         if plot is not None:
-            output.write_plot(release, plot)
+            output.write_plot(release, plot, confidence)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -372,6 +382,6 @@ def _written(
                 f"{trouble}. The ledger keeps it: the same command with --reuse gives it again, free", 1
             ) from None
         if out is not None or plot is not None:
-            output.write_release(plan, release, "table", None, left=left)
+            output.write_release(plan, release, "table", None, left=left, confidence=confidence)
             raise fail(f"{trouble}. Here it is", 1) from None
         raise fail(f"{trouble}. Without a ledger it is lost", 1) from None

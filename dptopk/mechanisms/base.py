@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
@@ -78,7 +79,7 @@ class Mechanism(ABC):
         """
 
     def count_width(
-        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float | None:
         """The noise on a released count, apart from any selection by it, is within ± this; by Chebyshev's inequality.
 
@@ -340,7 +341,7 @@ class CountingMechanism(Mechanism):
         sensitivity: Sensitivity,
         *,
         labels: int | None = None,
-        confidence: float = 0.95,
+        confidence: float = CONFIDENCE,
     ) -> float:
         """As ``half_width``."""
         return self.half_width(sensitivity, confidence=confidence)
@@ -349,7 +350,7 @@ class CountingMechanism(Mechanism):
         """What intervals need to know of a release that counts that many labels, or the whole domain."""
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> float:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> float:
         """The smallest integer w with P[|noise| <= w] >= confidence, for one count that is always released.
 
         Args:

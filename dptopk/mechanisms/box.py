@@ -12,6 +12,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.box_tails import box_std, log_power_sum, slack
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
@@ -103,7 +104,7 @@ class Box(CountingMechanism):
         """As ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
         """As ``half_width``."""
         return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
@@ -112,7 +113,7 @@ class Box(CountingMechanism):
         power = self._checked(add_remove(sensitivity), _given(labels))
         return box_std(power, self.epsilon, sensitivity.linf)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> int:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None) -> int:
         """The smallest proven w with P[|noise| <= w] >= confidence, for one count of ``labels``."""
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         measured = self.measurement(add_remove(sensitivity), _given(labels), whole=False)

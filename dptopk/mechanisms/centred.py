@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -145,7 +146,7 @@ class Centred(CountingMechanism):
         """As ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
         """As ``half_width``."""
         return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
@@ -184,7 +185,7 @@ class Centred(CountingMechanism):
         """Standard deviation of Y/b, the part that all counts share."""
         return self._written(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int | None = None) -> float:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None) -> float:
         """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
         from dptopk._internal.tails import smallest_offset
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -75,7 +76,7 @@ class CountMLE(Mechanism):
         """That of the noise, before the fit."""
         return self.noise.count_noise(sensitivity, labels=labels)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
         """That of the noise, before the fit."""
         return self.noise.count_width(sensitivity, labels=labels, confidence=confidence)
 
@@ -87,7 +88,7 @@ class CountMLE(Mechanism):
         """None: all labels of the ranking are counted."""
         return self.noise.appears_at(sensitivity, probability=probability)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> float:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> float:
         """Half-width of an exact confidence interval around the noisy count, before the fit."""
         return self.noise.half_width(sensitivity, confidence=confidence)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.tails import (
     density,
     gaussian_difference_tail,
@@ -205,7 +206,7 @@ class TruncatedGaussian(ThresholdedMechanism):
         checked_offset(sensitivity.linf + 2 * bound, "delta")
         return bound
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
         """T, whatever the confidence: a released count is never further from the true one."""
         validate.probability(allow_zero=False, confidence=confidence)
         return self.bound(sensitivity)

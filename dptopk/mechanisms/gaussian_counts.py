@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
@@ -90,7 +91,7 @@ class GaussianCounts(CountingMechanism):
         """Standard deviation of the noise on one count where so many ``labels`` are counted."""
         return self.noise(sensitivity, labels).noise_std(sensitivity, labels=labels)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95, labels: int = 1) -> float:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int = 1) -> float:
         """As ``Centred.half_width``, for one of so many ``labels``."""
         return self.noise(sensitivity, labels).half_width(sensitivity, confidence=confidence, labels=labels)
 

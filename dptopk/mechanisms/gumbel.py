@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CHARGES, ChargeAs
+from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -210,7 +210,7 @@ class UnknownGumbel(_Selections):
         c = gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
         return checked_offset(sensitivity.linf + c, "delta")
 
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """How far above h_(d_bar+1) a true count must be to be drawn before ⊥ with at least this probability.
 
         P = 1/(1 + e^{-(ε/τ)(distance - offset)}); the label must also come before k others.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_chances
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
@@ -88,7 +89,7 @@ class PartitionSelection(Mechanism):
         self.chances(sensitivity)  # refuses a coin of too many steps
         return Charge({self.coin(sensitivity) or ApproxDP(self.epsilon, self.delta): 1})
 
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """The smallest count at which a label is shown with at least this probability, in (0, 1)."""
         probability = validate.probability(allow_zero=False, probability=probability)
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))

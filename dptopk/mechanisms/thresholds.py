@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -172,7 +173,7 @@ class ThresholdedMechanism(Mechanism):
         sensitivity: Sensitivity,
         *,
         labels: int | None = None,
-        confidence: float = 0.95,
+        confidence: float = CONFIDENCE,
     ) -> float:
         """By the law of the noise before it is cut."""
         return self.counting.count_width(sensitivity, labels=self.floor_rank, confidence=confidence)
@@ -193,7 +194,7 @@ class ThresholdedMechanism(Mechanism):
         noise = self.float_noise(scene, len(scene.counts))
         return largest_above(scene, noise, self.floor_rank, offset, chance)
 
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """How far above the floor a true count must be to be released with at least this probability.
 
         Args:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.tails import laplace_tail, rounded_up, smallest_offset, union
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -67,7 +68,7 @@ class TruncatedLaplace(ThresholdedMechanism):
         n, decay = _touched(sensitivity), rate(self.epsilon, sensitivity)
         return checked_offset(_cut(decay, sensitivity.linf, n, self.delta), "delta")
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = 0.95) -> int:
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
         """T, whatever the confidence: a released count is never further from the true one."""
         validate.probability(allow_zero=False, confidence=confidence)
         return self.bound(sensitivity)
@@ -83,7 +84,7 @@ class TruncatedLaplace(ThresholdedMechanism):
         chance = (each * (1 - 1e-9) - _edge_mass(decay, linf, bound)) / _point_mass(decay, bound - linf, bound)
         return min(max(chance, 0.0), 1 - 2.0**-20)
 
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int:
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """The smallest count that is released with at least this probability, 1/2 or more; see the base."""
         probability = validate.probability(allow_zero=False, probability=probability)
         chance = self.at_threshold(sensitivity)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
@@ -100,7 +101,7 @@ class UnknownCentred(NoisyFloorMechanism):
         """Standard deviation of the noise on one count, before any selection by it."""
         return self.counting.noise_std(self._moving(sensitivity), labels=self.floor_rank)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = 0.95) -> float:
+    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
         """Of Z and Y together."""
         return super().count_width(self._moving(sensitivity), labels=labels, confidence=confidence)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk._internal.choices import Intervals
-from dptopk._internal.formatting import html_lines, html_rows, touched
+from dptopk._internal.choices import CONFIDENCE, Intervals
+from dptopk._internal.formatting import html_lines, html_rows, percent, touched
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -104,7 +104,7 @@ class Release:
             measurement=None if self.measurement is None else self.measurement.kept(k, len(self)),
         )
 
-    def intervals(self, *, confidence: float = 0.95, kind: Intervals = "simultaneous") -> pd.DataFrame:
+    def intervals(self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous") -> pd.DataFrame:
         """Confidence intervals for the true counts, and the ranks these can have; post-processing, costs nothing.
 
         Args:
@@ -138,14 +138,20 @@ class Release:
         values = self.counts if self.measured is None else self.measured
         return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
 
-    def shown(self, *, confidence: float = 0.95) -> pd.DataFrame:
-        """What a reader should see: ``table``, with the simultaneous intervals' low and high where there are any."""
+    def shown(self, *, confidence: float = CONFIDENCE) -> pd.DataFrame:
+        """What a reader should see: ``table``, with the simultaneous intervals' low and high where there are any.
+
+        Where there are, ``attrs["confidence"]`` says with which probability all of them hold.
+        """
         table = self.table
         if self.counts is None or self.measurement is None:
             return table
-        return table.join(self.intervals(confidence=confidence)[["low", "high"]])
+        intervals = self.intervals(confidence=confidence)
+        table[["low", "high"]] = intervals[["low", "high"]]
+        table.attrs |= intervals.attrs
+        return table
 
-    def plot(self, axes: Any = None, *, confidence: float = 0.95) -> Any:
+    def plot(self, axes: Any = None, *, confidence: float = CONFIDENCE) -> Any:
         """Bars of the counts with simultaneous error bars; needs the extra ``plots``.
 
         Args:
@@ -162,7 +168,7 @@ class Release:
 
         if self.counts is None:
             raise InvalidParameter("plot: this answer holds labels only")
-        title = f"{confidence:.0%} error bars, all rows at once" + (" (capped data)" if self.capped else "")
+        title = f"{percent(confidence)} error bars, all rows at once" + (" (capped data)" if self.capped else "")
         return plot_counts(self.shown(confidence=confidence), axes, title=title)
 
     def _repr_html_(self) -> str:

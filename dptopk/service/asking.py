@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.json_text import fingerprint
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram
@@ -134,7 +135,7 @@ class Asker:
             return
 
 
-def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = 0.95) -> dict[str, Any]:
+def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """A stored answer as it leaves: the release with its intervals, or those of each segment; question and cost."""
     about = {
         "entry": spend.seq,

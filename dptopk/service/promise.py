@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
@@ -46,6 +47,7 @@ def promise(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
         "charge": str(charge),
         "noise_std": last.count_noise(sensitivity, labels=together) if counted else None,
         "half_width": last.count_width(sensitivity, labels=together) if counted else None,
+        "confidence": CONFIDENCE,
         "error_bar": error_bar(prepared) if isinstance(prepared, Plan) else None,
         "threshold": first.threshold_offset(sensitivity),
         "appears_at": first.appears_at(sensitivity, probability=0.5),

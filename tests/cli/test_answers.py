@@ -255,3 +255,31 @@ def test_a_missing_extra_is_one_line(counts, tmp_path, arguments, extra):
     assert f"dptopk[{extra}]" in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+# confidence --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["table", "html", "csv", "json"])
+def test_confidence_is_in_every_form_of_an_answer(counts, form):
+    """The level that is asked for is the level of the bars, and the one that is said."""
+    usual, narrow = (
+        run("topk", counts, *BASE, "--seed", 1, "--format", form, *options) for options in ((), ("--confidence", 0.8))
+    )
+    said = {"table": "80% all at once", "html": "with 80% confidence, all rows at once", "json": '"confidence": 0.8'}
+    assert said.get(form, "with 80% confidence") in narrow.output
+    assert "95%" not in narrow.output
+    assert usual.output != narrow.output
+
+
+def test_confidence_narrows_the_bars(counts):
+    options = ("--known-domain", "--epsilon", 0.3, "--format", "json", "--confidence")
+    low, high = (json.loads(run("topk", counts, *BASE, *options, level).stdout)["rows"][0] for level in (0.5, 0.999))
+    assert high["low"] < low["low"] <= low["count"] <= low["high"] < high["high"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, "nan"])
+def test_confidence_is_a_probability(counts, level):
+    result = run("topk", counts, *BASE, "--confidence", level)
+    assert result.exit_code == 2
+    assert "--confidence: confidence must be" in " ".join(result.stderr.split())

@@ -1,5 +1,5 @@
 // An answer: chart, table, downloads; of segments, one of each.
-import { draw, make, number, saving, table, whole, wordsOf } from "./common.js";
+import { draw, level, make, number, saving, table, whole, wordsOf } from "./common.js";
 
 export function card(answer) {
   const name = `${answer.dataset}-${answer.entry}`;
@@ -11,9 +11,9 @@ export function card(answer) {
   const bodies = parts.map((part) => {
     const rows = rowsOf(part);
     const heading = part.segment === undefined ? title : `${part.segment}`;
-    const chart = rows.length ? bars(rows, heading, scale) : make("p", {}, "No label passed the threshold.");
+    const chart = rows.length ? bars(rows, heading, answer.confidence, scale) : make("p", {}, "No label passed the threshold.");
     if (rows.length) charts.push([part.segment, chart]);
-    const body = [chart, ...(rows.length ? [listed(rows, part.intervals)] : [])];
+    const body = [chart, ...(rows.length ? [listed(rows, part.intervals, answer.confidence)] : [])];
     return part.segment === undefined ? make("div", {}, ...body) : make("section", {}, make("h3", {}, heading), ...body);
   });
   const all = parts.flatMap((part) => rowsOf(part).map((row) => (part.segment === undefined ? row : { segment: part.segment, ...row })));
@@ -29,13 +29,14 @@ export function card(answer) {
 const largest = (rows) => Math.max(1, ...rows.map((row) => row.high ?? row.count ?? 1));
 const rowsOf = (part) => part.release.rows.map((row, place) => ({ ...row, ...((part.intervals || [])[place] || {}) }));
 
-function listed(rows, intervals) {
+function listed(rows, intervals, confidence) {
+  const sure = level(confidence);
   const cells = rows.map((row) => [row.rank, String(row.label), ...(row.count === undefined ? [] : [
     whole(row.count), ...(row.low === undefined ? [] : [`${whole(row.low)} to ${whole(row.high)}`,
       row.rank_low === row.rank_high ? row.rank_low : `${row.rank_low} to ${row.rank_high}`])])]);
-  const head = ["Rank", "Label", "Noisy count", "Count, 95%", "Rank, 95%"].slice(0, cells[0].length);
+  const head = ["Rank", "Label", "Noisy count", `Count, ${sure}`, `Rank, ${sure}`].slice(0, cells[0].length);
   return make("details", {}, make("summary", {}, `${rows.length} row${rows.length === 1 ? "" : "s"} as a table`),
-    table(head, cells, intervals ? "Intervals hold for all rows at once, with probability 95%." : "The rows"));
+    table(head, cells, intervals ? `Intervals hold for all rows at once, with probability ${sure}.` : "The rows"));
 }
 
 // A label that begins like a formula would run in a spreadsheet: an apostrophe goes before it.
@@ -50,13 +51,13 @@ function csv(rows) {
   return [columns.join(","), ...rows.map((row) => columns.map((name) => cell(row[name])).join(","))].join("\n") + "\n";
 }
 
-export function bars(rows, title, scale = largest(rows)) {
+export function bars(rows, title, confidence, scale = largest(rows)) {
   const narrow = window.innerWidth < 600;
   const step = 26, width = narrow ? 360 : 720, left = narrow ? 110 : 190, right = 70, height = rows.length * step + 26;
   const most = scale;
   const x = (value) => left + (width - left - right) * Math.max(0, value) / most;
   const svg = draw("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, role: "img" });
-  svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the counts without noise with probability 95%"));
+  svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the counts without noise with probability " + level(confidence)));
   const most_letters = narrow ? 13 : 24;
   rows.forEach((row, place) => {
     const y = place * step + step / 2 + 2, label = String(row.label);

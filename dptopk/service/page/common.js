@@ -27,6 +27,8 @@ export const number = (value, digits = 4) =>
 export const small = (value) => value > 0 && value < 1e-3 ? Number(value.toPrecision(3)).toExponential().replace("e-0", "e-") : number(value);
 export const whole = (value) => Math.round(value).toLocaleString("en");
 export const percent = (share) => (100 * share).toLocaleString("en", { maximumFractionDigits: share < 0.1 ? 2 : 0 }) + "%";
+// A confidence: 0.95 as 95%, 0.999 as 99.9%.
+export const level = (share) => number(100 * share, 6) + "%";
 export const times = (fits) => fits >= 2 ** 30 ? "without end" : `${whole(fits)} more time${fits === 1 ? "" : "s"}`;
 
 export function table(head, rows, caption) {

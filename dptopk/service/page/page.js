@@ -1,5 +1,5 @@
 // The page of the service: signing in, the views, and asking.
-import { $, budget, call, fresh, headers, make, number, ownerOf, say, signed, small, whole } from "./common.js";
+import { $, budget, call, fresh, headers, level, make, number, ownerOf, say, signed, small, whole } from "./common.js";
 import { bars, card } from "./answer.js";
 import { begin } from "./divide.js";
 import { showSpending } from "./owner.js";
@@ -129,7 +129,7 @@ function promise(made) {
   const each = Object.keys(asked().segments)[0];
   const facts = [
     [each ? `Cost of all answers, one for each ${each}` : "Cost", `ε = ${number(made.epsilon)}, δ = ${small(made.delta)}`],
-    ["95% of the noise on a count", made.half_width === null ? "no counts" : `within ± ${number(made.half_width)}`],
+    [`${level(made.confidence)} of the noise on a count`, made.half_width === null ? "no counts" : `within ± ${number(made.half_width)}`],
     ["Error bars of all rows at once", made.error_bar === null ? "as the answer has them" : `about ± ${number(made.error_bar)}`],
     ["A label appears half of the times at", made.appears_at === null ? "any count" : whole(made.appears_at) + above],
     ["Charged as", made.charge],
@@ -149,7 +149,7 @@ function foreseen(made) {
   const count = Math.ceil(Math.max(2 * (made.appears_at || 0), 4 * bar, 10));
   const row = { label: `e.g. ${whole(count)}`, count, low: Math.max(0, count - bar), high: count + bar };
   return make("figure", {}, make("figcaption", { class: "quiet" }, "How the error bar of such a count would look (an example; no data was read):"),
-    bars([row], "What to expect"));
+    bars([row], "What to expect", made.confidence));
 }
 
 for (const id of ["k", "counts", "delta", "slider", "filters"]) $(id).addEventListener("input", foresee);
