@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -123,3 +125,24 @@ def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
             return choice
     listed = ", ".join(repr(choice) if " " in choice else choice for choice in choices)
     raise InvalidParameter(f"{name} must be one of {listed}; got {value!r}", parameter=name)
+
+
+# What an argument of this name must be, in every cost and every mechanism.
+RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("k", "d_bar", "days", "days_per_user", "days_apart", "shift", "labels"), count),
+    **dict.fromkeys(("epsilon", "sigma", "scale", "mu", "tau", "rho", "utility_range", "divergence"), positive),
+    "order": positive,
+    "first": positive,
+    "delta": partial(probability, allow_zero=False),
+}
+
+
+def parameters(made: Any, **rules: Callable[..., Any]) -> None:
+    """Validate the fields of a frozen dataclass, in its ``__post_init__``: by these rules, else by those of RULES.
+
+    None stays None where that is the default.
+    """
+    for field in fields(made):
+        rule, value = rules.get(field.name) or RULES.get(field.name), getattr(made, field.name)
+        if rule is not None and not (value is None and field.default is None):
+            object.__setattr__(made, field.name, rule(**{field.name: value}))

@@ -127,31 +127,10 @@ class Shares(Account):
         for name, part in self.parts.items():
             part.restore(state[name])
 
-    def _refused(self, *_: object) -> NoReturn:
+    def _refused(self, *_: object, **__: object) -> NoReturn:
         raise InvalidParameter("several analysts share this budget: spend from account(analyst)")
 
-    def quote(self, charge: Charge) -> Record:
-        """Refused: see ``account``."""
-        self._refused(charge)
-
-    def take(self, charge: Charge, record: Record) -> None:
-        """Refused: see ``account``."""
-        self._refused(charge, record)
-
-    def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """Refused: see ``account``."""
-        self._refused(charge, record)
-
-    def give_back(self, charge: Charge, record: Record) -> None:
-        """Refused: see ``account``."""
-        self._refused(charge, record)
-
-    def disagreement(self, charge: Charge, record: Record) -> str:
-        """Refused: see ``account``."""
-        self._refused(charge, record)
-
-    def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
-        self._refused(charge, repetitions)
+    quote = take = quote_refund = give_back = disagreement = _delta_fits = _refused
 
     def __repr__(self) -> str:
         return f"Shares({', '.join(map(repr, self.parts))}, delta={self.delta}, remaining={self.remaining()})"

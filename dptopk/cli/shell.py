@@ -47,7 +47,19 @@ def fail(message: str, code: int = 2) -> typer.Exit:
 EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
 
 
-class Group(typer.core.TyperGroup):
+class _PlainFlags:
+    """Help without noise: a flag takes no value, so that none is named."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options, flags with an empty metavar."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+        return params
+
+
+class Group(_PlainFlags, typer.core.TyperGroup):
     """Turns errors into one line on standard error and an exit code: no traceback, no data."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -65,20 +77,12 @@ class Group(typer.core.TyperGroup):
         except OSError as error:
             raise fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1) from None
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The options; a flag takes no value, so that none is named in the help."""
-        return _plain_flags(super().get_params(ctx))
 
-
-class Subgroup(typer.core.TyperGroup):
+class Subgroup(_PlainFlags, typer.core.TyperGroup):
     """A group within the group: its help is shown like the others'."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The options; a flag takes no value, so that none is named in the help."""
-        return _plain_flags(super().get_params(ctx))
 
-
-class Command(typer.core.TyperCommand):
+class Command(_PlainFlags, typer.core.TyperCommand):
     """A command whose flags are shown without a type, and whose errors name the option that is meant."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -91,17 +95,6 @@ class Command(typer.core.TyperCommand):
             if any(option in param.opts for param in self.params):
                 raise InvalidParameter(f"{option}: {error}") from None
             raise
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The options; a flag takes no value, so that none is named in the help."""
-        return _plain_flags(super().get_params(ctx))
-
-
-def _plain_flags(params: list[Any]) -> list[Any]:
-    for param in params:
-        if getattr(param, "is_flag", False) and param.metavar is None:
-            param.metavar = ""
-    return params
 
 
 def log_to_stderr() -> None:

@@ -43,8 +43,7 @@ class PureDP(Cost):
     symbol: ClassVar[str] = "DP"
     epsilon: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,7 @@ class BoundedRange(Cost):
     symbol: ClassVar[str] = "BR"
     epsilon: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class CDP(Cost):
     tau: float
 
     def __post_init__(self) -> None:
-        validate.assign(self, mu=validate.nonnegative(mu=self.mu), tau=validate.positive(tau=self.tau))
+        validate.parameters(self, mu=validate.nonnegative)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,7 @@ class GaussianDP(Cost):
     spellings: ClassVar[tuple[str, ...]] = ("gaussian",)
     mu: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, mu=validate.positive(mu=self.mu))
+    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +109,7 @@ class DiscreteGaussianDP(Cost):
     scale: float
     shift: int
 
-    def __post_init__(self) -> None:
-        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.count(shift=self.shift))
+    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +126,7 @@ class DiscreteLaplaceDP(Cost):
     scale: float
     shift: int
 
-    def __post_init__(self) -> None:
-        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.count(shift=self.shift))
+    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +148,9 @@ class SparseGaussianDP(Cost):
     labels: int
 
     def __post_init__(self) -> None:
-        shift = validate.count(shift=self.shift)
-        validate.assign(
-            self,
-            scale=validate.positive(scale=self.scale),
-            shift=shift,
-            threshold=validate.count(at_least=shift, threshold=self.threshold),
-            labels=validate.count(labels=self.labels),
-        )
+        validate.parameters(self)
+        threshold = validate.count(at_least=self.shift, threshold=self.threshold)
+        validate.assign(self, threshold=threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +174,11 @@ class LabelCoinsDP(Cost):
     labels: int
 
     def __post_init__(self) -> None:
-        order, first = validate.positive(order=self.order), validate.positive(first=self.first)
-        if order <= 1:
-            raise InvalidParameter(f"order must be above 1, got {order}")
-        if first >= 0.5:
-            raise InvalidParameter(f"first must be below 1/2, got {first}")
-        validate.assign(
-            self,
-            order=order,
-            divergence=validate.positive(divergence=self.divergence),
-            first=first,
-            labels=validate.count(labels=self.labels),
-        )
+        validate.parameters(self)
+        if self.order <= 1:
+            raise InvalidParameter(f"order must be above 1, got {self.order}")
+        if self.first >= 0.5:
+            raise InvalidParameter(f"first must be below 1/2, got {self.first}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +195,7 @@ class ExponentialClockDP(Cost):
     spellings: ClassVar[tuple[str, ...]] = ("exponentialclock",)
     epsilon: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +207,9 @@ class ApproxDP(Cost):
     delta: float
 
     def __post_init__(self) -> None:
-        epsilon, delta = validate.nonnegative(epsilon=self.epsilon), validate.probability(delta=self.delta)
-        if epsilon == 0 and delta == 0:
+        validate.parameters(self, epsilon=validate.nonnegative, delta=validate.probability)
+        if self.epsilon == 0 and self.delta == 0:
             raise InvalidParameter("epsilon and delta must not both be 0: such a mechanism costs nothing")
-        validate.assign(self, epsilon=epsilon, delta=delta)
 
 
 @dataclass(frozen=True, slots=True)

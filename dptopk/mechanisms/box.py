@@ -47,8 +47,7 @@ class Box(CountingMechanism):
     fitted: ClassVar[bool] = False
     fewer_cost_more: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for all counts; without ``labels`` it holds for every number of them."""

@@ -70,15 +70,7 @@ class ContinualTopK:
     days_apart: int = 1
 
     def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            k=validate.count(k=self.k),
-            days=validate.count(days=self.days),
-            sigma=validate.positive(sigma=self.sigma),
-            delta=validate.probability(delta=self.delta),
-            days_per_user=validate.count(days_per_user=self.days_per_user),
-            days_apart=validate.count(days_apart=self.days_apart),
-        )
+        validate.parameters(self, delta=validate.probability)
         validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
         if self.days > LARGEST_DAYS:
             raise InvalidParameter(f"days={self.days} is too large: at most {LARGEST_DAYS}")

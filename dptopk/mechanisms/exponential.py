@@ -43,12 +43,7 @@ class Exponential(PublicSelection):
     epsilon: float
     utility_range: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            epsilon=validate.positive(epsilon=self.epsilon),
-            utility_range=validate.positive(utility_range=self.utility_range),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly BR(ε); ``labels`` makes no difference because no counts are released."""

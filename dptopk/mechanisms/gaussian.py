@@ -58,8 +58,7 @@ class KnownGaussian(CountingMechanism):
 
     sigma: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, sigma=validate.positive(sigma=self.sigma))
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, labels) discrete Gaussian pairs, exact.
@@ -123,13 +122,7 @@ class UnknownGaussian(NoisyFloorMechanism):
     sigma: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            d_bar=validate.count(d_bar=self.d_bar),
-            sigma=validate.positive(sigma=self.sigma),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One discrete Gaussian pair for each of the n quantities that can move, + δ, whatever ``labels``."""
@@ -176,13 +169,7 @@ class TruncatedGaussian(ThresholdedMechanism):
     delta: float
     d_bar: int | None = None
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            sigma=validate.positive(sigma=self.sigma),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-            d_bar=None if self.d_bar is None else validate.count(d_bar=self.d_bar),
-        )
+    __post_init__ = validate.parameters
 
     def moving(self, sensitivity: Sensitivity) -> int:
         """How many counts of shift linf cover all that one user moves.

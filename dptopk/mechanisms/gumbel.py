@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,12 +97,7 @@ class KnownGumbel(_Selections):
     charge_as: ChargeAs = "bounded_range"
 
     def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            k=validate.count(k=self.k),
-            epsilon=validate.positive(epsilon=self.epsilon),
-            charge_as=validate.member(CHARGES, charge_as=self.charge_as),
-        )
+        validate.parameters(self, charge_as=partial(validate.member, CHARGES))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are released."""
@@ -186,15 +182,8 @@ class UnknownGumbel(_Selections):
     charge_as: ChargeAs = "bounded_range"
 
     def __post_init__(self) -> None:
-        k = validate.count(k=self.k)
-        validate.assign(
-            self,
-            k=k,
-            d_bar=validate.count(at_least=k, d_bar=self.d_bar),
-            epsilon=validate.positive(epsilon=self.epsilon),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-            charge_as=validate.member(CHARGES, charge_as=self.charge_as),
-        )
+        validate.parameters(self, charge_as=partial(validate.member, CHARGES))
+        validate.count(at_least=self.k, d_bar=self.d_bar)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """At most k × BR(ε) + δ, or the clocks + δ; ``labels`` makes no difference: no counts are released."""

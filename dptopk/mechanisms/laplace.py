@@ -44,8 +44,7 @@ class KnownLaplace(CountingMechanism):
 
     epsilon: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon))
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, labels) × the noise's own pair, exact.
@@ -109,13 +108,7 @@ class UnknownLaplace(NoisyFloorMechanism):
     epsilon: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            d_bar=validate.count(d_bar=self.d_bar),
-            epsilon=validate.positive(epsilon=self.epsilon),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, d_bar + 1) × the noise's own pair + δ; at most d_bar counts are released whatever ``labels``."""

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from dptopk.costs import PureDP
 from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.samplers.exact import precise
 from dptopk.mechanisms.samplers.race import ROUNDING, Clock, Race, Rings
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.selection import _Crowd, _first, _prune
@@ -130,19 +129,7 @@ class _FlipRace(Race):
 class _FlipClock(Clock):
     """A clock of that race for exact comparisons."""
 
-    def bounds(self, rate: Fraction, bits: Bits) -> tuple[Decimal, Decimal]:
-        """Return decimals between which the score lies, given the bits read so far."""
-        while self.word == 0:
-            self.read(bits)
+    def times(self, ends: list[Decimal]) -> list[Decimal]:
+        """Return the bounds of F, for those of U."""
         # 1 - e^{-E} loses the digits by which E is below 1, and E is at least width·2^-known.
-        lost = len(str(self.width.denominator)) if self.start is not None else 0
-        with precise(2 * self.known + 60 + lost):
-            ends = [Decimal(self.word + i) / (1 << self.known) for i in (0, 1)]
-            if self.start is not None:
-                start, width = (Decimal(x.numerator) / Decimal(x.denominator) for x in (self.start, self.width))
-                ends = [1 - (-(start + width * u)).exp() for u in ends]
-            base = rate * self.level
-            head = Decimal(base.numerator) / Decimal(base.denominator)
-            slack = (1 + abs(head)) * Decimal(10) ** -(self.known + 30)
-            low, high = ends
-            return head - high.ln() - slack, head - low.ln() + slack
+        return ends if self.start is None else [1 - (-time).exp() for time in super().times(ends)]

@@ -57,10 +57,9 @@ class PartitionSelection(Mechanism):
     open_ended: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        delta = validate.probability(allow_zero=False, delta=self.delta)
-        if not LEAST_DELTA <= delta < 0.5:
-            raise InvalidParameter(f"delta must be at least {LEAST_DELTA} and below 1/2, got {delta}")
-        validate.assign(self, epsilon=validate.positive(epsilon=self.epsilon), delta=delta)
+        validate.parameters(self)
+        if not LEAST_DELTA <= self.delta < 0.5:
+            raise InvalidParameter(f"delta must be at least {LEAST_DELTA} and below 1/2, got {self.delta}")
 
     def coin(self, sensitivity: Sensitivity) -> LabelCoinsDP | None:
         """The coin of several labels; None for l0 = 1.

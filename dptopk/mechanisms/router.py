@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,13 +69,7 @@ class RoutedTopK(PublicSelection):
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            k=validate.count(k=self.k),
-            epsilon=validate.positive(epsilon=self.epsilon),
-            delta=validate.probability(delta=self.delta),
-            ordered=validate.instance(bool, ordered=self.ordered),
-        )
+        validate.parameters(self, delta=validate.probability, ordered=partial(validate.instance, bool))
 
     @property
     def share(self) -> float:

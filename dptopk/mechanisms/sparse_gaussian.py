@@ -44,12 +44,7 @@ class SparseGaussian(ThresholdedMechanism):
     sigma: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            sigma=validate.positive(sigma=self.sigma),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One SparseGaussianDP, whatever ``labels``.

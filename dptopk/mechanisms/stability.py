@@ -57,13 +57,7 @@ class StabilityTopK(PublicSelection):
     epsilon: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            k=validate.count(k=self.k),
-            epsilon=validate.positive(epsilon=self.epsilon),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most a release can cost; ``labels`` makes no difference because no counts are released."""

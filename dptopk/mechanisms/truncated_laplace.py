@@ -47,12 +47,7 @@ class TruncatedLaplace(ThresholdedMechanism):
     epsilon: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            epsilon=validate.positive(epsilon=self.epsilon),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Δ × DP(ε) + δ, whatever ``labels``.

@@ -42,13 +42,7 @@ class UnknownBox(NoisyFloorMechanism):
     epsilon: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            d_bar=validate.count(d_bar=self.d_bar),
-            epsilon=validate.positive(epsilon=self.epsilon),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-        )
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for the slots and the floor + δ, whatever ``labels``.

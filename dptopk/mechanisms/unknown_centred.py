@@ -54,12 +54,8 @@ class UnknownCentred(NoisyFloorMechanism):
     centre: Fraction = Fraction(1, 2)
 
     def __post_init__(self) -> None:
-        validate.assign(
-            self,
-            d_bar=validate.count(d_bar=self.d_bar),
-            delta=validate.probability(allow_zero=False, delta=self.delta),
-            centre=self.counting.centre,
-        )
+        validate.parameters(self)
+        validate.assign(self, centre=self.counting.centre)
 
     @property
     def counting(self) -> Centred:

@@ -40,8 +40,7 @@ class WholeAnswer(PublicSelection):
     #: The class of privacy loss that the answer's law is proven to belong to.
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
 
-    def __post_init__(self) -> None:
-        validate.assign(self, k=validate.count(k=self.k), epsilon=validate.positive(epsilon=self.epsilon))
+    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost of ε; ``labels`` makes no difference because no counts are released."""

@@ -70,16 +70,20 @@ class Clock:
         """Return decimals between which the score lies, given the bits read so far."""
         while self.word == 0:
             self.read(bits)
-        with precise(self.known + 60):  # U's bounds have fewer digits than that: they are exact
-            ends = [Decimal(self.word + i) / (1 << self.known) for i in (0, 1)]
-            if self.start is None:
-                low, high = (-u.ln() for u in reversed(ends))
-            else:
-                low, high = (_decimal(self.start) + _decimal(self.width) * u for u in ends)
+        # Room for the digits by which a time is below 1: it is at least width·2^-known.
+        lost = len(str(self.width.denominator)) if self.start is not None else 0
+        with precise(2 * self.known + 60 + lost):  # U's bounds have fewer digits than that: they are exact
+            low, high = self.times([Decimal(self.word + i) / (1 << self.known) for i in (0, 1)])
             base = _decimal(rate * self.level)
             # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
             slack = (1 + abs(base)) * Decimal(10) ** -(self.known + 30)
             return base - high.ln() - slack, base - low.ln() + slack if low else Decimal("Infinity")
+
+    def times(self, ends: list[Decimal]) -> list[Decimal]:
+        """Return the bounds of the time at which a clock of rate 1 rings, for those of U."""
+        if self.start is None:
+            return [-u.ln() for u in reversed(ends)]
+        return [_decimal(self.start) + _decimal(self.width) * u for u in ends]
 
     def read(self, bits: Bits) -> None:
         """Read 64 more bits."""
