@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dptopk._internal.search import bisect_each
 from dptopk.accounting.work import Work
 
 Floats = NDArray[np.float64]
@@ -31,6 +32,16 @@ def outward(value: Any, slack: float = SLACK) -> Any:
     moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
     moved = np.where(np.asarray(value) == 0, 0.0, moved)
     return np.where(np.isnan(moved), np.inf, moved)
+
+
+def exp_up(log_values: Any) -> Any:
+    """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is -inf; NaN becomes 1."""
+    logs = np.minimum(np.where(np.isnan(log_values), 0.0, log_values), 0.0)
+    with np.errstate(under="ignore"):
+        values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
+    # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
+    moved = np.minimum(outward(values, SLACK + 1e-15 * np.minimum(-logs, 1e3)), 1.0)
+    return np.where(logs == -np.inf, 0.0, moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +80,27 @@ class Curve:
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """Upper bound on δ for every ε >= 0 of an array of any shape."""
-        raise NotImplementedError
+        x = np.asarray(epsilon, dtype=float)
+        return self._deltas(x.ravel()).reshape(x.shape)
 
     def epsilon(self, delta: ArrayLike) -> Floats:
         """Upper bound on the smallest ε for every δ in [0, 1) of an array of any shape; inf where there is none."""
-        raise NotImplementedError
+        d = np.asarray(delta, dtype=float)
+        return self._epsilons(d.ravel()).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
         """The answer to one query; curves with a lower bound or a refinement override this."""
         if query.epsilon is not None:
             return Answer(float(self.delta(query.epsilon)))
         return Answer(float(self.epsilon(query.delta)))
+
+    # For one-dimensional arrays; a curve has these two, or ``answer``.
+
+    def _deltas(self, epsilon: Floats) -> Floats:
+        return np.array([self.answer(Query(epsilon=each)).value for each in epsilon.tolist()], dtype=float)
+
+    def _epsilons(self, delta: Floats) -> Floats:
+        return np.array([self.answer(Query(delta=each)).value for each in delta.tolist()], dtype=float)
 
 
 @dataclass(frozen=True)
@@ -93,16 +114,14 @@ class DeferredCurve(Curve):
         """The curve itself."""
         return self.build()
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """As the curve itself."""
+    def _deltas(self, epsilon: Floats) -> Floats:
         return self.curve.delta(epsilon)
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """As the curve itself."""
+    def _epsilons(self, delta: Floats) -> Floats:
         return self.curve.epsilon(delta)
 
     def answer(self, query: Query) -> Answer:
-        """As the curve itself."""
+        """The answer of the curve itself."""
         return self.curve.answer(query)
 
 
@@ -122,25 +141,18 @@ class DeltaCurve(Curve):
     epsilon_max: float = np.inf
     exact: bool = False
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ: the formula itself; a positive δ never underflows to 0."""
-        x = np.asarray(epsilon, dtype=float)
-        log_values = np.where(x.ravel() >= self.epsilon_max, -np.inf, self.log_delta(x.ravel()))
-        with np.errstate(under="ignore"):
-            values = np.exp(np.where(np.isnan(log_values), 0.0, np.minimum(log_values, 0.0)))
-        values = np.where((values == 0) & (log_values > -np.inf), np.nextafter(0, 1), values)
-        bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
+    def _deltas(self, epsilon: Floats) -> Floats:
+        """The formula itself; a positive δ never underflows to 0."""
+        log_values = np.where(epsilon >= self.epsilon_max, -np.inf, self.log_delta(epsilon))
+        bounded: Floats = exp_up(log_values)
         return bounded
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε, by ``smallest_where``."""
-        d = np.asarray(delta, dtype=float)
-        flat = d.ravel()
-        found = np.full(flat.shape, self.epsilon_max)
-        log_target = np.log(flat[flat > 0])
+    def _epsilons(self, delta: Floats) -> Floats:
+        found = np.full(delta.shape, self.epsilon_max)
+        log_target = np.log(delta[delta > 0])
         log_target = log_target - SLACK * (1 + np.abs(log_target))
-        found[flat > 0] = smallest_where(self.log_delta, log_target, self.epsilon_max)
-        return found.reshape(d.shape)
+        found[delta > 0] = smallest_where(self.log_delta, log_target, self.epsilon_max)
+        return found
 
     def answer(self, query: Query) -> Answer:
         """The answer, with a lower bound from the same formula moved inward when the curve is exact."""
@@ -169,30 +181,21 @@ class EpsilonCurve(Curve):
     epsilon_at: Callable[[Floats], Floats]
     epsilon_max: float = np.inf
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε: the formula itself."""
-        d = np.asarray(delta, dtype=float)
-        flat = d.ravel()
-        answers = np.full(flat.shape, self.epsilon_max)
-        positive = flat > 0
-        answers[positive] = np.minimum(self._epsilon_at(-np.log(flat[positive]) * (1 + SLACK)), self.epsilon_max)
-        return answers.reshape(d.shape)
+    def _epsilons(self, delta: Floats) -> Floats:
+        answers = np.full(delta.shape, self.epsilon_max)
+        positive = delta > 0
+        answers[positive] = np.minimum(self._epsilon_at(-np.log(delta[positive]) * (1 + SLACK)), self.epsilon_max)
+        return answers
 
     def _epsilon_at(self, log_inverse_delta: Floats) -> Floats:
         values = self.epsilon_at(log_inverse_delta)
         return np.where(np.isnan(values), np.inf, np.maximum(values, 0.0))
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Largest ln(1/δ) whose ε is at most the one asked for, found by bisection and kept on the safe side."""
-        x = np.asarray(epsilon, dtype=float)
-        flat = x.ravel()
-        low, high = np.zeros(flat.shape), np.full(flat.shape, 745.0)  # e^-745 is the smallest float
-        for _ in range(80):
-            middle = (low + high) / 2
-            fits = self._epsilon_at(middle) <= flat
-            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-        values = np.where(flat >= self.epsilon_max, 0.0, np.exp(-low * (1 - SLACK)))
-        bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
+    def _deltas(self, epsilon: Floats) -> Floats:
+        """The largest ln(1/δ) whose ε is at most the one asked for, the end of a bisection at which it is."""
+        ends = np.full(epsilon.shape, 745.0)  # e^-745 is the smallest float
+        low, _ = bisect_each(lambda x: self._epsilon_at(x) <= epsilon, 0 * ends, ends, halvings=80)
+        bounded: Floats = exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
         return bounded
 
 

@@ -31,7 +31,7 @@ from dptopk.accounting.setwise.prices import alone, capacity as price_capacity, 
 from dptopk.accounting.work import STAGES, OutOfTime, Work
 from dptopk.budgets.account import cost_of
 from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
-from dptopk.costs.rounding import decimal, sum_decimals, sum_up
+from dptopk.costs.rounding import decimal, decimal_up, sum_decimals, sum_up
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
 LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
@@ -120,8 +120,7 @@ class Zcdp(Meter):
             raise IncompatibleCosts(f"{cost} implies no zCDP")
         if isinstance(cost, ZCDP) and not cost.xi:
             return cost.rho
-        price = sum_up(list(zcdp(covering)))
-        return price if decimal(price) >= Fraction(price) else math.nextafter(price, math.inf)
+        return decimal_up(Fraction(sum_up(list(zcdp(covering)))))
 
     def terms(self) -> dict[str, Any]:
         """Name and capacity."""

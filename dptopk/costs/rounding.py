@@ -37,6 +37,16 @@ def round_up(exact: Fraction) -> float:
     return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
 
 
+def decimal_up(exact: Fraction) -> float:
+    """The smallest float whose decimal is not below an exact non-negative number; inf beyond the largest float."""
+    try:
+        rounded = float(exact)
+    except OverflowError:
+        return math.inf
+    # A nearest float that reads as less than the number is followed by one that reads as more: reading is monotone.
+    return rounded if decimal(rounded) >= exact else math.nextafter(rounded, math.inf)
+
+
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
     """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward +inf."""
     counted = values.items() if isinstance(values, Mapping) else [(value, 1) for value in values]
@@ -61,10 +71,6 @@ def sum_decimals(values: Mapping[float, int]) -> float:
     >>> sum_decimals({0.1: 10}), sum_decimals({0.1: 3}), sum_up({0.1: 10})
     (1.0, 0.3, 1.0000000000000002)
     """
-    try:
-        exact = sum((decimal(value) * times for value, times in values.items()), Fraction(0))
-        rounded = float(exact)
-    except (OverflowError, ValueError):  # the sum, or a term, is beyond the largest float
+    if math.inf in values:
         return math.inf
-    # A nearest float that reads as less than the sum is followed by one that reads as more: reading is monotone.
-    return rounded if decimal(rounded) >= exact else math.nextafter(rounded, math.inf)
+    return decimal_up(sum((decimal(value) * times for value, times in values.items()), Fraction(0)))

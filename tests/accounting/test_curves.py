@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from mpmath import mp
 
 from dptopk.accounting.curves import (
     Answer,
@@ -15,6 +16,7 @@ from dptopk.accounting.curves import (
     DeltaCurve,
     EpsilonCurve,
     Query,
+    exp_up,
     outward,
     smallest_where,
 )
@@ -149,6 +151,16 @@ def test_outward() -> None:
     assert moved[0] == 0
     assert (moved[1:3] > values[1:3]).all()
     assert (moved[3:] == np.inf).all()
+
+
+def test_exp_up_is_never_below_the_exponential() -> None:
+    logs = np.array([-1e-300, -1e-9, -0.3, -7.0, -123.4, -700.0, -740.0, -1e6])
+    with mp.workdps(50):
+        for log, found in zip(logs.tolist(), exp_up(logs).tolist(), strict=True):
+            assert 0 < found <= 1
+            assert mp.mpf(found) >= mp.exp(mp.mpf(log)) * (1 + mp.mpf("0.5e-13")) or found == 1
+            assert log < -700 or mp.mpf(found) <= mp.exp(mp.mpf(log)) * (1 + mp.mpf("1e-11"))
+    assert exp_up(np.array([0.0, 1.0, np.nan, -np.inf])).tolist() == [1.0, 1.0, 1.0, 0.0]
 
 
 def test_deferred_builds_once_and_only_when_asked() -> None:

@@ -103,16 +103,6 @@ class _Heterogeneous(Curve):
     def epsilon_max(self) -> float:
         return sum_up(dict(zip(self.epsilons, self.counts, strict=True)))
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper end of the bracket of relative width 1e-3."""
-        x = np.asarray(epsilon, dtype=float)
-        return np.array([self.bracket(e, 1e-3)[1] for e in x.ravel().tolist()]).reshape(x.shape)
-
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper end of the bracket of relative width about 1e-3."""
-        d = np.asarray(delta, dtype=float)
-        return np.array([self.answer(Query(delta=e)).value for e in d.ravel().tolist()]).reshape(d.shape)
-
     def answer(self, query: Query) -> Answer:
         """The answer with a certified lower bound, refined to ``query.rtol`` or to MOST_CELLS."""
         if query.epsilon is not None:

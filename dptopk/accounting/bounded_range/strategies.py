@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import Answer, Curve, Floats, Query, exp_up
 from dptopk.accounting.work import CUT, late
 
 
@@ -51,17 +50,14 @@ class OptimumCurve(Curve):
         """A first guess at ε(δ)."""
         raise NotImplementedError
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
+    def _deltas(self, epsilon: Floats) -> Floats:
         """δ, the optimum rounded outward; a positive δ never underflows to 0."""
-        x = np.asarray(epsilon, dtype=float)
-        values = [0.0 if e >= self.epsilon_max else _exp_up(self.everywhere(e).upper) for e in x.ravel().tolist()]
-        return np.array(values, dtype=float).reshape(x.shape)
+        logs = [-math.inf if e >= self.epsilon_max else self.everywhere(e).upper for e in epsilon.tolist()]
+        bounded: Floats = exp_up(logs)
+        return bounded
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """The smallest ε, rounded outward; ``epsilon_max`` at δ = 0."""
-        d = np.asarray(delta, dtype=float)
-        values = [self._root(_log_down(e)) if e > 0 else self.epsilon_max for e in d.ravel().tolist()]
-        return np.array(values, dtype=float).reshape(d.shape)
+    def _epsilons(self, delta: Floats) -> Floats:
+        return np.array([self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()])
 
     def answer(self, query: Query) -> Answer:
         """The answer with a proven lower bound."""
@@ -70,7 +66,7 @@ class OptimumCurve(Curve):
                 return Answer(0.0, 0.0)
             point = self.everywhere(query.epsilon)
             lower = math.exp(min(point.log_value - point.error, 0.0)) * (1 - 1e-15 * (2 - point.log_value))
-            return Answer(_exp_up(point.upper), max(lower, 0.0))
+            return Answer(float(exp_up(point.upper)), max(lower, 0.0))
         if query.delta <= 0:
             return Answer(self.epsilon_max, self._below(self.epsilon_max, 0.0))
         upper = self._root(_log_down(query.delta))
@@ -139,11 +135,3 @@ class OptimumCurve(Curve):
 def _log_down(delta: float) -> float:
     """Ln δ, rounded down; 0 < δ < 1."""
     return math.log(delta) * (1 + 1e-15) - 1e-15
-
-
-def _exp_up(log_value: float) -> float:
-    """e^log_value rounded up, at most 1 and never 0 unless log_value is -inf."""
-    if log_value == -math.inf:
-        return 0.0
-    slack = 1e-15 * (1 + min(abs(log_value), 1e3))
-    return min(float(outward(max(math.exp(log_value), math.ulp(0.0)), slack)), 1.0)

@@ -202,17 +202,11 @@ class MixtureCurve(Curve):
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
         return f"inactive constraints dropped: {listed}" if dropped else ""
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ."""
-        x = np.asarray(epsilon, dtype=float)
-        values: Floats = np.where(x.ravel() >= self.epsilon_max, 0.0, self.upper.delta_upper(x.ravel()))
-        return values.reshape(x.shape)
+    def _deltas(self, epsilon: Floats) -> Floats:
+        return np.where(epsilon >= self.epsilon_max, 0.0, self.upper.delta_upper(epsilon))
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε."""
-        d = np.asarray(delta, dtype=float)
-        found = smallest_where(lambda x: _log(self.delta(x)), _log(d.ravel() * (1 - SLACK)), self.epsilon_max)
-        return found.reshape(d.shape)
+    def _epsilons(self, delta: Floats) -> Floats:
+        return smallest_where(lambda x: _log(self.delta(x)), _log(delta * (1 - SLACK)), self.epsilon_max)
 
     def answer(self, query: Query) -> Answer:
         """Both bounds."""

@@ -168,10 +168,10 @@ class _ContinuousCurve(Curve):
     mu: float
     log_error: float
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
+    def _deltas(self, epsilon: Floats) -> Floats:
         return DeltaCurve(self.log_upper).delta(epsilon)
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
+    def _epsilons(self, delta: Floats) -> Floats:
         return DeltaCurve(self.log_upper).epsilon(delta)
 
     def answer(self, query: Query) -> Answer:

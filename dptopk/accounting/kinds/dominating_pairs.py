@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query
+from dptopk.accounting.curves import EPS, Answer, Curve, Query
 from dptopk.accounting.kinds.conversions import pure_of
 from dptopk.accounting.kinds.registry import kinds, types_with
 from dptopk.accounting.pld.lattice import LossDistribution, product, splitting_gap
@@ -245,18 +244,6 @@ class BracketCurve(Curve):
         upper = found.upper if query.epsilon is not None else min(found.upper, self.largest)
         note = "; ".join(filter(None, (self.note, found.note)))
         return Answer(upper, min(found.lower, upper) if self.attained and query.lower else None, note)
-
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bounds on δ, a bracket each."""
-        x = np.asarray(epsilon, dtype=float)
-        values = [self.answer(Query(epsilon=float(each))).value for each in x.ravel()]
-        return np.array(values).reshape(x.shape)
-
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bounds on ε, a bracket each."""
-        d = np.asarray(delta, dtype=float)
-        values = [self.answer(Query(delta=float(each))).value for each in d.ravel()]
-        return np.array(values).reshape(d.shape)
 
 
 def _largest_loss(charge: Charge) -> float:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dptopk.accounting.curves import outward
-from dptopk.costs.rounding import decimal, round_up
+from dptopk.costs.rounding import decimal_up, round_up
 
 
 def _up(value: float) -> float:
@@ -63,8 +63,7 @@ def pure_row(epsilon: Callable[[Any], float]) -> Implied:
 def ratio_up(numerator: float, denominator: float) -> float:
     """The exact quotient of two floats > 0, rounded up so that its decimal is not below it either; never 0."""
     exact = Fraction(numerator) / Fraction(denominator)
-    up = max(round_up(exact), math.ulp(0.0))
-    return up if up == math.inf or decimal(up) >= exact else math.nextafter(up, math.inf)
+    return max(round_up(exact), decimal_up(exact), math.ulp(0.0))
 
 
 def gaussian_row(zcdp: Callable[[Any], tuple[float, float]], mu: Callable[[Any], float]) -> Implied:

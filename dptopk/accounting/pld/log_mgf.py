@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import Curve, Floats, outward
+from dptopk.accounting.curves import Curve, Floats, exp_up, outward
 from dptopk.accounting.pld.constraints import NUDGE, worst_case
 from dptopk.costs import MultiDP, sum_up
 
@@ -199,23 +199,18 @@ class ChernoffCurve(Curve):
         )
         return np.where(epsilon >= self.epsilon_max, -np.inf, np.minimum(found, 0.0))
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ; a positive δ never underflows to 0."""
-        x = np.asarray(epsilon, dtype=float)
-        log_values = self.log_delta(x.ravel())
-        values = np.exp(log_values) * (1 - 1e-15 * np.maximum(log_values, -1e3))
-        values = np.where((values == 0) & (x.ravel() < self.epsilon_max), np.nextafter(0, 1), values)
-        bounded: Floats = np.minimum(outward(values), 1.0).reshape(x.shape)
+    def _deltas(self, epsilon: Floats) -> Floats:
+        """A positive δ never underflows to 0."""
+        logs = np.maximum(self.log_delta(epsilon), -1e300)
+        bounded: Floats = exp_up(np.where(epsilon < self.epsilon_max, logs, -np.inf))
         return bounded
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε; ``epsilon_max`` at δ = 0."""
-        d = np.asarray(delta, dtype=float)
+    def _epsilons(self, delta: Floats) -> Floats:
         with np.errstate(divide="ignore"):
-            log_inverse = -np.log(d.ravel())[:, None]
-        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, d.size, self._grids)
+            log_inverse = -np.log(delta)[:, None]
+        found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, delta.size, self._grids)
         found = np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
-        bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max).reshape(d.shape)
+        bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max)
         return bounded
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, exp_up, outward
 
 
 class LossCurve(Curve):
@@ -90,12 +90,10 @@ class LossCurve(Curve):
     def _delta(self, epsilon: ArrayLike, side: int) -> Floats:
         x = np.asarray(epsilon, dtype=float)
         log_delta = self._log_delta(x.ravel(), side)
-        with np.errstate(under="ignore"):
-            values = np.exp(log_delta)
         if side < 0:
-            return (values * (1 - 8 * EPS)).reshape(x.shape)
-        values = np.where((values == 0) & (log_delta > -np.inf), np.nextafter(0, 1), values)
-        bounded: Floats = np.minimum(outward(outward(values) + self._tail), 1.0).reshape(x.shape)
+            with np.errstate(under="ignore"):
+                return (np.exp(log_delta) * (1 - 8 * EPS)).reshape(x.shape)
+        bounded: Floats = np.minimum(outward(exp_up(log_delta) + self._tail), 1.0).reshape(x.shape)
         return bounded
 
     def _epsilon(self, delta: ArrayLike, side: int) -> Floats:

@@ -46,13 +46,11 @@ class _Sum(Curve):
 
     total: float
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """0 or 1."""
-        return np.where(np.asarray(epsilon, dtype=float) >= self.total, 0.0, 1.0)
+    def _deltas(self, epsilon: Floats) -> Floats:
+        return np.where(epsilon >= self.total, 0.0, 1.0)
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """The sum, whatever δ is."""
-        return np.full(np.shape(delta), self.total)
+    def _epsilons(self, delta: Floats) -> Floats:
+        return np.full(delta.shape, self.total)
 
 
 def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:

@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Answer, Curve, Floats, Query, outward
+from dptopk.accounting.curves import Answer, Curve, Query, outward
 from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, SMALLEST_LOSS, certified_bracket, sources
 from dptopk.accounting.pld.lattice import product
@@ -70,16 +69,6 @@ class SetwiseCurve(Curve):
         self.parts = sources(rest)
         self.top = pure_sum(self.whole)
         self._log_mgf = log_mgf(self.whole)
-
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ, each refined to a relative 1e-3 or by the work of the normal effort."""
-        x = np.asarray(epsilon, dtype=float)
-        return np.array([self.answer(Query(epsilon=float(e))).value for e in x.ravel()]).reshape(x.shape)
-
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε, each refined to a relative 1e-3 or by the work of the normal effort."""
-        d = np.asarray(delta, dtype=float)
-        return np.array([self.answer(Query(delta=float(e))).value for e in d.ravel()]).reshape(d.shape)
 
     def answer(self, query: Query) -> Answer:
         """The answer, refined until the bracket is within ``query.rtol`` or the work is used up."""

@@ -98,19 +98,14 @@ class TwoEpsilonCurve(Curve):
         values: Floats = np.where(z >= 0, at_size, -np.expm1(-size) + shrunk * at_size)
         return values
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """Upper bound on δ."""
-        x = np.asarray(epsilon, dtype=float)
-        return self._delta(x.ravel(), 1).reshape(x.shape)
+    def _deltas(self, epsilon: Floats) -> Floats:
+        return self._delta(epsilon, 1)
 
-    def epsilon(self, delta: ArrayLike) -> Floats:
-        """Upper bound on ε."""
-        d = np.asarray(delta, dtype=float)
+    def _epsilons(self, delta: Floats) -> Floats:
         with np.errstate(divide="ignore"):
-            target = np.log(d.ravel())
+            target = np.log(delta)
             target -= np.where(np.isfinite(target), LOG_ROUNDING * (1 + np.abs(target)), 0.0)
-            found = smallest_where(lambda x: np.log(self._delta(x, 1)), target, self._epsilon_max)
-        return found.reshape(d.shape)
+            return smallest_where(lambda x: np.log(self._delta(x, 1)), target, self._epsilon_max)
 
     def answer(self, query: Query) -> Answer:
         """The answer with a lower bound: δ rounded down, at ε or just below the ε found."""
