@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import BoundedRange, Charge
-from dptopk._internal.formatting import at_most
+from dptopk._internal.formatting import format_upper
 from dptopk.accounting import bounds
 from dptopk.cli import app
 
@@ -92,4 +92,4 @@ def test_the_table_of_bounds_is_what_compose_says():
     table = bounds.table(Charge({BoundedRange(0.1): 100}), delta=1e-6).set_index("name")
     for (text, stated), (start, name) in zip(rows, names.items(), strict=True):
         assert text.startswith(start)
-        assert stated == at_most(table.loc[name, "epsilon"], digits=4)
+        assert stated == format_upper(table.loc[name, "epsilon"], digits=4)

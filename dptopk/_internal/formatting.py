@@ -46,21 +46,21 @@ def spreadsheet(value: Any) -> Any:
     return f"'{shown}" if value.startswith(FORMULA) else shown
 
 
-def at_most(value: float, digits: int = 6) -> str:
+def format_upper(value: float, digits: int = 6) -> str:
     """An upper bound to so many digits, rounded up: what is read is a bound too.
 
     A relative 1e-12 of it is taken for the rounding of floating-point numbers, and not shown.
 
-    >>> at_most(2.2510001), at_most(10.000000000000002), at_most(3.2072801, digits=4)
+    >>> format_upper(2.2510001), format_upper(10.000000000000002), format_upper(3.2072801, digits=4)
     ('2.25101', '10', '3.208')
     """
     return _rounded(value * (1 - 1e-12), digits, ROUND_CEILING)
 
 
-def at_least(value: float, digits: int = 6) -> str:
+def format_lower(value: float, digits: int = 6) -> str:
     """A lower bound to so many digits, rounded down.
 
-    >>> at_least(2.2509999)
+    >>> format_lower(2.2509999)
     '2.25099'
     """
     return _rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)

@@ -30,7 +30,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import INTERACTIONS, Effort, Interaction
-from dptopk._internal.formatting import at_most, html_table
+from dptopk._internal.formatting import format_upper, html_table
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.accounting.work import CUT, OutOfTime, Work, late, within
@@ -54,7 +54,7 @@ _MODULES = (
 FAILURE_SLACK = 1e-14
 # Of more different costs than this, and of more costs, some bounds take long; the work of reading one cost; which
 # bounds come first then, the quicker and the closer one.
-MANY_DIFFERENT, MANY, WORK_TO_READ = 1000, 10_000, 1e-5
+MANY_DIFFERENT, MANY_COSTS, WORK_TO_READ = 1000, 10_000, 1e-5
 FIRST_OF_MANY = ("renyi", "optimal_dp_approx", "optimal_setwise")
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
@@ -106,7 +106,7 @@ class Bound:
     def __str__(self) -> str:
         """The guarantee in words, rounded up."""
         note = f"; {self.note}" if self.note else ""
-        proven = f"({at_most(self.epsilon)}, {at_most(self.delta)})-DP by {self.name} ({self.source})"
+        proven = f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP by {self.name} ({self.source})"
         return f"{proven}; valid in {', '.join(self.valid_in)}{note}"
 
     def _repr_html_(self) -> str:
@@ -267,13 +267,13 @@ def compose(
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
     2.07906
     """
-    question = _Question.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower)
+    question = _CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower)
     with within(max_seconds):
         found = _answer(question, bound)
     return replace(found, certificate=_certificate(question)) if certificate else found
 
 
-def _certificate(question: _Question) -> Certificate:
+def _certificate(question: _CompositionQuery) -> Certificate:
     """A certificate of the question's charge; its maker is loaded by name, as the bounds are."""
     if question.delta is None or question.interaction == "filter":
         raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
@@ -283,7 +283,7 @@ def _certificate(question: _Question) -> Certificate:
     return made
 
 
-def _answer(question: _Question, bound: str) -> Bound:
+def _answer(question: _CompositionQuery, bound: str) -> Bound:
     """The answer of one bound, or the smallest of all that are valid."""
     if bound != "best":
         spec = _registry().get(bound)
@@ -320,7 +320,7 @@ def _answer(question: _Question, bound: str) -> Bound:
     return replace(best, note="; ".join(filter(None, notes)))
 
 
-def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
+def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
     """The bounds to ask, given the answers so far.
 
     Those that refine come last, one after the other: they share the work that is left, and where they are cut nothing
@@ -332,7 +332,7 @@ def _in_turn(question: _Question, answers: dict[str, Bound]) -> Iterator[BoundSp
         yield _registry()["basic"]
         return
     better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
-    different, many = len(question.rest.costs), question.rest.count > MANY
+    different, many = len(question.rest.costs), question.rest.count > MANY_COSTS
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
     needless: set[str] = set()
 
@@ -381,13 +381,13 @@ def table(
     """
     import pandas as pd
 
-    question = _Question.of(charge, delta, epsilon, interaction, rtol, Work.of(effort))
+    question = _CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort))
     with within(max_seconds):
         rows = [_row(spec, question.fresh(Work.of(effort))) for spec in _registry().values()]
     return pd.DataFrame(rows)
 
 
-def _row(spec: BoundSpec, question: _Question) -> dict[str, object]:
+def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
     """One bound for ``table``."""
     row: dict[str, object] = {"name": spec.name, "source": spec.source}
     row |= dict.fromkeys(("epsilon", "delta", "lower"), np.nan)
@@ -403,7 +403,7 @@ def _row(spec: BoundSpec, question: _Question) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _CompositionQuery:
     """One call of compose: the charge split from its failures, and the query on the rest."""
 
     charge: Charge
@@ -427,7 +427,7 @@ class _Question:
         work: Work,
         *,
         lower: bool = True,
-    ) -> _Question:
+    ) -> _CompositionQuery:
         validate.instance(Charge, charge=charge)
         if (delta is None) == (epsilon is None):
             raise InvalidParameter("give exactly one of delta and epsilon")
@@ -447,7 +447,7 @@ class _Question:
             query = Query(0.0, epsilon, rtol, work, None, lower)
         return cls(charge, rest, failure, attained, query, interaction, delta, epsilon)
 
-    def fresh(self, work: Work) -> _Question:
+    def fresh(self, work: Work) -> _CompositionQuery:
         """The same question with work of its own; the curves that were built stay."""
         return replace(self, query=replace(self.query, work=work))
 

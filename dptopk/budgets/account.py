@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from dptopk._internal.formatting import at_most, html_lines, html_table
+from dptopk._internal.formatting import format_upper, html_lines, html_table
 from dptopk._internal.search import first_true
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter
 
 Record = dict[str, Any]
-MOST = 2**30  # the largest answer of ``fits``
+LARGEST_FIT = 2**30  # the largest answer of ``fits``
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class Account(ABC):
     def fits(self, charge: Charge) -> int:
         """How many more times a charge fits, at most 2^30."""
         if not charge:
-            return MOST
-        return first_true(lambda times: not self._fits(charge, times), 1, MOST + 1) - 1
+            return LARGEST_FIT
+        return first_true(lambda times: not self._fits(charge, times), 1, LARGEST_FIT + 1) - 1
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
         costs = {cost: times * repetitions for cost, times in charge}
@@ -200,8 +200,9 @@ class Account(ABC):
         """For notebooks: the guarantee, what is spent and what is left."""
         now = self.summary()
         shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
+        guarantee = f"({format_upper(now.epsilon_total)}, {now.delta:g})-DP"
         lines = [
-            f"{type(self).__name__}: ({at_most(now.epsilon_total)}, {now.delta:g})-DP for everything, at every moment",
+            f"{type(self).__name__}: {guarantee} for everything, at every moment",
             f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}",
         ]
         return html_lines(lines) + html_table(["of the budget", "used"], shares)

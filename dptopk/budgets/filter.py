@@ -22,7 +22,7 @@ from typing import Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
-from dptopk._internal.formatting import at_least
+from dptopk._internal.formatting import format_lower
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
 from dptopk.accounting.bounds import split_failure
@@ -409,8 +409,8 @@ class Filter(Account):
     def remaining(self) -> str:
         """What is left, in words."""
         left = round_down(Fraction(self.failure_delta) - self._tally.failures)
-        epsilon, delta = at_least(self.epsilon_left(), 4), at_least(left, 4)
-        rho = "" if self.budget.rho is None else f"rho up to {at_least(self._room(self._meters[0]), 4)}, such as "
+        epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(left, 4)
+        rho = "" if self.budget.rho is None else f"rho up to {format_lower(self._room(self._meters[0]), 4)}, such as "
         return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
 
     def _room(self, meter: Meter) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dptopk._internal.formatting import at_least, html_lines, html_table
+from dptopk._internal.formatting import format_lower, html_lines, html_table
 from dptopk.budgets.account import Account
 from dptopk.costs import Charge
 
@@ -47,7 +47,7 @@ class Remaining:
         """The same in words."""
         spent, total = self.epsilon_spent, self.epsilon_total
         used = f"{self.share_used:.1%} of the budget is used"
-        left = at_least(self.epsilon_left, 4)
+        left = format_lower(self.epsilon_left, 4)
         return [
             f"ε about {spent:.4g} of {total:.4g} spent, {left} left, at δ = {self.delta:g}; {used}",
             f"left: {self.left}",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Effort, Interaction, Method
+from dptopk._internal.choices import CONFIDENCE, Effort, Interaction, Method
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
@@ -17,6 +17,7 @@ from dptopk.cli.certify import certify
 from dptopk.cli.options import (
     Accuracy,
     Cap,
+    Confidence,
     CountsOption,
     DBar,
     Delta,
@@ -123,6 +124,7 @@ def plan_command(
     d_bar: DBar = None,
     method: MethodOption = "auto",
     fit: Fit = None,
+    confidence: Confidence = CONFIDENCE,
     alternatives: Annotated[
         bool,
         typer.Option("--alternatives", help="List all designs at the same budget: names for --method."),
@@ -145,7 +147,7 @@ def plan_command(
         users=users,
         effort=effort,
     )
-    typer.echo(plan.explain())
+    typer.echo(plan.explain(confidence=confidence))
     if alternatives:
         from dptopk.cli.bounds_table import print_designs
 

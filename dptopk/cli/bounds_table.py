@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dptopk._internal.choices import INTERACTIONS
-from dptopk._internal.formatting import at_least, at_most
+from dptopk._internal.formatting import format_lower, format_upper
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.output import add_row
 from dptopk.cli.target import write
@@ -53,9 +53,9 @@ def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: dict[s
     if applicable.empty:
         return [*lines, "no bound applies"]
     best = applicable.iloc[0]
-    line = f"{symbol} = {at_most(best[wanted])} by {best['name']}"
+    line = f"{symbol} = {format_upper(best[wanted])} by {best['name']}"
     if not math.isnan(best["lower"]):
-        line += f"; no valid one can be below {at_least(best['lower'])}"
+        line += f"; no valid one can be below {format_lower(best['lower'])}"
     if wanted == "epsilon" and query["delta"] < charge.delta:
         line += f": δ is below what the charge itself may fail with, {charge.delta:g}"
     return [*lines, line]
@@ -72,7 +72,9 @@ def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
         strongest = f"{models[0]}-{models[-1]}" if len(models) > 1 else "".join(models)
         style = "bold green" if row["name"] == best else ("" if row["applies"] else "dim")
         mark = "->" if row["name"] == best else ""
-        add_row(table, mark, row["name"], at_most(row[wanted]), strongest, row["why not"] or row["source"], style=style)
+        add_row(
+            table, mark, row["name"], format_upper(row[wanted]), strongest, row["why not"] or row["source"], style=style
+        )
     return table
 
 

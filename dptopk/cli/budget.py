@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptopk._internal.formatting import at_most
+from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.formatting import format_upper, percent
 from dptopk._internal.json_text import readable_json
 from dptopk.errors import InvalidParameter
 
@@ -59,7 +60,7 @@ def _print(made: Division) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("query", "share", "error of a count (95%)", "even split", "ε by itself", box=None)
+    table = Table("query", "share", f"error of a count ({percent(CONFIDENCE)})", "even split", "ε by itself", box=None)
     for part in made.parts:
         locked = " locked" if part.query.locked is not None else ""
         cells = (f"{part.share:.1%}", f"± {part.error:g}{locked}", f"± {part.even:g}", f"{part.epsilon:.4g}")
@@ -68,7 +69,7 @@ def _print(made: Division) -> None:
     console.print(table)
     less = 1 - made.weighted_error / made.even_error
     console.print(
-        f"\nTogether: ({at_most(made.epsilon)}, {made.budget.delta:g})-DP at most, by {made.bound}.\n"
+        f"\nTogether: ({format_upper(made.epsilon)}, {made.budget.delta:g})-DP at most, by {made.bound}.\n"
         f"Weighted error {made.weighted_error:.5g}; an even split of the same total: {made.even_error:.5g} "
         f"({less:.1%} less).\nRegistration: {made.charge}"
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dptopk._internal.formatting import at_most
+from dptopk._internal.formatting import format_upper
 from dptopk.errors import InvalidParameter
 
 
@@ -28,7 +28,7 @@ def certify(
         made.write(out)
     except OSError as error:
         raise InvalidParameter(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
-    proven = f"({at_most(made.epsilon, 7)}, {made.delta:g})-DP"
+    proven = f"({format_upper(made.epsilon, 7)}, {made.delta:g})-DP"
     typer.echo(f"{made.charge} is {proven}, in any order: {out}, {len(made.text)} bytes.")
-    typer.echo(f"The best bound without a certificate is ε = {at_most(found.epsilon, 7)}, by {found.name}.")
+    typer.echo(f"The best bound without a certificate is ε = {format_upper(found.epsilon, 7)}, by {found.name}.")
     typer.echo(f"Check it with: python check_certificate.py {out}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptopk._internal.formatting import at_most, visible
+from dptopk._internal.formatting import format_upper, visible
 from dptopk._internal.json_text import canonical_json, readable_json
 from dptopk.cli.options import Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
@@ -281,7 +281,7 @@ def show(
 def _guarantee(state: Any) -> str:
     terms = state.terms
     delta = terms["budget"][1] if "budget" in terms else terms["delta"]
-    total = f"({at_most(state.account.epsilon())}, {delta:g})-DP for everything, at every moment"
+    total = f"({format_upper(state.account.epsilon())}, {delta:g})-DP for everything, at every moment"
     rho = terms["budget"][2:] if "budget" in terms else []
     return f"{rho[0]:g}-zCDP but for failures of at most {delta / 2:g}; {total}" if rho else total
 

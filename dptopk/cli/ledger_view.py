@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.formatting import at_most, numbered, touched, visible
+from dptopk._internal.formatting import format_upper, numbered, touched, visible
 from dptopk.budgets.remaining import Remaining
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         console.print(plain(f"segments by {state.segments['by']}, each with the whole budget: {names}"))
     summary = state.account.summary()
     console.print(
-        plain(f"guarantee: ({at_most(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment")
+        plain(
+            f"guarantee: ({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment"
+        )
     )
     console.print(
         plain(

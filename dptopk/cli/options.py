@@ -22,7 +22,7 @@ Accuracy = Annotated[
     typer.Option("--accuracy", help="In place of --epsilon: the smallest ε for 95% of the noise within ± this many."),
 ]
 Confidence = Annotated[
-    float, typer.Option("--confidence", help="Of the error bars, all at once: the probability that they hold.")
+    float, typer.Option("--confidence", help="Of error bars and of the width of noise: how often they hold.")
 ]
 Delta = Annotated[float, typer.Option("--delta", help="Total δ of the answer, well below 1 over the number of users.")]
 CountsOption = Annotated[Counts, typer.Option("--counts", help="Noise of the released counts.")]

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dptopk._internal.formatting import at_most, spreadsheet, visible
+from dptopk._internal.formatting import format_upper, spreadsheet, visible
 from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import Bound, compose
@@ -82,7 +82,7 @@ def write_segments(
         confidence: of the error bars.
     """
     said = (
-        f"Total: ({at_most(bound.epsilon, 4)}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
+        f"Total: ({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
         f"{len(answers)} segments, a user in at most {per_user} of them."
     )
     if output_format == "json":

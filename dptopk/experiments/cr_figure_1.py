@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DELTA = 1e-6
-MOST = {0.01: 1000, 0.1: 100}
+LARGEST_K = {0.01: 1000, 0.1: 100}
 SHARES = {"m = k": 1.0, "m = 3k/4": 0.75, "m = k/2": 0.5, "m = k/4": 0.25, "m = 0": 0.0}
 OPTIMAL = "optimal DP bound (KOV)"
 
@@ -42,7 +42,7 @@ def compute(settings: Settings) -> Table:
 
     grids = {
         epsilon: np.unique((np.linspace(4, most, 5 if settings.quick else 26) // 4) * 4)
-        for epsilon, most in MOST.items()
+        for epsilon, most in LARGEST_K.items()
     }
     points = [(epsilon, int(k)) for epsilon, grid in grids.items() for k in grid]
     return pd.DataFrame([row for rows in in_parallel(_point, points, settings) for row in rows])
@@ -50,8 +50,8 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """One panel an ε."""
-    figure, panels = style.figure(1, len(MOST), width=9.5, height=3.9)
-    for axes, epsilon in zip(panels, MOST, strict=True):
+    figure, panels = style.figure(1, len(LARGEST_K), width=9.5, height=3.9)
+    for axes, epsilon in zip(panels, LARGEST_K, strict=True):
         part = data[data["epsilon"] == epsilon].set_index("curve")
         curves = (OPTIMAL, *SHARES)
         style.lines(axes, [(name, part.loc[[name], "k"], part.loc[[name], "epsilon_global"]) for name in curves])

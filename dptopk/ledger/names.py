@@ -7,7 +7,7 @@ import unicodedata
 from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 
-MOST = 200  # characters
+LONGEST_NAME = 200  # characters
 _ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE")  # letters of these look like one another
 
 
@@ -15,8 +15,8 @@ def plain_text(**arguments: object) -> str:
     """Return the one argument if it is text that shows as what it is: not empty, no control characters, not long."""
     ((label, value),) = arguments.items()
     text = validate.text(**arguments)
-    if not text.isprintable() or not text.strip() or len(text) > MOST:
-        raise InvalidParameter(f"{label} must be at most {MOST} printable characters, got {value!r:.80}")
+    if not text.isprintable() or not text.strip() or len(text) > LONGEST_NAME:
+        raise InvalidParameter(f"{label} must be at most {LONGEST_NAME} printable characters, got {value!r:.80}")
     return text
 
 

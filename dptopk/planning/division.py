@@ -25,6 +25,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import DOMAINS, Domain, Effort
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounds import Bound, compose, split_failure
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -319,19 +320,15 @@ def _least(design: _Design, error: float | None) -> float:
     """
     if error is None:
         return 0.0
+
+    def too_small(scale: float) -> bool:
+        return not design.error(scale) <= error and scale > 1 / MOST_SPREAD
+
     guess = max(design.error(1.0) / error, 1 / MOST_SPREAD)
-    high = guess
-    for _ in range(60):
-        if design.error(high) <= error or high <= 1 / MOST_SPREAD:
-            break
-        high *= 1.25
-    else:
+    low, high = bracket(too_small, guess, 1.25, least=guess, most=guess * 1.25**60)
+    if too_small(high):
         raise InvalidParameter(f"{design.query.name}: an error of {error:g} cannot be reached")
-    low = high / 1.25 if high > guess else guess / 1.25
-    while high > low * 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if design.error(middle) <= error else (middle, high)
-    return high
+    return bisect(too_small, low, high, rtol=1e-3, geometric=True)[1]
 
 
 def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:

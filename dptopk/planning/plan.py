@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Domain
-from dptopk._internal.formatting import at_most, html_lines, touched
+from dptopk._internal.choices import CONFIDENCE, Domain
+from dptopk._internal.formatting import format_upper, html_lines, percent, touched
 from dptopk.accounting.bounds import Bound
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -189,13 +189,18 @@ class Plan:
         """The plan in words."""
         return self.explain()
 
-    def explain(self) -> str:
-        """The plan in words: phases, noise, thresholds, the split and the total."""
+    def explain(self, *, confidence: float = CONFIDENCE) -> str:
+        """The plan in words: phases, noise, thresholds, the split and the total.
+
+        Args:
+            confidence: of the width of the noise, and the probability with which a label of the count given appears.
+        """
+        validate.probability(allow_zero=False, confidence=confidence)
         moved, cap = touched(self.sensitivity.l0), self.sensitivity.linf
         lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
-            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity, self.k)]
+            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity, self.k, confidence)]
         if not self.counted and self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k) is not None:
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         if self.why:
@@ -207,7 +212,7 @@ class Plan:
         spent, total = self.bound, self.budget
         lines += [
             f"Split: {self.split}",
-            f"Together: ({at_most(spent.epsilon)}, {total.delta:g})-DP by {spent.name} ({spent.source})",
+            f"Together: ({format_upper(spent.epsilon)}, {total.delta:g})-DP by {spent.name} ({spent.source})",
             f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, {total.delta:g})",
         ]
         lines += [f"Warning: {doubt}" for doubt in self.warnings]
@@ -255,26 +260,26 @@ def _chance(probability: float) -> str:
     return f"{probability:.2g}" if probability >= 1e-6 else "less than 1e-6"
 
 
-def appearing(mechanism: Mechanism, sensitivity: Sensitivity) -> str:
+def appearing(mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE) -> str:
     """From which true count on a label appears, in words; empty in a public domain."""
-    half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+    half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, confidence))
     floor = "" if mechanism.floor_rank is None else f" above that of rank {mechanism.floor_rank}"
     return "" if half is None else (
-        f"a label appears with probability 1/2 if its count is {half}{floor}, with 0.95 if it is {sure}"
+        f"a label appears with probability 1/2 if its count is {half}{floor}, with {confidence:g} if it is {sure}"
         + (" above" if floor else "")
     )  # fmt: skip
 
 
-def _promises(mechanism: Mechanism, sensitivity: Sensitivity, k: int) -> list[str]:
+def _promises(mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
     lines = []
     noise = mechanism.count_noise(sensitivity, labels=k)
     if noise is not None:
         lines.append(
             f"noise on a count has standard deviation {noise:.4g}; "
-            f"95% of it is within ±{mechanism.count_width(sensitivity, labels=k):g}"
+            f"{percent(confidence)} of it is within ±{mechanism.count_width(sensitivity, labels=k, confidence=confidence):g}"
         )
-    if seen := appearing(mechanism, sensitivity):
+    if seen := appearing(mechanism, sensitivity, confidence):
         floor = "" if mechanism.floor_rank is None else f" above the count of rank {mechanism.floor_rank}"
         threshold = mechanism.threshold_offset(sensitivity)
         lines += [

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dptopk._internal.choices import Effort
+from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -117,20 +118,11 @@ def _estimate(found: Candidate, request: Request) -> float:
 def _accurate(request: Request, design: Design, split: Split) -> float:
     """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a thousandth."""
 
-    def reached(rho: float) -> bool:
+    def too_small(rho: float) -> bool:
         width = design.build(request, split, rho)[-1].count_width(request.sensitivity, labels=request.k)
-        return width is not None and width <= (request.accuracy or 0)
+        return width is None or not width <= (request.accuracy or 0)
 
-    high = 1.0
-    while not reached(high):
-        high *= 4
-    low = high / 4
-    while low > 1e-12 and reached(low):
-        low, high = low / 4, low
-    while high > low * 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    return bisect(too_small, *bracket(too_small, 1.0, 4.0, least=1e-12), rtol=1e-3, geometric=True)[1]
 
 
 def roughly(request: Request, guess: Candidate) -> Candidate:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Of the noise that all counts share, intervals with a false coverage rate give this part of the rate to it.
 COMMON_SHARE = 0.25
 # The law of the shared noise is looked at in this many cells, each at its worse end.
-CELLS = 64
+INTEGRATION_CELLS = 64
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _missed(noise: CountNoise, n: int, w: int, *, common: CountNoise | None) -> 
     """
     if common is None:
         return noise.missed(n, w)
-    ends = sorted({w * cell // CELLS for cell in range(CELLS + 1)})
+    ends = sorted({w * cell // INTEGRATION_CELLS for cell in range(INTEGRATION_CELLS + 1)})
     missed, before = 0.0, 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
         here = max(before, union(min(noise.tail(w - end) + noise.tail(w + end), 1.0), n))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dptopk._internal.lru import LRUCache
 
-MOST = 10_000  # buckets kept
+MOST_BUCKETS = 10_000  # buckets kept
 
 
 class Rates:
@@ -22,7 +22,7 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: LRUCache[list[float]] = LRUCache(MOST)  # name -> requests left, when
+        self._buckets: LRUCache[list[float]] = LRUCache(MOST_BUCKETS)  # name -> requests left, when
         self._lock = threading.Lock()
 
     def wait(self, name: str, per_second: float) -> float:

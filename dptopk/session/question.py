@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class PreparedQuery:
     """What is asked, of what, and the most that it can cost; ``of`` makes one that fits.
 
     Attributes:
@@ -43,7 +43,7 @@ class Question:
     @classmethod
     def of(
         cls, mechanism: Mechanism | Plan, histogram: Histogram, options: Mapping[str, Any], *, average: bool = False
-    ) -> Question:
+    ) -> PreparedQuery:
         """The question, once it is sure that it fits the histogram; nothing is drawn.
 
         Raises:

@@ -28,7 +28,7 @@ from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TwoPhasePlan, default_d_bar, plan_topk
 from dptopk.release.release import Release
 from dptopk.session.payment import InLedger, InMemory
-from dptopk.session.question import Question, mechanisms_of
+from dptopk.session.question import PreparedQuery, mechanisms_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +207,7 @@ class Session:
                 answer is lost, the charge stays.
         """
         self._here()
-        question = Question.of(mechanism, self._histogram, options, average=average)
+        question = PreparedQuery.of(mechanism, self._histogram, options, average=average)
         query = question.fingerprint(self._source)
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
@@ -225,14 +225,14 @@ class Session:
             mechanism: as for ``run``.
             options: as for ``run``; False without a ledger.
         """
-        question = Question.of(mechanism, self._histogram, options, average=False)
+        question = PreparedQuery.of(mechanism, self._histogram, options, average=False)
         return self._book.has_answer(question.fingerprint(self._source))
 
     def _charge(self, book: InMemory | InLedger, charge: Charge, query: str, what: str) -> Any:
         _LOG.info("charging %s for %s", charge, what)
         return book.charge(charge, query, what)
 
-    def _drawn(self, question: Question) -> Release:
+    def _drawn(self, question: PreparedQuery) -> Release:
         _LOG.info("drawing")
         return question.draw(self._rng)
 
@@ -304,7 +304,7 @@ class Session:
         """
         self._here()
         validate.instance(Segments, segments=segments)
-        questions = {name: Question.of(mechanism, histogram, {}) for name, histogram in segments.items()}
+        questions = {name: PreparedQuery.of(mechanism, histogram, {}) for name, histogram in segments.items()}
         self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
         charge = segments.charge({name: question.charge for name, question in questions.items()})
         each = f"in each of {len(segments)} segments, a user in at most {segments.segments_per_user}"

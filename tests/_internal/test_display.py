@@ -22,7 +22,7 @@ from dptopk import (
     compose,
     plan_topk,
 )
-from dptopk._internal.formatting import at_most, bar, escape, html_bar, spreadsheet, visible
+from dptopk._internal.formatting import bar, escape, format_upper, html_bar, spreadsheet, visible
 from dptopk.release.release import Release
 
 EVIL = [
@@ -148,6 +148,6 @@ def test_bounds_and_accounts_are_shown_in_notebooks():
     accountant.spend(Charge({PureDP(0.5): 1}))
     for account in (accountant, Accountant.filter(Budget(2.0, 0.0))):
         shown = account._repr_html_()
-        assert f"({at_most(account.epsilon())}, " in shown
+        assert f"({format_upper(account.epsilon())}, " in shown
         assert str(account.remaining()) in shown
     assert "25.0%" in accountant._repr_html_()

@@ -91,8 +91,10 @@ def test_a_region_whose_delta_rounds_to_one(count):
 
 def test_each_curve_is_built_once_for_a_question(monkeypatch):
     built = []
-    build = bounds._Question._build
-    monkeypatch.setattr(bounds._Question, "_build", lambda self, spec: (built.append(spec.name), build(self, spec))[1])
+    build = bounds._CompositionQuery._build
+    monkeypatch.setattr(
+        bounds._CompositionQuery, "_build", lambda self, spec: (built.append(spec.name), build(self, spec))[1]
+    )
     charge = Charge.parse("3*DP(0.1) + 2*BR(0.2) + ADP(0.1, 1e-9)")
     table(charge, delta=1e-6)
     assert sorted(built) == sorted(names())

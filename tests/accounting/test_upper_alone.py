@@ -110,8 +110,8 @@ def test_what_is_said_to_be_needless_is(mix: str, name: str, better: str) -> Non
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the bounds that are asked from now on."""
     asked: list[str] = []
-    ask = bounds._Question.ask
-    monkeypatch.setattr(bounds._Question, "ask", lambda self, spec: asked.append(spec.name) or ask(self, spec))
+    ask = bounds._CompositionQuery.ask
+    monkeypatch.setattr(bounds._CompositionQuery, "ask", lambda self, spec: asked.append(spec.name) or ask(self, spec))
     return asked
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from dptopk import Accountant, BoundedRange, Budget, Charge, InvalidParameter, PureDP, calibrate, compose
 from dptopk.accounting import work as module
-from dptopk.accounting.bounds import _answer, _Question, table
+from dptopk.accounting.bounds import _CompositionQuery, _answer, table
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.setwise import anchors, coins, groups, recursion
 from dptopk.accounting.work import STAGES, OutOfTime, Work, check, late, within
@@ -56,7 +56,7 @@ def test_more_work_never_gives_a_worse_end(
     monkeypatch.setattr(module, "STAGES", SMALLER)
     before, least = math.inf, 0.0
     for budget in BUDGETS:
-        question = _Question.of(
+        question = _CompositionQuery.of(
             Charge.parse(charge), asked.get("delta"), asked.get("epsilon"), "setwise", 1e-3, Work(budget)
         )
         found = _answer(question, "best")

@@ -283,3 +283,15 @@ def test_confidence_is_a_probability(counts, level):
     result = run("topk", counts, *BASE, "--confidence", level)
     assert result.exit_code == 2
     assert "--confidence: confidence must be" in " ".join(result.stderr.split())
+
+
+def test_confidence_of_a_plan():
+    """Less of the noise lies within a narrower width, and a label appears less surely from a lower count on."""
+    plan = ("plan", "--k", 5, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1)
+    usual, narrow = run(*plan).stdout, run(*plan, "--confidence", 0.8).stdout
+    assert "95% of it is within" in usual
+    assert "with 0.95 if" in usual
+    assert "80% of it is within" in narrow
+    assert "with 0.8 if" in narrow
+    assert "95" not in narrow
+    assert run(*plan, "--confidence", 1.5).exit_code == 2

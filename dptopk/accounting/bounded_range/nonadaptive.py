@@ -39,8 +39,8 @@ from dptopk.errors import InvalidParameter, NotApplicable
 Ints = NDArray[np.int64]
 
 LARGEST_EPSILON = 700.0  # above, e^-ε underflows
-FEW = 32  # so few candidates are not worth pruning
-BLOCK = 1 << 14  # candidates whose temporary arrays fit into the cache
+UNPRUNED = 32  # so few candidates are not worth pruning
+CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
 
 
 def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -150,12 +150,12 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
     last = _last_index(epsilon, count, validate.nonnegative(at_epsilon=at_epsilon))
     every = np.arange(last + 1)
-    if last < FEW:
+    if last < UNPRUNED:
         return every
     margin = 1e-8  # above the error of the bounds; NaN counts as undecided
     rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # surely, from l to l + 1
-    for begin in range(0, last, BLOCK):
-        block = slice(begin, min(begin + BLOCK, last))
+    for begin in range(0, last, CACHED):
+        block = slice(begin, min(begin + CACHED, last))
         low, high = _log_ratio(epsilon, count, at_epsilon, every[block].astype(float))
         rises[block], falls[block] = low > margin, high < -margin
     kept: Ints = every[np.append(~rises, True) & np.append(True, ~falls)]

@@ -26,7 +26,7 @@ SLOPE_ERROR = (FAR**2 + 3) * (MILLS_ERROR + EPS) + TERMS * EPS
 # R(a) - R(b), b >= a + 1/4: R(a) + R(b) < (9 |a| + 11) (R(a) - R(b)).
 DIFFERENCE_ERROR = MILLS_ERROR + EPS
 # How close to the largest μ a search ends, relatively.
-CLOSE = 1e-13
+ROOT_TOLERANCE = 1e-13
 
 
 def _mills(x: Floats) -> Floats:
@@ -133,10 +133,10 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         low, high = (at, high) if value <= 0 else (low, at)
         if at != before[0] and value != before[1]:
             slope = (value - before[1]) / (at - before[0])
-        if -CLOSE * slope <= value <= 0:
+        if -ROOT_TOLERANCE * slope <= value <= 0:
             break
         before = at, value
-        at = at - 1e-3 if math.isnan(slope) else at - value / slope - CLOSE / 2
+        at = at - 1e-3 if math.isnan(slope) else at - value / slope - ROOT_TOLERANCE / 2
         if not low < at < high or number % 6 == 5:
             at = (low + high) / 2
     return math.exp(low) * (1 - SLACK)  # what was found to fit, less the ripple of rounding

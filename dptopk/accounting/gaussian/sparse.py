@@ -24,7 +24,7 @@ from dptopk.errors import InvalidParameter
 # Of more labels than this, splits are looked at in ranges of j, each at its worse ends; but the last few one by one.
 MOST_SPLITS, LAST_SPLITS = 24, 6
 # Sums of discrete Gaussians wider than this are bounded by the continuous one: their δ's differ by about width^-2.
-WIDE = 400.0
+LISTED_SCALE = 400.0
 # ln δ falls by about this between two of the statements; its chord is too large by a share of (STEP²)/8.
 STEP = 0.03
 # At most so many statements below ε = μ²/2, where the noise is as good as none.
@@ -56,7 +56,7 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
         # Splits with before < j' <= j: more of either kind is never better for the user.
         m = labels - before - 1
         before = j
-        curve = discrete_gaussian_curve(scale, shift, j, listed=WIDE)
+        curve = discrete_gaussian_curve(scale, shift, j, listed=LISTED_SCALE)
         added = -math.expm1(m * log_hidden) + math.exp(m * log_hidden) * curve.delta(epsilon - m * log_hidden)
         earlier = epsilon + m * log_hidden
         # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.

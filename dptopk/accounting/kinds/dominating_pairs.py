@@ -21,7 +21,7 @@ from dptopk.costs import Charge, sum_up
 DOMINATED = types_with(sources=True)
 
 # From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its own.
-MANY = 12
+MANY_PAIRS = 12
 # Above this count the binomial losses of one ε are too many for a grid, a window around the mean included.
 MOST_COPIES = 10**9
 # Longest grid that is tried.
@@ -30,7 +30,7 @@ MOST_POINTS = 2**20
 MOST_ATOMS = 8_000_000
 WORK_PER_ATOM = 4e-7
 # Standard deviations on a lattice; the work of one of its places; how much of the variance splitting may add, about.
-PLACES, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
+DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
@@ -133,8 +133,8 @@ def _narrow(best: Bracket, estimate: float, query: Query) -> bool:
 def _places(grids: tuple[Grid, Grid], parts: Sequence[Source], query: Query) -> float:
     """The places of the products on the grids."""
     above, below = grids
-    window = PLACES * math.sqrt(sum(part.spread() for part in parts))
-    by_gap = sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts)
+    window = DEVIATIONS * math.sqrt(sum(part.spread() for part in parts))
+    by_gap = sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(part.exact for part in parts)
     places = window / above.step * (3 if by_gap and query.lower else 1)
     return places + (window / below.step if query.lower and not by_gap else 0)
 
@@ -173,7 +173,7 @@ def _first_grids(charge: Charge, parts: Sequence[Source], tilt: float, query: Qu
     tolerance = start * typical if query.epsilon is None else min(start / (1 + tilt), typical / 2)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
     coarsest = 30 * math.sqrt(spread) / MOST_POINTS  # about MOST_POINTS cells within the reach of the product
-    step_above = max(math.sqrt((2 if above < MANY else 1.2) * tolerance / typical * spread / above), coarsest)
+    step_above = max(math.sqrt((2 if above < MANY_PAIRS else 1.2) * tolerance / typical * spread / above), coarsest)
     if above * min(step_above**2 / 4, step_above * math.sqrt(spread / max(above, 1))) > NOISIEST * spread:
         return None
     if query.epsilon and query.epsilon > step_above:  # a grid point at ε: there the chord touches the curve it bounds
@@ -194,7 +194,7 @@ def _bracket(charge: Charge, parts: Sequence[Source], grids: tuple[Grid, Grid], 
         upper = max(upper, math.ulp(0.0))
     if not query.lower:
         return Bracket(upper, 0.0, "", above, None)
-    if sum(part.roundings()[0] for part in parts) >= MANY and all(part.exact for part in parts):
+    if sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(part.exact for part in parts):
         return Bracket(upper, min(_below_by_gap(parts, grids[0], above, query, upper), upper), "", above, None)
     below = grid_product(parts, grids[1])
     lower = below.delta(query.epsilon) if query.epsilon is not None else below.epsilon(query.delta_below)

@@ -22,9 +22,9 @@ from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
 
-# Atoms of one pair that are listed: MOST for one copy, MOST / sqrt(count) but no fewer than FEWEST for several. Wider
-# shifts are taken in larger steps, which changes the variance of the loss by a share of about 1 / atoms².
-MOST, FEWEST = 4096, 64
+# Atoms of one pair that are listed: LISTED for one copy, LISTED / sqrt(count) but no fewer than FEWEST for several.
+# Wider shifts are taken in larger steps, which changes the variance of the loss by a share of about 1 / atoms².
+LISTED, FEWEST = 4096, 64
 
 
 def mean_loss(scale: float, shift: int) -> float:
@@ -81,7 +81,7 @@ class DiscreteLaplace(Source):
 
     @property
     def _steps(self) -> int:
-        return math.ceil(self.shift / max(MOST / math.sqrt(self.count), FEWEST))
+        return math.ceil(self.shift / max(LISTED / math.sqrt(self.count), FEWEST))
 
     def roundings(self) -> tuple[int, int]:
         return 1, 1

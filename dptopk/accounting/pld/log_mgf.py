@@ -31,7 +31,7 @@ LogMGF = Callable[[Floats], Floats]
 LOG_MGF_ERROR = 1e-14
 
 # Of more different costs than this, a best order is looked for on fewer and smaller grids: to about 1e-4 of the bound.
-MANY, GRIDS, FEW_GRIDS = 1000, (64, *[24] * 7), (64, *[8] * 4)
+MANY_ADDENDS, GRIDS, FEW_GRIDS = 1000, (64, *[24] * 7), (64, *[8] * 4)
 
 # Products of very small ε's underflow by less than this, which vanishes beside any normal float.
 _LEAST = 1e-322
@@ -189,7 +189,7 @@ class ChernoffCurve(Curve):
 
     @property
     def _grids(self) -> Sequence[int]:
-        return FEW_GRIDS if self.different > MANY else GRIDS
+        return FEW_GRIDS if self.different > MANY_ADDENDS else GRIDS
 
     def log_delta(self, epsilon: Floats) -> Floats:
         """Upper bound on ln δ (at most 0), for a one-dimensional array."""

@@ -26,9 +26,9 @@ from dptopk.accounting.pld.pairs import Pairs, merged_responses, pair_of, random
 from dptopk.costs import MultiDP
 
 # Up to this count equal ε's stay single rows; above, their binomial loss is one pair.
-FEW = 3
+FEW_COPIES = 3
 # Scale from which a discrete Gaussian's sums are taken in closed form: the error e^{-π² WIDE²} is below any float.
-WIDE = 2000.0
+SUMMED_SCALE = 2000.0
 # The work of bringing a node of a Gaussian onto the grid.
 WORK_PER_NODE = 4e-7
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is charged as an error.
@@ -103,16 +103,16 @@ class Responses(Source):
         return sum(times * epsilon**2 for epsilon, times in self.counts.items())
 
     def roundings(self) -> tuple[int, int]:
-        above = sum(times if times <= FEW else 1 for times in self.counts.values())
+        above = sum(times if times <= FEW_COPIES else 1 for times in self.counts.values())
         return above, min(len(self.counts), 32)
 
     def atoms(self) -> int:
-        return sum(min(times, math.ceil(13 * math.sqrt(times))) for times in self.counts.values() if times > FEW)
+        return sum(min(times, math.ceil(13 * math.sqrt(times))) for times in self.counts.values() if times > FEW_COPIES)
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW}
+        many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW_COPIES}
         found = [_trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt) for epsilon, times in many.items()]
-        few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW}
+        few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW_COPIES}
         if grid.side < 0:
             return found + [_trimmed(merged_responses(group), grid.tilt) for group in _close_groups(few, grid.width)]
         for times in set(few.values()):
@@ -213,9 +213,9 @@ class Gaussian(Source):
 class DiscreteGaussian(Source):
     """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2 shift Y) / (2 scale²).
 
-    From scale ``WIDE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its normalisation sqrt(2π) of that: by
-    Poisson summation either is off by less than a factor 1 ± 3n e^{-π² scale²} (docs/discrete-gaussian.md). Its atoms
-    are gathered on the grid at once.
+    From scale ``SUMMED_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its normalisation sqrt(2π) of
+    that: by Poisson summation either is off by less than a factor 1 ± 3n e^{-π² scale²} (docs/discrete-gaussian.md).
+    Its atoms are gathered on the grid at once.
     """
 
     scale: float
@@ -233,13 +233,13 @@ class DiscreteGaussian(Source):
 
     @property
     def exact(self) -> bool:
-        return self.scale < WIDE
+        return self.scale < SUMMED_SCALE
 
     def atoms(self) -> int:
         return math.ceil(24 * self.scale * math.sqrt(self.count)) if math.isfinite(self.scale) else 0
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        return [self._wide(grid)] if self.scale >= WIDE else self._narrow(grid)
+        return [self._wide(grid)] if self.scale >= SUMMED_SCALE else self._narrow(grid)
 
     def _wide(self, grid: Grid) -> Pairs:
         spacing, width = self.shift / self.scale**2, self.scale * math.sqrt(self.count)

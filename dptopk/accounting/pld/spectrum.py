@@ -16,7 +16,7 @@ from dptopk.accounting.pld.laws import by_squaring
 Indices = NDArray[np.int64]
 
 # Rows handled together, and the grid cells they come from.
-BLOCK, CELLS = 64, 8
+ROWS_AT_ONCE, GROUPED_RANKS = 64, 8
 # A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
 FFT_WORTH = 2
 # A modulus at which a frequency is given up.
@@ -105,8 +105,8 @@ def _blocks(cells: Indices) -> list[Indices]:
     """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled order."""
     order = np.argsort(cells, kind="stable")
     rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])
-    groups = np.split(order, np.flatnonzero(np.diff(rank // CELLS)) + 1)
-    blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / BLOCK))]
+    groups = np.split(order, np.flatnonzero(np.diff(rank // GROUPED_RANKS)) + 1)
+    blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / ROWS_AT_ONCE))]
     # Losses of different sizes together make the spectrum faint sooner.
     return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
 

@@ -22,14 +22,14 @@ OWN_FIRST, OWN_ADDED, OWN = 0.5, 0.3, 0.8
 # By what the best order of a coin that is played is lower, above 1.
 LOWER = 0.93
 # ln(order - 1) + ln ε - ln ln(1/δ): the first places to look for the best order, and the last step.
-PLACES, LAST_STEP = (-0.4, 0.4, 1.2, 2.0), 0.05
+ORDERS, LAST_STEP = (-0.4, 0.4, 1.2, 2.0), 0.05
 # A share of the divergence that makes up for the chords between the statements.
 CHORDS = 3e-4
 # The divergence that the game allows is looked for from START times that of added ones on: first with every n-th level,
-# n at most EVERY and such that THROUGH levels are left, where ln δ is about MISSED too small, give or take CLOSE.
-START, EVERY, THROUGH, MISSED, CLOSE = 1.08, 4, 30, 0.03, 0.05
-# In the end ln δ is at most SPARE below what is allowed, or above it at a divergence that is larger by the share NEXT.
-SPARE, NEXT = 0.004, 5e-4
+# n at most EVERY and such that THROUGH levels are left, where ln δ is about MISSED too small, give or take WITHIN.
+START, EVERY, THROUGH, MISSED, WITHIN = 1.08, 4, 30, 0.03, 0.05
+# In the end ln δ is at most UNSPENT below what is allowed, or above it at a divergence larger by the share NEXT.
+UNSPENT, NEXT = 0.004, 5e-4
 # A step is at most so large a share of the divergence; and how many games there are at most.
 STRIDE, GAMES = 0.1, 20
 # Most labels of one user; from MOST_EPSILON on more buys next to nothing, below LEAST_EPSILON coins are too long.
@@ -63,7 +63,7 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
     """What to say, with about the ε that is needed."""
 
     def levels(epsilon: float) -> float:
-        coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in PLACES)
+        coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in ORDERS)
         return min((levels_about(coin.order, coin.divergence, coin.first) for coin in coins if coin), default=math.inf)
 
     def too_small(epsilon: float) -> bool:
@@ -92,8 +92,8 @@ def _played(epsilon: float, delta: float, plain: LabelCoinsDP) -> list[LabelCoin
     every, slope, rise = max(min(levels // THROUGH, EVERY), 1), labels * (order - 1), math.nan
     at = START * plain.divergence
     if every > 1:
-        _, at, rise = _crossing(above(every), at, slope, rise, -MISSED, CLOSE)
-    found, _, _ = _crossing(above(1), at, slope, rise, -SPARE / 2, SPARE / 2)
+        _, at, rise = _crossing(above(every), at, slope, rise, -MISSED, WITHIN)
+    found, _, _ = _crossing(above(1), at, slope, rise, -UNSPENT / 2, UNSPENT / 2)
     return [LabelCoinsDP(order, found, first, labels)] if found else []
 
 
@@ -137,8 +137,8 @@ def _best_plain(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
         coin = _by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_FIRST)
         return _half(coin) if coin else math.inf
 
-    step = PLACES[1] - PLACES[0]
-    best, least = min(((place, half(place)) for place in PLACES), key=lambda pair: pair[1])
+    step = ORDERS[1] - ORDERS[0]
+    best, least = min(((place, half(place)) for place in ORDERS), key=lambda pair: pair[1])
     while step > LAST_STEP and least < math.inf:
         step /= 2
         tries = [(place, half(place)) for place in (best - step, best + step)]

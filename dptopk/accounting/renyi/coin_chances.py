@@ -23,7 +23,7 @@ from dptopk.errors import InvalidParameter
 # Levels beyond which a coin is refused.
 MOST_LEVELS = 20_000
 # How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.
-CLOSE, TRIES = 1e-10, 80
+STEP_TOLERANCE, STEP_TRIES = 1e-10, 80
 # At so many log-odds steps are looked at to tell about how many levels there are.
 NODES = 40
 # After this many levels a coin that will surely be refused is given up.
@@ -113,11 +113,11 @@ def _chance(odds: float) -> tuple[float, float]:
 def _farthest(p: float, r: float, order: float, divergence: float, guess: float) -> float:
     """By how much the log-odds of ν(e^p) are above those of e^p, where e^p + e^r = 1; by Newton's steps, bracketed."""
     most, low, high, step = (order - 1) * divergence, 0.0, math.inf, guess
-    for _ in range(TRIES):
+    for _ in range(STEP_TRIES):
         value, slope = _moment(p - r + step, p, r, order)
         low, high = (step, high) if value <= most else (low, step)
         next_ = step + (most - value) / slope if slope > 0 else math.inf
-        if abs(next_ - step) <= CLOSE * step:
+        if abs(next_ - step) <= STEP_TOLERANCE * step:
             return next_
         if not low < next_ < high:
             next_ = (low + high) / 2 if high < math.inf else 2 * step

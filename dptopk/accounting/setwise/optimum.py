@@ -26,7 +26,7 @@ from dptopk.accounting.curves import Answer, Curve, Query, outward
 from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, SMALLEST_LOSS, certified_bracket, sources
 from dptopk.accounting.pld.lattice import product
-from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.pld.tilt import log_peak
 from dptopk.accounting.renyi.composition import log_mgf
@@ -110,7 +110,9 @@ class SetwiseCurve(Curve):
         low, high = (end - math.log(math.sqrt(self.variance(start))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(guesses.ZOOMS):
-            orders = guesses.FEW_ORDERS if len(self.whole.costs) > MANY else guesses.ORDERS  # any order is sound
+            orders = (
+                guesses.FEW_ORDERS if len(self.whole.costs) > MANY_ADDENDS else guesses.ORDERS
+            )  # any order is sound
             grid = np.exp(np.linspace(low, high, orders))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from scipy.special import logsumexp
 
+from dptopk._internal.search import bisect
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.setwise import guesses
 
@@ -51,20 +52,14 @@ def two_outcomes_law(rho: float, xi: float, loss: float) -> tuple[float, float]:
 def _largest_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
     """A ln p, not above the one given, with which the law satisfies the statement; -inf if none is found."""
     orders = _orders(rho, xi, loss)
-    high, low = log_p, log_p - 2.0
-    if _satisfies(rho, xi, loss, high, orders):
-        return high
-    while not _satisfies(rho, xi, loss, low, orders):
-        high, low = low, low - 4.0
-        if low < log_p - 60:
-            return -math.inf
-    for _ in range(guesses.HALVINGS):
-        middle = (low + high) / 2
-        if _satisfies(rho, xi, loss, middle, orders):
-            low = middle
-        else:
-            high = middle
-    return low
+
+    def holds(at: float) -> bool:
+        return _satisfies(rho, xi, loss, at, orders)
+
+    if holds(log_p):
+        return log_p
+    least = next((log_p - below for below in range(2, 60, 4) if holds(log_p - below)), -math.inf)
+    return bisect(holds, least, min(least + 4, log_p), halvings=guesses.HALVINGS)[0] if least > -math.inf else least
 
 
 def _orders(rho: float, xi: float, loss: float) -> Floats:

@@ -129,7 +129,7 @@ def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.Mon
     from dptopk.accounting.kinds import dominating_pairs
 
     reference = bracket(charge, delta=1e-5, rtol=1e-4)
-    monkeypatch.setattr(dominating_pairs, "MANY", many)
+    monkeypatch.setattr(dominating_pairs, "MANY_PAIRS", many)
     found = bracket(charge, delta=1e-5, rtol=1e-3)
     assert found.lower <= reference.upper
     assert reference.lower <= found.upper
