@@ -27,7 +27,7 @@ SLACK = 1e-13
 EXACT_SLACK = 1e-10
 
 
-def outward(value: Any, slack: float = SLACK) -> Any:
+def outward(value: Any, slack: Any = SLACK) -> Any:
     """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail closed)."""
     moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
     moved = np.where(np.asarray(value) == 0, 0.0, moved)

@@ -25,6 +25,9 @@ class Cost:
     symbol: ClassVar[str]
     spellings: ClassVar[tuple[str, ...]] = ()
 
+    def __post_init__(self) -> None:
+        validate.parameters(self)
+
     def _arguments(self) -> str:
         return ", ".join(repr(getattr(self, field.name)) for field in fields(self))
 
@@ -43,8 +46,6 @@ class PureDP(Cost):
     symbol: ClassVar[str] = "DP"
     epsilon: float
 
-    __post_init__ = validate.parameters
-
 
 @dataclass(frozen=True, slots=True)
 class BoundedRange(Cost):
@@ -55,8 +56,6 @@ class BoundedRange(Cost):
 
     symbol: ClassVar[str] = "BR"
     epsilon: float
-
-    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,6 @@ class GaussianDP(Cost):
     spellings: ClassVar[tuple[str, ...]] = ("gaussian",)
     mu: float
 
-    __post_init__ = validate.parameters
-
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianDP(Cost):
@@ -108,8 +105,6 @@ class DiscreteGaussianDP(Cost):
     spellings: ClassVar[tuple[str, ...]] = ("discretegaussian",)
     scale: float
     shift: int
-
-    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +120,6 @@ class DiscreteLaplaceDP(Cost):
     spellings: ClassVar[tuple[str, ...]] = ("discretelaplace", "laplace")
     scale: float
     shift: int
-
-    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +187,6 @@ class ExponentialClockDP(Cost):
     symbol: ClassVar[str] = "Clock"
     spellings: ClassVar[tuple[str, ...]] = ("exponentialclock",)
     epsilon: float
-
-    __post_init__ = validate.parameters
 
 
 @dataclass(frozen=True, slots=True)

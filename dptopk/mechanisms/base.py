@@ -301,6 +301,9 @@ class CountingMechanism(Mechanism):
     #: Whether its counts can be fitted to the order of a selection, by CountMLE.
     fitted: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        validate.parameters(self)
+
     @abstractmethod
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""

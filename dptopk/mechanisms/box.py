@@ -47,8 +47,6 @@ class Box(CountingMechanism):
     fitted: ClassVar[bool] = False
     fewer_cost_more: ClassVar[bool] = True
 
-    __post_init__ = validate.parameters
-
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for all counts; without ``labels`` it holds for every number of them."""
         add_remove(sensitivity)

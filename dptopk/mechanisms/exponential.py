@@ -43,7 +43,8 @@ class Exponential(PublicSelection):
     epsilon: float
     utility_range: float
 
-    __post_init__ = validate.parameters
+    def __post_init__(self) -> None:
+        validate.parameters(self)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly BR(ε); ``labels`` makes no difference because no counts are released."""

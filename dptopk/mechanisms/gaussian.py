@@ -58,8 +58,6 @@ class KnownGaussian(CountingMechanism):
 
     sigma: float
 
-    __post_init__ = validate.parameters
-
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, labels) discrete Gaussian pairs, exact.
 
@@ -122,8 +120,6 @@ class UnknownGaussian(NoisyFloorMechanism):
     sigma: float
     delta: float
 
-    __post_init__ = validate.parameters
-
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One discrete Gaussian pair for each of the n quantities that can move, + δ, whatever ``labels``."""
         self.threshold_offset(sensitivity)
@@ -168,8 +164,6 @@ class TruncatedGaussian(ThresholdedMechanism):
     sigma: float
     delta: float
     d_bar: int | None = None
-
-    __post_init__ = validate.parameters
 
     def moving(self, sensitivity: Sensitivity) -> int:
         """How many counts of shift linf cover all that one user moves.

@@ -44,8 +44,6 @@ class KnownLaplace(CountingMechanism):
 
     epsilon: float
 
-    __post_init__ = validate.parameters
-
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, labels) × the noise's own pair, exact.
 
@@ -107,8 +105,6 @@ class UnknownLaplace(NoisyFloorMechanism):
     d_bar: int
     epsilon: float
     delta: float
-
-    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """min(l0, d_bar + 1) × the noise's own pair + δ; at most d_bar counts are released whatever ``labels``."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dptopk._internal import validate
 from dptopk._internal.tails import gaussian_tail, smallest_offset, union
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
@@ -43,8 +42,6 @@ class SparseGaussian(ThresholdedMechanism):
 
     sigma: float
     delta: float
-
-    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One SparseGaussianDP, whatever ``labels``.

@@ -57,7 +57,8 @@ class StabilityTopK(PublicSelection):
     epsilon: float
     delta: float
 
-    __post_init__ = validate.parameters
+    def __post_init__(self) -> None:
+        validate.parameters(self)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most a release can cost; ``labels`` makes no difference because no counts are released."""

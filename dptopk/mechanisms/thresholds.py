@@ -138,6 +138,9 @@ def clipped(noise: Noise, bound: int) -> Noise:
 class ThresholdedMechanism(Mechanism):
     """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
 
+    def __post_init__(self) -> None:
+        validate.parameters(self)
+
     @property
     @abstractmethod
     def counting(self) -> CountingMechanism:

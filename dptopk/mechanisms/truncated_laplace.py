@@ -47,8 +47,6 @@ class TruncatedLaplace(ThresholdedMechanism):
     epsilon: float
     delta: float
 
-    __post_init__ = validate.parameters
-
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Δ × DP(ε) + δ, whatever ``labels``.
 

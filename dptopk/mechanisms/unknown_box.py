@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk._internal import validate
 from dptopk._internal.box_tails import box_tail
 from dptopk._internal.tails import smallest_offset
 from dptopk.costs import Charge
@@ -41,8 +40,6 @@ class UnknownBox(NoisyFloorMechanism):
     d_bar: int
     epsilon: float
     delta: float
-
-    __post_init__ = validate.parameters
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for the slots and the floor + δ, whatever ``labels``.

@@ -40,7 +40,8 @@ class WholeAnswer(PublicSelection):
     #: The class of privacy loss that the answer's law is proven to belong to.
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
 
-    __post_init__ = validate.parameters
+    def __post_init__(self) -> None:
+        validate.parameters(self)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost of ε; ``labels`` makes no difference because no counts are released."""

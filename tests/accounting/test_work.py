@@ -16,7 +16,7 @@ import pytest
 
 from dptopk import Accountant, BoundedRange, Budget, Charge, InvalidParameter, PureDP, calibrate, compose
 from dptopk.accounting import work as module
-from dptopk.accounting.bounds import _CompositionQuery, _answer, table
+from dptopk.accounting.bounds import _answer, _CompositionQuery, table
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.setwise import anchors, coins, groups, recursion
 from dptopk.accounting.work import STAGES, OutOfTime, Work, check, late, within

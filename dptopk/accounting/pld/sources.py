@@ -27,7 +27,7 @@ from dptopk.costs import MultiDP
 
 # Up to this count equal ε's stay single rows; above, their binomial loss is one pair.
 FEW_COPIES = 3
-# Scale from which a discrete Gaussian's sums are taken in closed form: the error e^{-π² WIDE²} is below any float.
+# From this scale on a discrete Gaussian's sums have a closed form: the error e^{-π² SUMMED_SCALE²} is below any float.
 SUMMED_SCALE = 2000.0
 # The work of bringing a node of a Gaussian onto the grid.
 WORK_PER_NODE = 4e-7
