@@ -108,5 +108,4 @@ def _given(n: Array, special: int, c: int) -> Array:
     powers = np.exp(special * x), np.exp(special * log_y)
     area = (powers[1] * np.exp(log_y) - powers[0] * np.exp(x)) / (special + 1)
     any_of = (n - c - 1) / n - area - (powers[0] + powers[1]) / (2 * n) + 1e-14
-    least: Array = np.minimum(np.minimum(special * one, any_of), 1.0)
-    return least
+    return np.minimum(np.minimum(special * one, any_of), 1.0)

@@ -277,10 +277,7 @@ def _certificate(question: _CompositionQuery) -> Certificate:
     """A certificate of the question's charge; its maker is loaded by name, as the bounds are."""
     if question.delta is None or question.interaction == "filter":
         raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
-    made: Certificate = import_module("dptopk.accounting.setwise.certificates").certify(
-        question.charge, delta=question.delta
-    )
-    return made
+    return import_module("dptopk.accounting.setwise.certificates").certify(question.charge, delta=question.delta)
 
 
 def _answer(question: _CompositionQuery, bound: str) -> Bound:
@@ -307,8 +304,8 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
         if best is None or question.value(found) < question.value(best):
             best = found
-        best = _with_lower(best, lower, question.value(best))
         value = question.value(best)
+        best = replace(best, lower=None if lower is None else min(lower, value))
         if lower is not None and value - lower <= question.query.rtol * value < math.inf:
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
@@ -354,10 +351,6 @@ def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator
             needless.add(spec.name)
         elif not question.why_not(spec):
             yield spec
-
-
-def _with_lower(best: Bound, lower: float | None, value: float) -> Bound:
-    return replace(best, lower=None if lower is None else min(lower, value))
 
 
 def table(

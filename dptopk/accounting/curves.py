@@ -40,8 +40,8 @@ def exp_up(log_values: Any) -> Any:
     with np.errstate(under="ignore"):
         values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
     # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
-    moved = np.minimum(outward(values, SLACK + 1e-15 * np.minimum(-logs, 1e3)), 1.0)
-    return np.where(logs == -np.inf, 0.0, moved)
+    slack = SLACK + 1e-15 * np.minimum(-logs, 1e3)
+    return np.where(logs == -np.inf, 0.0, np.minimum(outward(values, slack), 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,7 @@ class DeltaCurve(Curve):
     def _deltas(self, epsilon: Floats) -> Floats:
         """The formula itself; a positive δ never underflows to 0."""
         log_values = np.where(epsilon >= self.epsilon_max, -np.inf, self.log_delta(epsilon))
-        bounded: Floats = exp_up(log_values)
-        return bounded
+        return exp_up(log_values)
 
     def _epsilons(self, delta: Floats) -> Floats:
         found = np.full(delta.shape, self.epsilon_max)
@@ -195,8 +194,7 @@ class EpsilonCurve(Curve):
         """The largest ln(1/δ) whose ε is at most the one asked for, the end of a bisection at which it is."""
         ends = np.full(epsilon.shape, 745.0)  # e^-745 is the smallest float
         low, _ = bisect_each(lambda x: self._epsilon_at(x) <= epsilon, 0 * ends, ends, halvings=80)
-        bounded: Floats = exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
-        return bounded
+        return exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
 
 
 def smallest_where(log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float) -> Floats:

@@ -97,7 +97,7 @@ def write_release(
         ]:  # beside the rows, so that a pipe does not lose it
             typer.echo(line, err=True)
     elif output_format == "json":
-        write(as_json(plan, release, confidence), out)
+        write(readable_json(as_dict(plan, release, confidence)), out)
     elif output_format == "html":
         write(answer_page(plan, release, guarantee=guarantee(plan), left=left or [], confidence=confidence), out)
     else:
@@ -105,8 +105,8 @@ def write_release(
             _print_release(plan, release, Console(file=file, highlight=False), left or [], confidence)
 
 
-def as_json(plan: Plan, release: Release, confidence: float) -> str:
-    """An answer as JSON that holds no character a terminal would obey."""
+def as_dict(plan: Plan, release: Release, confidence: float) -> dict[str, Any]:
+    """An answer with its intervals and its guarantee, JSON-safe."""
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
         table = release.intervals(confidence=confidence)
@@ -114,7 +114,7 @@ def as_json(plan: Plan, release: Release, confidence: float) -> str:
             row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
         answer["intervals"] = dict(table.attrs)
     answer["guarantee"] = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
-    return readable_json(answer)
+    return answer
 
 
 def _print_release(plan: Plan, release: Release, console: Console, left: list[str], confidence: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from dptopk._internal.formatting import format_upper, spreadsheet, visible
 from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import Bound, compose
-from dptopk.cli.output import as_json, print_rows
+from dptopk.cli.output import as_dict, print_rows
 from dptopk.cli.target import opened, write
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -87,7 +86,7 @@ def write_segments(
     )
     if output_format == "json":
         text: dict[str, Any] = {
-            "segments": {name: json.loads(as_json(plan, answer, confidence)) for name, answer in answers.items()},
+            "segments": {name: as_dict(plan, answer, confidence) for name, answer in answers.items()},
             "guarantee": {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name},
             "segments_per_user": per_user,
         }

@@ -108,14 +108,6 @@ def _as_it_is(column: Any) -> Any:
     return column
 
 
-def _as_text_column(column: Any) -> Any:
-    return column.cast("string")
-
-
-def _date_text(column: Any) -> Any:
-    return column.strftime("%Y-%m-%d")  # a cast may depend on settings of the engine
-
-
 def _wide(column: Any) -> Any:
     """Integers as 64 bits: engines hash the same number of another width to another value."""
     return column if column.type().is_uint64() else column.cast("int64")
@@ -144,8 +136,9 @@ _LABELS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (lambda kind: kind.is_string(), _as_it_is),
     (lambda kind: kind.is_integer(), _wide),
     (lambda kind: kind.is_decimal(), _whole_text),
-    (lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind), _as_text_column),
-    (lambda kind: kind.is_date(), _date_text),
+    (lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind), lambda column: column.cast("string")),
+    # A cast of a date may depend on settings of the engine.
+    (lambda kind: kind.is_date(), lambda column: column.strftime("%Y-%m-%d")),
     (lambda kind: kind.is_floating(), _whole_or_null),
 )
 

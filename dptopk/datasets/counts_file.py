@@ -90,8 +90,7 @@ def _parquet(file: _File) -> pd.DataFrame:
     present = pq.read_schema(file.path).names
     table = pq.read_table(file.path, columns=[name for name in file.columns if name in present])
     # One missing value would make all the integers of a column floats, and so other labels and other conditions.
-    frame: pd.DataFrame = table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
-    return frame
+    return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
 def _json_lines(file: _File) -> pd.DataFrame:

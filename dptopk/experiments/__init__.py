@@ -47,5 +47,4 @@ def load(name: str) -> Experiment:
     """
     if name not in EXPERIMENTS:
         raise InvalidParameter(f"experiment must be one of {', '.join(EXPERIMENTS)}; got {name!r}")
-    experiment: Experiment = import_module(f"dptopk.experiments.{name.replace('-', '_')}").EXPERIMENT
-    return experiment
+    return import_module(f"dptopk.experiments.{name.replace('-', '_')}").EXPERIMENT

@@ -46,8 +46,7 @@ def divergence(one: Floats, other: Floats, epsilons: Floats) -> Floats:
     """The larger hockey-stick divergence of the two directions, at each ε."""
     factors = np.exp(epsilons)[:, None]
     excess = (np.maximum(one - factors * other, 0.0), np.maximum(other - factors * one, 0.0))
-    worst: Floats = np.maximum(*(each.sum(axis=1) for each in excess))
-    return worst
+    return np.maximum(*(each.sum(axis=1) for each in excess))
 
 
 def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) -> Floats:

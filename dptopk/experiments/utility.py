@@ -134,8 +134,7 @@ def recall(labels: tuple[Any, ...], histogram: Histogram, k: int) -> float:
 
 
 def _true_counts(histogram: Histogram, labels: tuple[Any, ...]) -> NDArray[Any]:
-    truth: NDArray[Any] = histogram.counts[histogram.positions(labels)]
-    return truth
+    return histogram.counts[histogram.positions(labels)]
 
 
 def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any]]:

@@ -136,8 +136,7 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     [3, 1, 2, 0]
     """
     if labels.dtype.kind in "iu":
-        order: np.ndarray[Any, Any] = np.argsort(labels, kind="stable")
-        return order
+        return np.argsort(labels, kind="stable")
     texts = all(type(label) is str for label in labels)  # distinct, so texts alone decide
     keys = labels.tolist() if texts else list(map(_key, labels))
     if not texts:

@@ -408,8 +408,7 @@ class CountingMechanism(Mechanism):
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
-        noisy: np.ndarray[Any, Any] = rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
-        return noisy
+        return rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
 
 
 def ordered_release(

@@ -253,8 +253,7 @@ class Centred(CountingMechanism):
     def released(self, counts: np.ndarray[Any, Any], noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""
         whole, part = np.divmod(noise, self.centre.denominator)
-        values: np.ndarray[Any, Any] = (counts + whole) + part / self.centre.denominator
-        return values
+        return (counts + whole) + part / self.centre.denominator
 
 
 def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> Fraction:

@@ -100,8 +100,7 @@ class CountMLE(Mechanism):
         if not self.shrink or not len(measured):
             return self._published(measured)
         fitted, weight = self._target(measured, sensitivity, passes)
-        values: np.ndarray[Any, Any] = measured + weight * (fitted - measured)
-        return values
+        return measured + weight * (fitted - measured)
 
     def error(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity) -> float:
         """An estimate of the root mean square error of ``fit(measured)``, from what was released: costs nothing.

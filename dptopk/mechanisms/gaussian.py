@@ -251,8 +251,7 @@ class TruncatedGaussian(ThresholdedMechanism):
         from dptopk.mechanisms.samplers.noise import truncated_discrete_gaussian
 
         scale = gaussian_scale(self.sigma, sensitivity)
-        drawn: np.ndarray[Any, Any] = truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
-        return drawn
+        return truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
 
 
 @lru_cache(maxsize=256)
@@ -281,5 +280,4 @@ def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:
 def _noise(scale: float, size: int, bits: Any) -> np.ndarray[Any, Any]:
     from dptopk.mechanisms.samplers.noise import discrete_gaussian
 
-    drawn: np.ndarray[Any, Any] = discrete_gaussian(scale, size, bits)
-    return drawn
+    return discrete_gaussian(scale, size, bits)

@@ -74,8 +74,7 @@ class Sequences:
     def _within(self, slack: int) -> list[int]:
         if slack < 0:
             return list(range(1, self._top.size + 1))
-        ends: list[int] = self._ranked.at_least(self._top - slack).tolist()
-        return ends
+        return self._ranked.at_least(self._top - slack).tolist()
 
     def size(self, slack: int) -> int:
         """How many sequences have a gap of at most ``slack``, exactly."""

@@ -160,8 +160,7 @@ def _noise(epsilon: float, sensitivity: Sensitivity, size: int, bits: Any) -> np
     from dptopk.mechanisms.samplers.noise import discrete_laplace
 
     rate(epsilon, sensitivity)
-    drawn: np.ndarray[Any, Any] = discrete_laplace(epsilon, sensitivity.linf, size, bits)
-    return drawn
+    return discrete_laplace(epsilon, sensitivity.linf, size, bits)
 
 
 def copies(sensitivity: Sensitivity, labels: int | None) -> int:

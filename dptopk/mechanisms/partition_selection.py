@@ -155,5 +155,4 @@ class PartitionSelection(Mechanism):
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
         likely = chances.shown[level] > chances.hidden[level]
         rare = np.where(likely, chances.hidden[level], chances.shown[level])
-        drawn: npt.NDArray[np.bool_] = bernoulli(rare, bits) ^ likely
-        return drawn
+        return bernoulli(rare, bits) ^ likely

@@ -106,8 +106,7 @@ def passing(
     Returns:
         Booleans, shape (..., slots). Differences are taken first, so that nothing overflows.
     """
-    result: np.ndarray[Any, Any] = (counts - floor) + (noise - floor_noise) > offset
-    return result
+    return (counts - floor) + (noise - floor_noise) > offset
 
 
 def checked_offset(offset: int, name: str) -> int:
@@ -219,13 +218,11 @@ class ThresholdedMechanism(Mechanism):
 
     def above_floor(self, noise: Any, floor_noise: Any) -> np.ndarray[Any, Any]:
         """Noise less the floor's, in counts, rounded up: beside whole numbers that decides as the exact value does."""
-        above: np.ndarray[Any, Any] = -((floor_noise - noise) // self.divisor)
-        return above
+        return -((floor_noise - noise) // self.divisor)
 
     def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:
         """What is released of the counts that passed, shape (n,)."""
-        released: np.ndarray[Any, Any] = counts + noise
-        return released
+        return counts + noise
 
     @abstractmethod
     def measurement(self, sensitivity: Sensitivity) -> Measurement:

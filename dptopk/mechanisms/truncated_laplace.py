@@ -124,10 +124,7 @@ class TruncatedLaplace(ThresholdedMechanism):
         """Draw truncated discrete Laplace noise, int64, shape (size,)."""
         from dptopk.mechanisms.samplers.noise import laplace_law
 
-        drawn: np.ndarray[Any, Any] = laplace_law(self.epsilon, sensitivity.linf, self.bound(sensitivity)).sample(
-            size, bits
-        )
-        return drawn
+        return laplace_law(self.epsilon, sensitivity.linf, self.bound(sensitivity)).sample(size, bits)
 
 
 def _touched(sensitivity: Sensitivity) -> int:

@@ -322,5 +322,4 @@ def _unseen(exact: np.ndarray[Any, Any], measurement: Measurement, width: int) -
         if (max(floor, 0) >= low).any():
             return None
     there = min(measurement.counted, 2**62)  # no domain is larger
-    counted: np.ndarray[Any, Any] = np.where(may_reach, there - len(exact), 0)
-    return counted
+    return np.where(may_reach, there - len(exact), 0)

@@ -215,7 +215,7 @@ class Release:
             "seeded": self.seeded,
             "note": self.note,
             "capped": self.capped,
-            "measurement": _nested(self.measurement),
+            "measurement": None if self.measurement is None else asdict(self.measurement),
         }
 
     @classmethod

@@ -135,7 +135,7 @@ class Books:
             whose it is: an analyst without a share draws on the reserve.
         """
         name = canonical(analyst)
-        page: dict[str, Any] = self._now(
+        return self._now(
             lambda: self._balance(dataset, name, charges, segments),
             "balance",
             dataset,
@@ -143,7 +143,6 @@ class Books:
             segments,
             *map(str, charges),
         )
-        return page
 
     def _balance(
         self, dataset: str, name: str, charges: tuple[Charge, ...], segments: tuple[str, ...] | None
@@ -170,10 +169,7 @@ class Books:
             analyst: for whom.
             everyone: whether questions of others are named too.
         """
-        page: dict[str, Any] = self._now(
-            lambda: self._budget(dataset, analyst, everyone), "budget", dataset, analyst, everyone
-        )
-        return page
+        return self._now(lambda: self._budget(dataset, analyst, everyone), "budget", dataset, analyst, everyone)
 
     def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
         kinds: dict[str, Spend] = {}

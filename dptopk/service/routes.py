@@ -46,8 +46,7 @@ _GUESSES_PER_SECOND = 2.0
 
 async def service_of(request: Request) -> Service:
     """The worker's state."""
-    service: Service = request.app.state.service
-    return service
+    return request.app.state.service
 
 
 Worker = Annotated[Service, Depends(service_of)]
@@ -225,8 +224,7 @@ def _shown(service: Service, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
             raise HTTPException(404, "No such answer")
         return shown(spend, answer, spec.name)
 
-    page: dict[str, Any] = service.pages.get(("answer", spend.seq, spend.answer), read)
-    return page
+    return service.pages.get(("answer", spend.seq, spend.answer), read)
 
 
 @router.get("/datasets/{dataset}/releases")

@@ -299,8 +299,7 @@ class Client:
     def _about(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        answer: dict[str, Any] = self._call(method, self._path(path), body, headers)
-        return answer
+        return self._call(method, self._path(path), body, headers)
 
     def _call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         data = None if body is None else canonical_json(body).encode()

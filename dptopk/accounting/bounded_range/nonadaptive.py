@@ -158,8 +158,7 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
         block = slice(begin, min(begin + CACHED, last))
         low, high = _log_ratio(epsilon, count, at_epsilon, every[block].astype(float))
         rises[block], falls[block] = low > margin, high < -margin
-    kept: Ints = every[np.append(~rises, True) & np.append(True, ~falls)]
-    return kept
+    return every[np.append(~rises, True) & np.append(True, ~falls)]
 
 
 def _last_index(epsilon: float, count: int, x: float) -> int:
@@ -270,8 +269,7 @@ def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Poi
 def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
     """How far below i the terms of the pmf count, to a relative e^-46; a guess, as what is left is bounded anyway."""
     rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
-    distance: Floats = np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
-    return distance
+    return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
 
 
 def _geometric(ratio: Floats) -> Floats:

@@ -183,5 +183,4 @@ class _Heterogeneous(Curve):
             steps = count * top[:, None] - misses * spread[:, None]
             mass = (mass[:, :, None] * pmf[:, None, :]).reshape(len(high), -1)
             loss = (loss[:, :, None] + steps[:, None, :]).reshape(len(high), -1)
-        values: Floats = (mass * -np.expm1(np.minimum(x - loss, 0.0))).sum(axis=1)
-        return values
+        return (mass * -np.expm1(np.minimum(x - loss, 0.0))).sum(axis=1)

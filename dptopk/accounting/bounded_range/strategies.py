@@ -52,9 +52,7 @@ class OptimumCurve(Curve):
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """δ, the optimum rounded outward; a positive δ never underflows to 0."""
-        logs = [-math.inf if e >= self.epsilon_max else self.everywhere(e).upper for e in epsilon.tolist()]
-        bounded: Floats = exp_up(logs)
-        return bounded
+        return exp_up([-math.inf if x >= self.epsilon_max else self.everywhere(x).upper for x in epsilon.tolist()])
 
     def _epsilons(self, delta: Floats) -> Floats:
         return np.array([self._root(_log_down(d)) if d > 0 else self.epsilon_max for d in delta.tolist()])

@@ -118,8 +118,7 @@ def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
     # Two sums of the exponents and three roundings of the result are relative to its size.
     upper = sums + SUM_ROUNDING + 8 * EPS * (1 + np.abs(sums))
     with_tail = np.logaddexp(upper, math.log(law.tail))
-    bounded: Floats = np.minimum(with_tail + 4 * EPS * (1 + np.abs(with_tail)), 0.0)
-    return bounded
+    return np.minimum(with_tail + 4 * EPS * (1 + np.abs(with_tail)), 0.0)
 
 
 def _log_sum(exponents: Floats) -> float:

@@ -70,8 +70,7 @@ def _poisson_error(v: Floats) -> Floats:
     """2 Σ_{n>=1} e^{-2π² v n²}, bounded by a geometric series and by 1 - 1e-9 (where it says nothing)."""
     with np.errstate(under="ignore"):
         first = np.exp(-2 * math.pi**2 * v * (1 - 1e-15))
-    bounded: Floats = np.minimum(2 * first / np.maximum(1 - first**3, 1e-300), 1 - 1e-9)
-    return bounded
+    return np.minimum(2 * first / np.maximum(1 - first**3, 1e-300), 1 - 1e-9)
 
 
 def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:

@@ -82,8 +82,7 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
     slack = (np.abs(near) + 2) * moved + 2 * EPS * (near * near + np.abs(positive) + 2)
     slack += np.maximum(SLOPE_ERROR, (9 * np.minimum(np.abs(near), 1e4) + 11) * DIFFERENCE_ERROR)
-    bounded: Floats = np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
-    return bounded
+    return np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
 
 
 def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:

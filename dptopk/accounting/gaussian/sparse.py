@@ -63,8 +63,7 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
         before_zero = np.minimum(earlier, 0.0)
         removed = np.exp(before_zero) * curve.delta(np.abs(earlier)) - np.expm1(before_zero)
         worst = np.maximum(worst, np.maximum(added, removed))
-    upper: Floats = np.minimum(outward(worst), 1.0)
-    return upper
+    return np.minimum(outward(worst), 1.0)
 
 
 def _splits(labels: int) -> list[int]:

@@ -100,7 +100,8 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
         while best is None or not _narrow(best, _first_width(query) * scale**2, query):
             fitting = (one for one in SCALES if one < scale and listing + WORK_PER_PLACE * places / one <= left)
             finer = next((one for one in fitting if one >= min(1.0, scale / 2)), None)
-            if finer is None or (best is not None and _longest(best) > MOST_POINTS / 2):
+            laws = [law for law in (best.above, best.below) if law is not None] if best is not None else []
+            if finer is None or max((law.masses.size for law in laws), default=0) > MOST_POINTS / 2:
                 break
             amount = listing + WORK_PER_PLACE * places / finer
             if not work.take(amount):
@@ -120,10 +121,6 @@ def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     above, below = grids
     width = below.width * min(scale, 1.0) ** 0.5
     return replace(above, step=scale * above.step), replace(below, step=scale * below.step, width=width)
-
-
-def _longest(best: Bracket) -> int:
-    return max(part.masses.size for part in (best.above, best.below) if part is not None)
 
 
 def _narrow(best: Bracket, estimate: float, query: Query) -> bool:

@@ -37,8 +37,7 @@ def bernstein_reach(variance: Floats | float) -> Floats:
 
     Bernstein's inequality: t² = 92 (v + t/3) has the root t = 46/3 + sqrt((46/3)² + 92 v).
     """
-    distance: Floats = np.ceil(16 + np.sqrt(240 + 92 * np.asarray(variance)))
-    return distance
+    return np.ceil(16 + np.sqrt(240 + 92 * np.asarray(variance)))
 
 
 def log_binomial_pmf(successes: ArrayLike, trials: ArrayLike, success: ArrayLike, failure: ArrayLike) -> Floats:
@@ -66,8 +65,7 @@ def log_binomial_pmf(successes: ArrayLike, trials: ArrayLike, success: ArrayLike
         )
         none = np.where(n > 0, n * np.where(p < 0.5, np.log1p(-p), np.log(q)), 0.0)
         every = n * np.where(q < 0.5, np.log1p(-q), np.log(p))
-    values: Floats = np.where(i == 0, none, np.where(rest == 0, every, inner))
-    return values
+    return np.where(i == 0, none, np.where(rest == 0, every, inner))
 
 
 def log_response_pmf(count: int, epsilon: float, first: int = 0, last: int | None = None) -> tuple[Floats, Floats]:
@@ -101,7 +99,7 @@ def _with_rare_failures(hits: Floats, rest: Floats, count: float, success: float
     """The same formula with d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln q) - (n-i), where nq is below the floats."""
     within = (hits > 0) & (rest > 0)
     i, j = np.where(within, hits, 1.0), np.where(within, rest, 1.0)
-    values: Floats = (
+    return (
         _stirling_error(np.asarray(count))
         - _stirling_error(i)
         - _stirling_error(j)
@@ -109,7 +107,6 @@ def _with_rare_failures(hits: Floats, rest: Floats, count: float, success: float
         - (j * (np.log(j / count) - log_failure) - j)
         + 0.5 * np.log(count / (2 * np.pi * i * j))
     )
-    return values
 
 
 def _stirling_error(n: Floats) -> Floats:

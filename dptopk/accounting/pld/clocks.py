@@ -61,8 +61,7 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
     inside = np.minimum(lam, kappa * (1 - EPS))  # where λ >= κ the value is not used
     s = inside / kappa * ((1 + inside) / (kappa + 1))
     left = (kappa - inside) / kappa * ((kappa + 1 + inside) / (kappa + 1))
-    values: Floats = np.where(lam < kappa, np.log1p(total * (s / left)) * (1 + 16 * EPS), math.inf)
-    return values
+    return np.where(lam < kappa, np.log1p(total * (s / left)) * (1 + 16 * EPS), math.inf)
 
 
 @dataclass(frozen=True)

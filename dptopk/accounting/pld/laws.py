@@ -73,8 +73,7 @@ class LossLaw:
         """Lower bound on δ at every ε of an array of shape (m,)."""
         with np.errstate(under="ignore"):
             values = self._delta(epsilon, -self.loss_error) * (1 - self.mass_error - 64 * ROUNDOFF)
-        lower: Floats = np.maximum(values, 0.0)
-        return lower
+        return np.maximum(values, 0.0)
 
     def profile(self) -> tuple[Floats, Floats]:
         """All corners of δ: every distinct loss ε >= 0, rising, and δ(ε) there; exact to rounding, not moved outward.

@@ -58,8 +58,7 @@ def pure_dp_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
     h = np.minimum(step, 1.0)
     near = np.log1p(2 * np.sinh(h / 2) ** 2 + np.tanh(b) * np.sinh(h)) + _LEAST
     far = step + np.log1p(np.exp(-2 * (b + step))) - np.log1p(np.exp(-2 * b))
-    values: Floats = np.where(step < 1, near, far)
-    return values
+    return np.where(step < 1, near, far)
 
 
 def bounded_range_log_mgf(epsilon: ArrayLike, order: ArrayLike) -> Floats:
@@ -125,8 +124,7 @@ def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
     with np.errstate(under="ignore"):
         large = top + np.log((weights * np.exp(curves - top)).sum(axis=0))
     small = np.log1p((weights * np.expm1(np.minimum(curves, 1.0))).sum(axis=0))  # no cancellation near 0
-    values: Floats = np.where(curves.max(axis=0) < 1, small, large)
-    return values
+    return np.where(curves.max(axis=0) < 1, small, large)
 
 
 def summed_log_mgf(times: Mapping[float, int], one: Callable[[Floats, Floats], Floats]) -> LogMGF:
@@ -202,16 +200,14 @@ class ChernoffCurve(Curve):
     def _deltas(self, epsilon: Floats) -> Floats:
         """A positive δ never underflows to 0."""
         logs = np.maximum(self.log_delta(epsilon), -1e300)
-        bounded: Floats = exp_up(np.where(epsilon < self.epsilon_max, logs, -np.inf))
-        return bounded
+        return exp_up(np.where(epsilon < self.epsilon_max, logs, -np.inf))
 
     def _epsilons(self, delta: Floats) -> Floats:
         with np.errstate(divide="ignore"):
             log_inverse = -np.log(delta)[:, None]
         found = _smallest(lambda lam: (self.log_mgf(lam) + log_inverse) / lam, delta.size, self._grids)
         found = np.where(np.isnan(found), np.inf, np.maximum(found, 0.0))
-        bounded: Floats = np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max)
-        return bounded
+        return np.minimum(outward(found, 2 * LOG_MGF_ERROR), self.epsilon_max)
 
 
 def _smallest(objective: Callable[[Floats], Floats], size: int, grids: Sequence[int] = GRIDS) -> Floats:

@@ -93,8 +93,7 @@ class LossCurve(Curve):
         if side < 0:
             with np.errstate(under="ignore"):
                 return (np.exp(log_delta) * (1 - 8 * EPS)).reshape(x.shape)
-        bounded: Floats = np.minimum(outward(exp_up(log_delta) + self._tail), 1.0).reshape(x.shape)
-        return bounded
+        return np.minimum(outward(exp_up(log_delta) + self._tail), 1.0).reshape(x.shape)
 
     def _epsilon(self, delta: ArrayLike, side: int) -> Floats:
         """Bound on the smallest ε with δ(ε) <= δ: an upper one (side = 1) or a lower one (side = -1)."""

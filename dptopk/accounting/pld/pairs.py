@@ -73,5 +73,4 @@ def merged_responses(epsilons: Floats) -> Pairs:
 def log_sum(exponents: Floats) -> Floats:
     """Ln Σ e^t along the last axis."""
     top = exponents.max(axis=-1)
-    sums: Floats = top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))
-    return sums
+    return top + np.log(np.exp(exponents - top[..., None]).sum(axis=-1))

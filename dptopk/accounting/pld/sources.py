@@ -122,8 +122,7 @@ class Responses(Source):
 
 
 def _log_cosh(x: Floats) -> Floats:
-    values: Floats = np.abs(x) + np.log1p(np.exp(-2 * np.abs(x))) - math.log(2)
-    return values
+    return np.abs(x) + np.log1p(np.exp(-2 * np.abs(x))) - math.log(2)
 
 
 def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:

@@ -58,8 +58,7 @@ def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
 
 def _rounded(delta: Floats) -> Floats:
     """About thirty roundings of sums and products of non-negative terms."""
-    values: Floats = np.minimum(outward(delta, 1e-14), 1.0)
-    return values
+    return np.minimum(outward(delta, 1e-14), 1.0)
 
 
 # In the formulas e is ε, g is ε_g, and x, y, z are the terms of CR Lemma 5.4.
@@ -67,8 +66,7 @@ def _rounded(delta: Floats) -> Floats:
 
 def _q(t: float | Floats, e: float) -> Floats:
     """q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε})."""
-    ratio: Floats = np.asarray(np.expm1(t - e) / np.expm1(-e))
-    return ratio
+    return np.asarray(np.expm1(t - e) / np.expm1(-e))
 
 
 def _rr(e: float) -> float:
@@ -78,8 +76,7 @@ def _rr(e: float) -> float:
 
 def _square(t: float | Floats, e: float) -> Floats:
     """δ of one BR mechanism at 2t - ε: q_{ε,t}² (1 - e^{-ε})."""
-    value: Floats = -np.expm1(-e) * _q(t, e) ** 2
-    return value
+    return -np.expm1(-e) * _q(t, e) ** 2
 
 
 def _x(t: float | Floats, e: float, g: Floats) -> Floats:

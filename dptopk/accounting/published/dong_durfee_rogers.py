@@ -37,8 +37,7 @@ SMALLEST_SQUARE = 1e-292
 
 
 def _square(epsilon: Floats, divisor: int = 1) -> Floats:
-    values: Floats = outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, 1e-15)
-    return values
+    return outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, 1e-15)
 
 
 def _half_square(epsilon: Floats) -> Floats:

@@ -92,8 +92,7 @@ def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[floa
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
     with np.errstate(divide="ignore"):
         log_inverse = np.maximum(-np.log(validate.nonnegatives(delta=delta)), 0.0)
-    moved: Floats = outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean(epsilon), 1e-14)
-    return moved
+    return outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean(epsilon), 1e-14)
 
 
 @bound(

@@ -158,13 +158,10 @@ def _by_divergences(epsilon: float, delta: float, labels: int, order: float, own
 
     None where nothing is left for the divergence.
     """
-    divergence = (1 - CHORDS) * _renyi_divergence(epsilon, (1 - own) * delta, order) / labels
+    # The sum of divergences that converts to (ε, (1 - own) δ): Canonne-Kamath-Steinke 2020, Proposition 12.
+    added = epsilon + (math.log((1 - own) * delta) + math.log(order - 1) - order * math.log1p(-1 / order)) / (order - 1)
+    divergence = (1 - CHORDS) * added / labels
     return LabelCoinsDP(order, _plain(divergence), _plain(own * delta / labels), labels) if divergence > 0 else None
-
-
-def _renyi_divergence(epsilon: float, delta: float, order: float) -> float:
-    """The sum of divergences that converts to (epsilon, delta) (Canonne-Kamath-Steinke 2020, Proposition 12)."""
-    return epsilon + (math.log(delta) + math.log(order - 1) - order * math.log1p(-1 / order)) / (order - 1)
 
 
 def _half(coin: LabelCoinsDP) -> float:

@@ -53,14 +53,12 @@ class _Band:
 
     def worth(self, epsilons: Floats) -> Floats:
         """What each is worth."""
-        worths: Floats = np.exp(np.interp(np.log(epsilons), self._log_epsilons, self._log_worths))
-        return worths
+        return np.exp(np.interp(np.log(epsilons), self._log_epsilons, self._log_worths))
 
     def shares(self, top: int) -> Floats:
         """The ranges worth 1, 2, ..., top parts of what the largest is, in units of it."""
         logs = np.log(self.worth(self.epsilons[-1:]) * np.arange(1, top + 1) / top)
-        shares: Floats = np.exp(np.interp(logs, self._log_worths, self._log_epsilons)) / self.epsilons[-1]
-        return shares
+        return np.exp(np.interp(logs, self._log_worths, self._log_epsilons)) / self.epsilons[-1]
 
 
 def _candidates(band: _Band) -> Iterator[tuple[float, float, Anchors]]:

@@ -66,8 +66,7 @@ class _Step:
         last = self.first + len(self.masses) - 1
         values = before.extended(window[0] - last, window[1] - self.first)
         expected = np.convolve(values, self.masses, mode="valid") + self.infinite
-        out: Floats = np.minimum(expected * (1 + 4 * ROUNDOFF * (8 + len(self.masses))), 1.0)
-        return out
+        return np.minimum(expected * (1 + 4 * ROUNDOFF * (8 + len(self.masses))), 1.0)
 
 
 def profile(cost: Cost, x: Floats, h: float) -> Floats:

@@ -96,8 +96,7 @@ def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats
     gaps = np.diff(nodes) * h
     falls = (values[:-1] - values[1:]) / np.expm1(gaps)  # -slope · u_j, to the right of point j
     to_the_left = np.concatenate([[1 - values[0]], falls * np.exp(gaps)])
-    changes: Floats = to_the_left - np.append(falls, 0.0)
-    return changes
+    return to_the_left - np.append(falls, 0.0)
 
 
 def _of_layer(layer: Layer) -> GroupPair:

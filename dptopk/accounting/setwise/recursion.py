@@ -116,14 +116,12 @@ class Layer:
             return self.values[..., :0]
         edge = self.values[..., :1]
         if not self.upper:
-            bounds: Floats = np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
-            return bounds
+            return np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
         # The chord from H(0) = 1 to the first node; from a little more where values rounded up would not be convex.
         origin = edge - (self.values[..., 1:2] - edge) / math.expm1(self.h)
         origin = np.maximum(origin, 1.0)
         chord = origin - (origin - edge) * np.exp((nodes - self.first) * self.h) * (1 - 64 * ROUNDOFF)
-        highest: Floats = np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
-        return highest
+        return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
     def _right(self, nodes: Nodes) -> Floats:
         if not self.upper:
@@ -142,13 +140,11 @@ class Layer:
         at = node.astype(int) - first
         share = np.clip(np.expm1(x - node * self.h) / math.expm1(self.h), 0.0, 1.0)
         chord = values[at] - (values[at] - values[at + 1]) * share
-        bounds: Floats = chord * (1 + 4 * ROUNDOFF) + np.maximum(values[at - 1] - values[at + 1], 0) * self._moved(x)
-        return bounds
+        return chord * (1 + 4 * ROUNDOFF) + np.maximum(values[at - 1] - values[at + 1], 0) * self._moved(x)
 
     def _moved(self, x: NDArray[Any]) -> Floats:
         """How far rounding can move x within a cell, as a share of the cell."""
-        moved: Floats = 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
-        return moved
+        return 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
 
     def below(self, x: Floats, above: Layer) -> Floats:
         """Lower bound at any x (of a lower value function, given an upper one).

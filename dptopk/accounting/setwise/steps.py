@@ -36,8 +36,7 @@ def rounding_noise(epsilons: tuple[float, ...], counts: State, steps: int, cell:
 
 
 def _rounded(multiples: Floats, *, upper: bool) -> Floats:
-    rounded: Floats = np.ceil(multiples - 1e-9) if upper else np.floor(multiples + 1e-9)
-    return rounded
+    return np.ceil(multiples - 1e-9) if upper else np.floor(multiples + 1e-9)
 
 
 def _changes(epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool) -> Floats:
@@ -45,8 +44,7 @@ def _changes(epsilons: tuple[float, ...], counts: State, steps: int, cell: float
     each, many = np.array(epsilons), np.array(counts, dtype=float)
     h = each.max() / np.arange(steps, 2 * steps + 1)[:, None]
     moved = h * _rounded(each / h, upper=upper)
-    changes: Floats = (np.abs(moved**2 - each**2) / 4 + cell * h**2) @ many
-    return changes
+    return (np.abs(moved**2 - each**2) / 4 + cell * h**2) @ many
 
 
 def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: bool) -> float:

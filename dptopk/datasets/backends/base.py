@@ -156,8 +156,7 @@ def builtin(name: str, takes: tuple[Any, ...], gives: Any) -> Callable[..., Any]
     # Ibis reads the number of arguments off the signature.
     numbered = [Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD) for place in range(len(takes))]
     stub.__signature__ = Signature(numbered)  # type: ignore[attr-defined]
-    made: Callable[..., Any] = ibis.udf.scalar.builtin(stub, name=name, signature=(takes, gives))
-    return made
+    return ibis.udf.scalar.builtin(stub, name=name, signature=(takes, gives))
 
 
 class MemoryFull(InvalidParameter):

@@ -32,11 +32,10 @@ def _mix(*columns: Any) -> Any:
     return _hash(_hash(*columns))
 
 
-def _full(error: Exception) -> bool:
-    return type(error).__name__ == "OutOfMemoryException"
-
-
-DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, narrow=True, full=_full)
+DUCKDB = Backend(
+    name="duckdb", encode=_encode, decode=_decode, mix=_mix, narrow=True,
+    full=lambda error: type(error).__name__ == "OutOfMemoryException",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

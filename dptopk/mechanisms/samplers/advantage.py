@@ -40,14 +40,12 @@ _NEARLY = 1 / 16  # peeling finds all when it misses less than so many
 
 def one_shot_inclusion(scores: Floats) -> Floats:
     """P[a label is chosen] by `OneShotTopK`, of (count - threshold) / scale of the noise."""
-    chances: Floats = np.exp(np.minimum(scores, 0.0))
-    return chances
+    return np.exp(np.minimum(scores, 0.0))
 
 
 def gumbel_inclusion(scores: Floats) -> Floats:
     """P[a label is chosen] by `KnownGumbel`, of (count - threshold) / scale of the noise."""
-    chances: Floats = -np.expm1(-np.exp(np.minimum(scores, 50.0)))
-    return chances
+    return -np.expm1(-np.exp(np.minimum(scores, 50.0)))
 
 
 @dataclass(frozen=True)
@@ -128,8 +126,7 @@ def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -
     in_all = np.logaddexp(best, np.logaddexp.reduce(good, axis=1)) - np.logaddexp.reduce(bad, axis=1)
     by_worst = (good - bad).min(axis=1)
     good, bad = _sums(weights.T, grid.tails)
-    odds: Floats = np.maximum(in_all, 2 * np.maximum(by_worst, (good - bad).min(axis=1)))
-    return odds
+    return np.maximum(in_all, 2 * np.maximum(by_worst, (good - bad).min(axis=1)))
 
 
 def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
@@ -150,23 +147,20 @@ def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Calla
 
     def found(part: slice, offset: Floats) -> Floats:
         chances = inclusion((heights[None, part] + offset[:, None]) / scale)
-        total: Floats = chances @ grid.widths[part].astype(np.float64)
-        return total
+        return chances @ grid.widths[part].astype(np.float64)
 
     reach = 50 * scale + float(heights[0] - heights[-1])
     others = k - grid.levels
     possible = others < grid.widths[outside].sum()
     raised = _root(lambda offset: found(outside, offset), np.where(possible, others, 0.5), reach)
     level = _root(lambda offset: found(inside, offset), grid.levels, reach)
-    shifts: Floats = np.where(possible, level - raised, -np.inf)
-    return shifts
+    return np.where(possible, level - raised, -np.inf)
 
 
 def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
     """Where an increasing function of each element has these values, by bisection."""
     ends = np.full(values.shape, reach)
-    root: Floats = np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
-    return root
+    return np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
 
 
 @lru_cache(maxsize=16)

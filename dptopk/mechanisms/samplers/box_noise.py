@@ -106,5 +106,4 @@ def box_noise(law: SideLaw, step: int, size: int, bits: Bits) -> np.ndarray[Any,
     """The noise of ``size`` counts, at most law.power - 1 of them, int64, shape (size,)."""
     n = step * law.sample(bits)
     corner = bits.below(n, 1)
-    noise: np.ndarray[Any, Any] = bits.below(n, size) - corner
-    return noise
+    return bits.below(n, size) - corner

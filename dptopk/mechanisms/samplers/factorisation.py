@@ -42,8 +42,7 @@ class Factorisation:
     @cached_property
     def measured_on(self) -> np.ndarray[Any, Any]:
         """The day, from 0, on which each row is measured: the last one in it."""
-        last: np.ndarray[Any, Any] = self.days - 1 - np.argmax(self.strategy[:, ::-1] > 0, axis=1)
-        return last
+        return self.days - 1 - np.argmax(self.strategy[:, ::-1] > 0, axis=1)
 
     @cached_property
     def shifts(self) -> dict[int, int]:
@@ -78,8 +77,7 @@ class Factorisation:
 
     def scales(self, sigma: float) -> np.ndarray[Any, Any]:
         """Upper bound on the standard deviation of the noise on each day's total, shape (days,)."""
-        spread: np.ndarray[Any, Any] = sigma * self.unit * np.sqrt((self.totals**2).sum(axis=1))
-        return spread
+        return sigma * self.unit * np.sqrt((self.totals**2).sum(axis=1))
 
 
 @lru_cache(maxsize=64)
@@ -115,8 +113,7 @@ def _square_root(days: int) -> Factorisation:
 
 def _toeplitz(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     lag = np.subtract.outer(np.arange(len(column)), np.arange(len(column)))
-    matrix: np.ndarray[Any, Any] = np.where(lag >= 0, column[np.maximum(lag, 0)], 0)
-    return matrix
+    return np.where(lag >= 0, column[np.maximum(lag, 0)], 0)
 
 
 def _tree(days: int) -> Factorisation:

@@ -159,8 +159,7 @@ class NoiseLaw:
         magnitude = first + offset
         if self.bound is not None:
             kept &= magnitude <= self.bound
-        result: npt.NDArray[np.int64] = (magnitude * sign)[kept]
-        return result
+        return (magnitude * sign)[kept]
 
     def _keep(
         self, words: npt.NDArray[np.uint32], first: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], bits: Bits

@@ -114,8 +114,7 @@ def exact_level(level: Any) -> Fraction:
 def above(top: Any, levels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return top - levels, of either sign, as floats, within two units in the last place."""
     if levels.dtype.kind == "f":
-        gap: npt.NDArray[np.float64] = float(top) - levels
-        return gap
+        return float(top) - levels
     # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is exact.
     gap = (np.uint64(int(top) % (1 << 64)) - levels.view(np.uint64)).astype(np.float64)
     higher = levels > top

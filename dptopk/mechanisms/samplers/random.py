@@ -51,8 +51,7 @@ class Bits(ABC):
     def low_bits(self, size: int, width: int) -> npt.NDArray[np.int64]:
         """Return ``size`` uniform integers in [0, 2**width), 0 <= width <= 62."""
         word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(kind).bits >= width)
-        drawn: npt.NDArray[np.int64] = (self.words(size, word) & word((1 << width) - 1)).astype(np.int64)
-        return drawn
+        return (self.words(size, word) & word((1 << width) - 1)).astype(np.int64)
 
     def below(self, bound: int, size: int) -> npt.NDArray[np.int64]:
         """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, by rejection (exact)."""

@@ -143,8 +143,7 @@ class PiecewiseLinear(TradeoffFunction):
             math.fsum(self.q[:last] * -np.expm1(np.minimum(value - slopes[:last], 0.0)))
             for value, last in zip(x.ravel(), np.searchsorted(self.losses, -x.ravel()), strict=True)
         ]
-        deltas: Floats = np.minimum(np.array(sums), 1.0).reshape(x.shape)
-        return deltas
+        return np.minimum(np.array(sums), 1.0).reshape(x.shape)
 
     def touch(self, epsilon: ArrayLike) -> Floats:
         """The vertex at which the segments become flatter than -e^ε."""
@@ -302,5 +301,4 @@ def conjugate(function: PiecewiseLinear, slope: ArrayLike) -> Floats:
     type_1, type_2 = function.vertices()
     slopes = -np.exp(-function.losses[function.p > 0])  # rising
     at = np.searchsorted(slopes, s)
-    values: Floats = s * type_1[at] - type_2[at]
-    return values
+    return s * type_1[at] - type_2[at]

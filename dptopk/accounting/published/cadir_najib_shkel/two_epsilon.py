@@ -95,8 +95,7 @@ class TwoEpsilonCurve(Curve):
         size = np.abs(z)
         at_size = self._inner.delta(size) if side > 0 else self._inner.delta_lower(size)
         shrunk = np.exp(-size)
-        values: Floats = np.where(z >= 0, at_size, -np.expm1(-size) + shrunk * at_size)
-        return values
+        return np.where(z >= 0, at_size, -np.expm1(-size) + shrunk * at_size)
 
     def _deltas(self, epsilon: Floats) -> Floats:
         return self._delta(epsilon, 1)
