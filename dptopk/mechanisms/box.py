@@ -101,7 +101,9 @@ class Box(CountingMechanism):
         """As ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
+    def count_width(
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
+    ) -> float:
         """As ``half_width``."""
         return self.half_width(sensitivity, labels=labels, confidence=confidence)
 

@@ -146,7 +146,9 @@ class Centred(CountingMechanism):
         """As ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
+    def count_width(
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
+    ) -> float:
         """As ``half_width``."""
         return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
@@ -185,7 +187,9 @@ class Centred(CountingMechanism):
         """Standard deviation of Y/b, the part that all counts share."""
         return self._written(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None) -> float:
+    def half_width(
+        self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
+    ) -> float:
         """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
         from dptopk._internal.tails import smallest_offset
 

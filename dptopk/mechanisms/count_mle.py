@@ -76,7 +76,9 @@ class CountMLE(Mechanism):
         """That of the noise, before the fit."""
         return self.noise.count_noise(sensitivity, labels=labels)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
+    def count_width(
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
+    ) -> float:
         """That of the noise, before the fit."""
         return self.noise.count_width(sensitivity, labels=labels, confidence=confidence)
 

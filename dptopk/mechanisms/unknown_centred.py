@@ -97,7 +97,9 @@ class UnknownCentred(NoisyFloorMechanism):
         """Standard deviation of the noise on one count, before any selection by it."""
         return self.counting.noise_std(self._moving(sensitivity), labels=self.floor_rank)
 
-    def count_width(self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE) -> float:
+    def count_width(
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
+    ) -> float:
         """Of Z and Y together."""
         return super().count_width(self._moving(sensitivity), labels=labels, confidence=confidence)
 

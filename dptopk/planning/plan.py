@@ -275,9 +275,9 @@ def _promises(mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence
     lines = []
     noise = mechanism.count_noise(sensitivity, labels=k)
     if noise is not None:
+        width = mechanism.count_width(sensitivity, labels=k, confidence=confidence)
         lines.append(
-            f"noise on a count has standard deviation {noise:.4g}; "
-            f"{percent(confidence)} of it is within ±{mechanism.count_width(sensitivity, labels=k, confidence=confidence):g}"
+            f"noise on a count has standard deviation {noise:.4g}; {percent(confidence)} of it is within ±{width:g}"
         )
     if seen := appearing(mechanism, sensitivity, confidence):
         floor = "" if mechanism.floor_rank is None else f" above the count of rank {mechanism.floor_rank}"

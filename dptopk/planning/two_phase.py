@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
-from dptopk._internal.formatting import at_most as shown, touched
+from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.formatting import format_upper, touched
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -60,9 +61,9 @@ class TwoPhasePlan(Plan):
         """How large a count of the capped data must be for its label to be found with that probability."""
         return int(self.mechanisms[0].appears_at(self.under, probability=probability) or 0)
 
-    def appearing(self) -> str:
+    def appearing(self, confidence: float = CONFIDENCE) -> str:
         """From which count of the capped data on a label is found, in words."""
-        return f"of the capped counts: {appearing(self.mechanisms[0], self.under)}"
+        return f"of the capped counts: {appearing(self.mechanisms[0], self.under, confidence)}"
 
     def check(self, histogram: Histogram) -> None:
         """Refuse what the plan was not made for.
@@ -114,7 +115,7 @@ class TwoPhasePlan(Plan):
             "and error bars are about the data without that cap"
         )
 
-    def explain(self) -> str:
+    def explain(self, *, confidence: float = CONFIDENCE) -> str:
         """The plan in words."""
         cost, finding, counting = self.sensitivity.linf, *self.phases
         return "\n".join(
@@ -122,12 +123,12 @@ class TwoPhasePlan(Plan):
                 f"Top {self.k} of a private domain, in two phases; one user moves each count by at most {cost}.",
                 f"1. find labels, on capped data, {touched(self.under.l0)} of one user: {finding.mechanism}",
                 f"   costs at most {finding.charge}",
-                f"   {self.appearing()}",
+                f"   {self.appearing(confidence)}",
                 f"2. count what was found, on all data, any number of labels of one user: {counting.mechanism}",
                 f"   costs {counting.charge}, however many labels were found",
                 f"   {self.k} labels: noise of standard deviation {self.noise_std:.3g} on each",
                 f"Split: {self.split}",
-                f"Together: ({shown(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name}",
+                f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name}",
                 *(f"Warning: {doubt}" for doubt in self.warnings),
             ]
         )

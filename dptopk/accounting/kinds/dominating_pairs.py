@@ -100,8 +100,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
         while best is None or not _narrow(best, _first_width(query) * scale**2, query):
             fitting = (one for one in SCALES if one < scale and listing + WORK_PER_PLACE * places / one <= left)
             finer = next((one for one in fitting if one >= min(1.0, scale / 2)), None)
-            laws = [law for law in (best.above, best.below) if law is not None] if best is not None else []
-            if finer is None or max((law.masses.size for law in laws), default=0) > MOST_POINTS / 2:
+            if finer is None or (best is not None and _longest(best) > MOST_POINTS / 2):
                 break
             amount = listing + WORK_PER_PLACE * places / finer
             if not work.take(amount):
@@ -114,6 +113,11 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     if _narrow(best, _first_width(query) * scale**2, query):
         return _finer(best, parts, _scaled(first, scale)[0], query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
+
+
+def _longest(found: Bracket) -> int:
+    """The number of points of the longer of its two laws."""
+    return max((law.masses.size for law in (found.above, found.below) if law is not None), default=0)
 
 
 def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
