@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -153,6 +153,9 @@ class BoundSpec:
 _REGISTRY: dict[str, BoundSpec] = {}
 
 
+C = TypeVar("C", bound=Curve)
+
+
 def bound(
     name: str,
     *,
@@ -162,7 +165,7 @@ def bound(
     lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
     below: Callable[[Charge], str] = lambda charge: "",  # noqa: ARG005
     refines: bool = False,
-) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
+) -> Callable[[Callable[[Charge], C]], Callable[[Charge], C]]:
     """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
 
     Args:
@@ -177,7 +180,7 @@ def bound(
         refines: whether its answers take work that is counted.
     """
 
-    def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
+    def register(build: Callable[[Charge], C]) -> Callable[[Charge], C]:
         _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, below, refines, build)
         return build
 

@@ -101,7 +101,7 @@ class _Factor:
     step: float = 0.0
     splits: int = 1
     largest: float = 0.0
-    cost: Cost | None = None
+    cost: Any = None
     made: tuple[GroupPair, ...] = ()
 
     def pairs(self, grid: Grid) -> list[Pairs]:

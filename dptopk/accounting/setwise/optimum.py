@@ -429,7 +429,7 @@ class _ProductCurve(SetwiseCurve):
     below=lambda charge: "optimal_dp_approx" if set(map(type, charge.costs)) <= {PureDP} else "",  # the same product
     refines=True,
 )
-def optimal_setwise(charge: Charge) -> Curve:
+def optimal_setwise(charge: Charge) -> SetwiseCurve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
     ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
     if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
