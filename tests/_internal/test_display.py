@@ -103,6 +103,7 @@ def test_empty_answers_are_shown():
     assert len(empty.plot().patches) == 0
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_bar_and_an_error_bar_for_each_row():
     release = answer()
     axes = release.plot(confidence=0.9)

@@ -40,7 +40,7 @@ CHARGES = {
     "gaussian": Charge({GaussianDP(0.3): 2}),
     "discrete gaussian": Charge({DiscreteGaussianDP(4.0, 1): 2}),
     "zcdp": Charge({ZCDP(0.02): 2, ZCDP(0.01, xi=0.001): 1}),
-    "cdp": Charge({CDP(0.01, 0.15): 2, PureDP(0.1): 2}),
+    "cdp": Charge({CDP(0.02, 0.2): 2}),
     "failing": Charge({ApproxDP(0.1, 1e-9): 6, PureDP(0.25): 3}, delta=1e-8),
 }
 DELTA, EPSILON, RTOL = 1e-4, 0.6, 1e-3

@@ -113,6 +113,7 @@ def test_what_is_no_budget_charge_or_count_is_refused() -> None:
         queries_affordable(query, budget, most=0)
 
 
+@pytest.mark.slow
 def test_a_budget_that_nothing_meets() -> None:
     with pytest.raises(InvalidParameter, match="too small"):
         calibrate(lambda x: Charge({PureDP(x): 1, PureDP(1.0): 3}), Budget(0.5))

@@ -94,6 +94,7 @@ NEEDLESS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mix", "name", "better"), NEEDLESS, ids=str)
 def test_what_is_said_to_be_needless_is(mix: str, name: str, better: str) -> None:
     """The other bound is never larger but for the width of its answer."""
@@ -134,6 +135,7 @@ def test_of_very_many_costs_a_needless_bound_always_rests(monkeypatch: pytest.Mo
     assert quick.epsilon <= compose(charge, delta=1e-6, bound="renyi").epsilon * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_very_many_different_costs_begin_with_the_quickest_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asked_for(monkeypatch)
     charge = Charge({PureDP(1e-4 * (1 + i / 7)): 1 for i in range(1100)})

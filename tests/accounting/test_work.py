@@ -111,6 +111,7 @@ def test_the_answer_of_eight_threads() -> None:
         assert list(threads.map(lambda _: ends(), range(8))) == [fresh()] * 8
 
 
+@pytest.mark.slow
 def test_without_a_guard_no_clock_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def never() -> float:
         raise AssertionError("a clock was read")
@@ -169,6 +170,7 @@ def test_it_is_said_whether_a_number_of_queries_is_proven_to_be_the_most() -> No
     assert queries_affordable(query, budget, bound="opt_kl").at_most is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", range(5, 9))
 def test_a_capacity_cut_by_the_guard_is_not_cached(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the clock cuts: before a layer, or before the work of the next one is taken."""

@@ -138,6 +138,7 @@ def test_a_class_without_a_worst_mechanism_has_a_price_too() -> None:
         assert played <= float(layer.above(np.array([x * H]))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", [NOISE, PureDP(0.37), GaussianDP(0.2), DiscreteLaplaceDP(4.0, 3)])
 def test_the_profile_of_a_declared_cost_is_no_lower_than_its_own(cost: Cost) -> None:
     x = np.linspace(0.0, 1.0, 6)
@@ -290,6 +291,7 @@ def test_the_gaussian_filter_takes_discrete_noise_at_a_dominating_mu(scale: floa
     assert tight.fits(Charge({cost: 1})) == n - 1
 
 
+@pytest.mark.slow
 def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,), costs=[DiscreteGaussianDP(20.0, 1)])

@@ -89,6 +89,7 @@ def test_shares_are_fixed_before_the_first_answer() -> None:
             Shares(parts, DELTA)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_ledger_keeps_shares(tmp_path) -> None:
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:

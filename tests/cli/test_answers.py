@@ -42,6 +42,7 @@ def test_the_page_is_whole_and_safe(counts, tmp_path):
         assert section in page
 
 
+@pytest.mark.slow
 def test_the_page_says_what_is_left(counts, tmp_path):
     ledger = tmp_path / "l.db"
     run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")
@@ -61,6 +62,7 @@ def test_a_picture_is_drawn_beside_the_answer(counts, tmp_path, ending):
     assert "noisy count" in result.stdout
 
 
+@pytest.mark.slow
 def test_csv_has_error_bars_no_formulas_and_the_guarantee_beside_it(counts):
     result = run("topk", counts, *BASE, "--format", "csv")
     assert result.stdout.splitlines()[0] == "rank,label,count,low,high"
@@ -82,6 +84,7 @@ def test_json_has_error_bars_and_no_control_characters(tmp_path):
 # targets -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_target_is_never_an_input(counts, tmp_path):
     ledger = tmp_path / "l.db"
     run("ledger", "init", ledger, "--dataset", "d", "--delta", 1e-5, "--epsilon", 5, "--labels-per-user", 1, "--test")

@@ -89,6 +89,7 @@ def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
     assert list(tmp_path.glob(".*.part")) == []
 
 
+@pytest.mark.slow
 def test_a_domain_file_names_the_public_labels(counts, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("the\nand\nunicorn\n", encoding="utf-8")

@@ -108,6 +108,7 @@ def test_public_integers_are_read_as_integers(tmp_path):
     assert "domain" in refused.output
 
 
+@pytest.mark.slow
 def test_an_empty_table_is_a_short_answer(tmp_path):
     path = tmp_path / "empty.parquet"
     pd.DataFrame({"member": pd.Series([], dtype="int64"), "article": pd.Series([], dtype=str)}).to_parquet(path)

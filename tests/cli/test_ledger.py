@@ -158,6 +158,7 @@ def test_a_changed_entry_is_found(ledger, ask):
     assert ask().exit_code == 4
 
 
+@pytest.mark.slow
 def test_export_is_one_json_object_an_entry(ledger, ask):
     ask()
     lines = [json.loads(line) for line in run("ledger", "export", ledger).output.splitlines()]

@@ -28,6 +28,7 @@ def counts(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_standard_input_is_a_csv_file(counts):
     from_file = run("topk", counts, *OPTIONS, "--format", "csv")
     piped = run("topk", "-", *OPTIONS, "--format", "csv", stdin=TABLE)

@@ -33,6 +33,7 @@ def events(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_segments_of_one_user_each_cost_as_much_as_one(counts):
     alone = json.loads(run("topk", counts, *BASE, "--where", "region=eu", "--format", "json").stdout)
     result = run("topk", counts, *BASE, *PARTS, "--segments-per-user", 1, "--format", "json")
@@ -78,6 +79,7 @@ def test_a_ledger_is_charged_once(counts, tmp_path):
     assert Ledger(url).spent("d") == Charge.parse(plan["charge"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

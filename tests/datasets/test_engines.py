@@ -70,6 +70,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_files(tmp_path, name):
     path = tmp_path / name

@@ -130,6 +130,7 @@ def test_the_choice_of_one_user_does_not_see_the_others():
     assert {label for label, count in both.items() if count} == set(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choose", ["hash", "random", "top"])
 def test_bounds_hold_for_every_choice(choose):
     events = random_events(np.random.default_rng(1), 400)
@@ -278,6 +279,7 @@ def test_integer_labels_stay_integers():
     assert histogram.labels.dtype.kind == "i"
 
 
+@pytest.mark.slow
 def test_integers_with_a_gap_are_integers_all_the_same():
     rows = pd.DataFrame({"user": [1, None, 2, 3, 4, 5], "item": [7, 7, 7.5, float("inf"), 1e300, None]})
     assert rows["user"].dtype.kind == "f"

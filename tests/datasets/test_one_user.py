@@ -33,6 +33,7 @@ def partitioned(root, *rows):
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [("2024-01-01", "2024-1-01"), ("1", "01")])
 def test_folder_names_are_text_whatever_other_folders_are_called(tmp_path, labels):
     rows = list(zip("ab", labels, strict=True))
@@ -71,6 +72,7 @@ def test_columns_that_differ_in_case_alone_are_refused(where):
             counts(frame, where=where)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("years", [["2024", "2024"], ["2024", "n/a"]], ids=["numbers", "one is none"])
 def test_a_condition_never_converts_the_column(tmp_path, years):
     path = tmp_path / "events.csv"
@@ -92,6 +94,7 @@ TYPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPED)
 def test_values_of_a_condition_fit_the_type_of_the_column_or_are_refused(name):
     column, fitting, refused = TYPED[name]

@@ -63,6 +63,7 @@ def test_macbeth_counts_of_the_figure():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_noise_without_a_fit_has_the_stated_width():
     """Averaged over 25 words and 40 trials: the standard error of a standard deviation is below 4 %."""
     from dptopk.experiments.experiment import Settings, generators

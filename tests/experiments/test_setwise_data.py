@@ -26,12 +26,14 @@ def test_one_range_played_alone() -> None:
         value_in_order([0.4, 0.4], 0.1)
 
 
+@pytest.mark.slow
 def test_the_gap_is_positive_where_it_is_known_to_be() -> None:
     gap = adaptivity_gaps([4, 10])
     assert (gap["ratio_lower"] <= gap["ratio_upper"]).all()
     assert gap.loc[gap["k"] == 10, "ratio_lower"].item() > 1.1
 
 
+@pytest.mark.slow
 def test_mixes_and_counts() -> None:
     table = mixes(["20*BR(0.1) + 5*DP(0.1)"])
     others = table[["setwise_cdp", "setwise_zcdp", "zcdp_tight", "renyi"]].to_numpy()

@@ -38,6 +38,7 @@ def ledger(path):
 ODD = {2: "a", 10: "b", 0.5: {True: 1, None: (1, 2)}, "surrogate": "\ud800", "nul": "\0", "far": "漢\u2028"}
 
 
+@pytest.mark.slow
 def test_odd_keys_and_texts_are_read_as_they_were_written(path, ledger):
     receipt = ledger.charge("d", "ann", ONE, mechanism=ODD, query="q")
     ledger.settle(receipt, ONE, answer=ODD)

@@ -36,6 +36,7 @@ def accounts():
     return [Accountant(ONE.times(20), 1e-6), Filter(Budget(2.5))]
 
 
+@pytest.mark.slow
 def test_a_charge_may_be_written_while_entries_are_read(path, monkeypatch):
     monkeypatch.setattr(store, "PAGE", 2)
     monkeypatch.setattr(sqlite, "LOCK_TIMEOUT_MS", 2000)

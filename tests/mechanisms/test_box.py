@@ -211,6 +211,7 @@ def test_intervals_cover(kind):
     assert ranks / runs >= confidence - 0.11
 
 
+@pytest.mark.slow
 def test_intervals_over_a_noisy_floor_hold_together():
     sensitivity, runs, rng = Sensitivity(linf=2), 60, np.random.default_rng(6)
     mechanism = UnknownBox(d_bar=6, epsilon=2.0, delta=1e-3)

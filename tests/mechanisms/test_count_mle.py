@@ -27,6 +27,7 @@ def program(values, norm):
     return problem.value, x.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_fits_solve_the_convex_programs(seed):
     values = np.random.default_rng(seed).integers(-10, 30, size=12)

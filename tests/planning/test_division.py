@@ -47,6 +47,7 @@ def test_a_division_stays_within_the_total_and_beats_an_even_split(divided):
     assert math.fsum(part.share for part in divided.parts) == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_registration_pays_for_the_schedule(divided):
     accountant = Accountant(Charge.parse(str(divided.charge)), delta=1e-6)
     for line in divided.schedule(30):

@@ -88,6 +88,7 @@ def test_pure_budgets_plan_laplace_on_a_public_domain():
     assert 0.99 <= plan.bound.epsilon <= 1
 
 
+@pytest.mark.slow
 def test_d_bar_is_stated_and_never_depends_on_data():
     assert default_d_bar(5) == 100
     assert default_d_bar(50) == 500

@@ -83,6 +83,7 @@ def test_one_label_per_user_takes_laplace_noise():
     assert best.threshold < 0.6 * gaussian.threshold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "low", "high"), [(25, 17.6, 18.6), (100, 32.6, 33.4)])
 def test_half_the_noise_where_a_user_may_touch_any_number_of_labels(k, low, high):
     plan = plan_topk(k, BUDGET, domain="public")
@@ -344,6 +345,7 @@ def test_what_a_shape_simulates_is_what_releases_do(domain, method, epsilon):
         assert abs(other.loss - trials.loss) > 4 * math.hypot(other.deviation, trials.deviation)
 
 
+@pytest.mark.slow
 def test_a_delta_above_one_over_users_is_told():
     plan = plan_topk(3, BUDGET, sensitivity=Sensitivity(l0=1), users=2_000_000)
     assert "above 1/users" in plan.explain()

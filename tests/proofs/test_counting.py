@@ -203,6 +203,7 @@ def test_samples_follow_the_exact_law():
     assert statistic(*counting_law(lower, histogram, pmf)) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l0", [1, 2, None])
 @pytest.mark.parametrize(
     "mechanism",

@@ -114,6 +114,7 @@ UNKNOWN = [
 ] + [UnknownGumbel(k=d, d_bar=d, epsilon=0.8, delta=delta, charge_as="clocks") for d, delta in [(1, 0.05), (2, 0.2)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES, ids=str)
 @pytest.mark.parametrize("mechanism", UNKNOWN, ids=str)
 def test_unknown(selection_law, mechanism, sensitivity):

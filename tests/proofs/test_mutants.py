@@ -47,6 +47,7 @@ TIGHT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("linf", "mechanism"), TIGHT, ids=str)
 def test_delta_is_attained_and_the_next_smaller_threshold_is_caught(linf, mechanism):
     sensitivity = Sensitivity(linf=linf, l0=1)
@@ -97,6 +98,7 @@ def test_slots_that_share_the_floor_attain_delta_together(m, linf, mechanism):
     assert m == 1 or m * mechanism.threshold_tail(sensitivity, c) > mechanism.delta * 1.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism", [mechanism for m, linf, mechanism in (case.values for case in SHARED) if m > linf == 1], ids=str
 )

@@ -84,6 +84,7 @@ def test_more_labels_than_one_user_touches():
     assert (found <= [promised(mechanism.charge(sensitivity), each) for each in EPSILONS]).all()
 
 
+@pytest.mark.slow
 def test_mutants_are_caught():
     """A coin one step too likely, likelier for a label that one user alone has, or rising faster; one label less."""
     sensitivity = Sensitivity(l0=2)

@@ -37,6 +37,7 @@ def test_the_divergence_stays_below_the_charge_and_attains_it(sigma, delta, linf
     assert found == pytest.approx(promised, abs=2 * TOLERANCE)  # a label alone, or one that surely passes, or both
 
 
+@pytest.mark.slow
 def test_three_labels():
     mechanism, sensitivity = SparseGaussian(sigma=0.7, delta=0.1), Sensitivity(l0=3)
     assert excess(mechanism, World(3, (0, 1, 2, 6, 7), sensitivity)) <= TOLERANCE
@@ -95,6 +96,7 @@ def test_below_the_loss_of_the_labels_that_are_hidden_the_curve_is_exact_too():
         assert worst * (1 - 1e-9) <= found <= worst * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_ranges_of_splits_are_above_the_splits_and_hardly():
     cost = (6.0, 1, 33, 30)
     x = np.array([0.5, 2.0, 4.0, 6.0])

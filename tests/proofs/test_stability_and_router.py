@@ -201,6 +201,7 @@ ROUTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True], ids=["set", "ordered"])
 @pytest.mark.parametrize(("labels", "k", "levels", "sensitivity"), ROUTED, ids=str)
 def test_the_margin_moves_by_at_most_its_range(labels, k, levels, sensitivity, ordered):

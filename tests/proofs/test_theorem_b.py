@@ -119,6 +119,7 @@ def test_adaptivity_gains_something_and_not_much() -> None:
     assert end.lower <= compose(charge, epsilon=2.6, bound="br_nonadaptive", interaction="batch").delta * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_gaussian_and_ranges_against_quadrature() -> None:
     exact = at(gaussian(0.8, bounded_range(0.5, bounded_range(0.5, nothing_left, 201), 201)), 0.6)
     found = compose(Charge({GaussianDP(0.8): 1, BoundedRange(0.5): 2}), epsilon=0.6, rtol=1e-3, **SETWISE)

@@ -28,6 +28,7 @@ def test_the_sandwich(epsilon: float, k: int, eta: float) -> None:
     assert (coarse.above(x + eta) <= math.exp(eta) * fine.above(x) * (1 + 1e-9) + 1e-12).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(epsilon=st.floats(0.01, 3), more=st.floats(1e-3, 1), share=st.floats(0.001, 0.999))
 def test_what_a_larger_range_can_do_a_smaller_one_nearly_can(epsilon: float, more: float, share: float) -> None:

@@ -85,6 +85,7 @@ def test_prices_are_above_the_game(ranges: tuple[float, ...], anchors: Anchors) 
             assert brute_force(ranges, (), one, 9) <= delta_of(pair, one)
 
 
+@pytest.mark.slow
 def test_tuned_anchors_are_above_the_game_and_close() -> None:
     """For few ranges with several costs each: the more work, the closer; never below the exact game."""
     counts = ((0.09, 12), (0.1, 12))

@@ -29,6 +29,7 @@ def excess(mechanism, world):
     return np.nanmax(divergence(mechanism, world) - [delta_of(charge, epsilon) for epsilon in EPSILONS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l0", [1, 2, 3])
 @pytest.mark.parametrize("linf", [1, 2])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (2.5, 0.01)])

@@ -234,6 +234,7 @@ def test_coverage_is_nominal_after_selection(data, mechanism):
         assert ranks >= CONFIDENCE - 3 * (CONFIDENCE * (1 - CONFIDENCE) / RUNS) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
 def test_coverage_rejects_a_wrong_scale(kind):
     share, error, _ = covered(DATA["zipf"], SAMPLED["gaussian"], kind, wrong=0.5)

@@ -77,6 +77,7 @@ def test_refusals_are_the_library_s(server, client):
         Client("http://127.0.0.1:9", "token", dataset="words", patience=0.2).top_k(3, **PART)
 
 
+@pytest.mark.slow
 def test_a_token_follows_no_redirect(server):
     class Elsewhere(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -49,6 +49,7 @@ def test_a_lost_row_draws_no_second_answer_to_one_key(tmp_path):
         assert not server.service.books.ledger.verify()
 
 
+@pytest.mark.slow
 def test_a_catalog_must_fit_its_ledger(tmp_path):
     Server(tmp_path).service.close()
     changed = CATALOG.replace('labels_per_user = 1\nunit = "word"', 'labels_per_user = 2\nunit = "word"')

@@ -121,6 +121,7 @@ segments = {{ section = {per_user} }}
     return Catalog.load(folder / "catalog.toml")
 
 
+@pytest.mark.slow
 def test_segments_of_events_hold_each_user_in_as_many_as_are_charged(tmp_path):
     spec = events_catalog(tmp_path, 2).datasets["articles"]
     question = TopK(k=2, epsilon=1.0, delta=1e-7, segments={"section": []}, **PART)

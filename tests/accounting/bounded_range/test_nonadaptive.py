@@ -65,6 +65,7 @@ def adaptive(epsilon, count, x, steps=60):
     return values[round(x / epsilon * steps) + steps * count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "count"), [(0.1, 1), (1.0, 2), (0.5, 3), (3.0, 5), (1.0, 8)])
 def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, count):
     t = np.linspace(0, epsilon, 2001)
@@ -76,6 +77,7 @@ def test_no_common_t_beats_it_and_some_t_attains_it(epsilon, count):
         assert on_grid.max() == pytest.approx(delta, rel=1e-4)
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.floats(0.01, 5),
     share=st.floats(0, 0.99),
@@ -140,6 +142,7 @@ def test_inverse_round_trip_and_bracket(epsilon, count, log_delta):
         assert float(br_nonadaptive_delta(epsilon, count, at_epsilon=bound.lower)) >= delta
 
 
+@pytest.mark.slow
 @given(
     epsilon=st.floats(1e-3, 10), count=st.integers(1, 2000), shares=st.tuples(st.floats(0, 0.95), st.floats(0, 0.95))
 )

@@ -244,6 +244,7 @@ constraint_sets = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)),
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(constraint_sets, st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)), st.floats(0.0, 4.0), st.integers(1, 4))
 def test_adding_a_constraint_never_raises_delta(drawn, added, x, k):

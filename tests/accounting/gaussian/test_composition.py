@@ -53,6 +53,7 @@ def test_mixture_of_two_lattices_and_a_gaussian_by_enumeration():
     assert compose(without, epsilon=1.0, bound="gaussian").delta == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "charge",
     [Charge({GaussianDP(0.3): 16}), Charge({DiscreteGaussianDP(4.0, 1): 9}), Charge({DiscreteGaussianDP(0.8, 1): 2})],

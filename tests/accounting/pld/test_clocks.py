@@ -70,6 +70,7 @@ def test_several_clocks_that_share_one_factor_are_one_clock(total):
         assert two(mp.mpf("0.001") * total, mp.mpf(total)) > profile(total * 0.98, mp.mpf(total))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.01, 0.8, 4.0])
 def test_bounded_range_implies_a_clock(epsilon):
     """Every RR_{ε,t} lies below; above the clock of 0.6 ε some do not."""

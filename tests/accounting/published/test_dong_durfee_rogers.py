@@ -68,6 +68,7 @@ def test_mgf_round_trip(epsilon, count, share):
         assert float(mgf_epsilon(epsilon, count, delta=delta)) == pytest.approx(share * epsilon * count, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_mgf_is_the_infimum_over_a_grid_of_orders():
     orders = np.geomspace(1e-3, 1e4, 200_001)
     for cost, log_mgf in ((BoundedRange(0.3), bounded_range_log_mgf), (PureDP(0.3), pure_dp_log_mgf)):

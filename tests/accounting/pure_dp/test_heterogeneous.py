@@ -178,6 +178,7 @@ def test_brackets_hold_the_optimum(epsilons: list[float], log_delta: float) -> N
     assert upper >= brute_force_delta(epsilons, at)
 
 
+@pytest.mark.slow
 def test_a_thousand_different_epsilons_are_certified_on_small_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     epsilons = np.random.default_rng(5).uniform(0.05, 0.15, 1000)
     places: list[int] = []

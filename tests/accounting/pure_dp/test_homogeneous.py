@@ -177,6 +177,7 @@ def test_ten_thousand_take_ten_thousand_outcomes(monkeypatch: pytest.MonkeyPatch
     assert listed[0] <= 10_001
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     epsilon=st.floats(1e-6, 20),

@@ -126,6 +126,7 @@ def test_concentrated_costs_have_a_place() -> None:
         assert 0.9 * found.epsilon < found.lower < found.epsilon <= renyi.epsilon * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_one_concentrated_cost_has_a_narrow_bracket() -> None:
     """CKS20's conversion is nearly attained, by laws with two outcomes."""
     for text in ("ZCDP(0.125)", "ZCDP(0.01, xi=0.1)"):

@@ -253,6 +253,7 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
     assert together.top == expected.top
 
 
+@pytest.mark.slow
 def test_a_ladder_is_the_same_however_it_is_climbed() -> None:
     rules = Rules.of({0.1: 1}, 10, upper=True)
     at_once, in_steps = Ladder(rules), Ladder(rules)

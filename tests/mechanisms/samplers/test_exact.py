@@ -170,6 +170,7 @@ def test_every_threshold_is_found_to_the_last_bit(scripted, name):
             assert cells.draw(1, bits).tolist() == [expected]
 
 
+@pytest.mark.slow
 def test_first_words_next_to_thresholds(scripted):
     """The guide and the search agree with the definition for words around all thresholds."""
     law = laplace_law(1.0, 20)

@@ -45,6 +45,7 @@ def test_draws_fit_the_law_and_not_a_wrong_scale(kind, scale):
     assert chi_square(drawn, wrong) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "continuous"), [("laplace", stats.laplace), ("gaussian", stats.norm)])
 @pytest.mark.parametrize("scale", [1e4 / 3, 1e9, 2.0**45])
 def test_large_scales_fit_the_continuous_law_and_not_a_wrong_one(kind, continuous, scale):
