@@ -144,8 +144,8 @@ class Mechanism(ABC):
         return cls(**parameters)
 
 
-class PublicSelection(Mechanism):
-    """Base of the mechanisms that select labels of a public domain, without counts."""
+class LabelsOnly(Mechanism):
+    """Base of the mechanisms that release no counts; of a public domain, unless ``appears_at`` says otherwise."""
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """It depends on the counts."""

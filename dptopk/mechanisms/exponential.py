@@ -12,7 +12,7 @@ from dptopk._internal import validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import PublicSelection, add_remove, drawn_labels, gumbel_std, known
+from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.release.release import Release
 
@@ -24,7 +24,7 @@ _LARGEST_BESIDE_FLOATS = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponential(PublicSelection):
+class Exponential(LabelsOnly):
     """One label y, drawn with P(y) ∝ exp(epsilon · u(y) / utility_range).
 
     Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.tails import (
     density,
     gaussian_difference_tail,
@@ -21,20 +19,17 @@ from dptopk._internal.tails import (
 )
 from dptopk.costs import Charge, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, finite_l0
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.samplers.maxima import gaussian_offset
 from dptopk.mechanisms.thresholds import (
+    CutMechanism,
     NoisyFloorMechanism,
-    Slots,
-    ThresholdedMechanism,
     checked_offset,
-    clipped,
     moving_slots,
-    slots,
 )
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.release.intervals import CountNoise
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Noise, Scene
@@ -140,7 +135,7 @@ class UnknownGaussian(NoisyFloorMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruncatedGaussian(ThresholdedMechanism):
+class TruncatedGaussian(CutMechanism):
     """Present counts + discrete Gaussian noise cut to [-T, T], released above a threshold new labels rarely pass.
 
     Whole-histogram form (d_bar=None): every present count is noised and released if above T; charge n ×
@@ -187,11 +182,6 @@ class TruncatedGaussian(ThresholdedMechanism):
         checked_offset(sensitivity.linf + 2 * bound, "delta")
         return bound
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
-        """T, whatever the confidence: a released count is never further from the true one."""
-        validate.probability(allow_zero=False, confidence=confidence)
-        return self.bound(sensitivity)
-
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above 0 (whole) or the noisy floor (cut at d_bar) a noisy count must be: T or linf + 2T.
 
@@ -211,17 +201,6 @@ class TruncatedGaussian(ThresholdedMechanism):
         """The rank after d_bar, in the form that is cut there."""
         return None if self.d_bar is None else self.d_bar + 1
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
-        """Cut by moving what is outside to the ends."""
-        return clipped(super().float_noise(scene, labels), self.bound(scene.sensitivity))
-
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """Noise within [-T, T] on all counts, or on d_bar of them and the floor; rows above the threshold were kept."""
-        scale, cut = gaussian_scale(self.sigma, sensitivity), self.d_bar is not None
-        noise = CountNoise("gaussian", scale, bound=self.bound(sensitivity))
-        offset = self.threshold_offset(sensitivity)
-        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=cut)
-
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
         bound, scale = self.bound(sensitivity), gaussian_scale(self.sigma, sensitivity)
@@ -231,20 +210,6 @@ class TruncatedGaussian(ThresholdedMechanism):
         uncut = gaussian_difference_tail(scale, c) if noisy else gaussian_tail(scale, c)
         inside = 1 - 2 * gaussian_tail(scale, bound)
         return min(uncut / (inside * inside if noisy else inside), 0.5)
-
-    def slots(self, histogram: Histogram) -> Slots:
-        """All present counts over a fixed floor of 0, or the d_bar largest and the floor.
-
-        Raises:
-            InvalidParameter: for the whole-histogram form when rows were cut off.
-        """
-        if self.d_bar is not None:
-            return slots(histogram, self.d_bar)
-        validate.instance(Histogram, histogram=histogram)
-        if not histogram.complete:
-            raise InvalidParameter("complete: the form without d_bar needs the whole histogram, this one was cut")
-        present = np.flatnonzero(histogram.counts)
-        return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Gaussian noise, int64, shape (size,)."""

@@ -20,7 +20,7 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism, add_remove, drawn_labels, gumbel_std, known
+from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release.release import Release
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 
-class _Selections(Mechanism):
+class _Selections(LabelsOnly):
     """What both mechanisms share: k selections of epsilon each, or the clocks that they are made of."""
 
     k: int
@@ -45,11 +45,6 @@ class _Selections(Mechanism):
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """That of Gumbel noise."""
         return gumbel_std(sensitivity.linf / self.epsilon)
-
-    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
-        """None: labels only."""
-        add_remove(sensitivity)
-        return None
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """The difference of two Gumbel variables is logistic."""
@@ -108,11 +103,6 @@ class KnownGumbel(_Selections):
         from dptopk.mechanisms.samplers.simulation import noisy_largest
 
         return noisy_largest(scene, self.float_noise(scene))
-
-    def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """None: every label may be drawn."""
-        add_remove(sensitivity)
-        return None
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

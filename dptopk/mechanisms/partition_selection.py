@@ -17,7 +17,7 @@ from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.costs.rounding import round_down, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism, add_remove
+from dptopk.mechanisms.base import LabelsOnly, add_remove
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.thresholds import present_slots
@@ -32,7 +32,7 @@ LEAST_DELTA = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionSelection(Mechanism):
+class PartitionSelection(LabelsOnly):
     """The set of labels that many users have: each present label is shown by a coin; needs the whole histogram.
 
     No counts and no order: what that saves goes into the chance to appear. A label with τ users or less is shown with
@@ -111,16 +111,6 @@ class PartitionSelection(Mechanism):
             return np.where(passed, order, -1), np.take_along_axis(values, order, axis=1)
 
         return draw
-
-    def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """Coins take the place of noise."""
-        add_remove(sensitivity)
-        return math.inf
-
-    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
-        """None: labels only."""
-        add_remove(sensitivity)
-        return None
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""

@@ -20,7 +20,7 @@ from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
 from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism, PublicSelection, add_remove
+from dptopk.mechanisms.base import LabelsOnly, Mechanism, add_remove
 from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
@@ -43,7 +43,7 @@ _WRONG = 1 / 50  # with delta peeling is seldom bad: the chance of drawing at on
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoutedTopK(PublicSelection):
+class RoutedTopK(LabelsOnly):
     """k labels, drawn at once or peeled, whichever suits the data: chosen privately with a stated share of epsilon.
 
     delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with the composed cost. The

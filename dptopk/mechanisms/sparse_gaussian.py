@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from dptopk._internal.tails import gaussian_tail, smallest_offset, union
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
-from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.gaussian import KnownGaussian, gaussian_scale
-from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, present_slots
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.mechanisms.thresholds import ThresholdedMechanism, checked_offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,26 +60,9 @@ class SparseGaussian(ThresholdedMechanism):
         """The mechanism for known domains that has this noise."""
         return KnownGaussian(sigma=self.sigma)
 
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """Noise on all present counts, whose number is private; rows above T were kept."""
-        noise = CountNoise("gaussian", gaussian_scale(self.sigma, sensitivity))
-        return Measurement(noise, None, whole=True, threshold=self.threshold_offset(sensitivity), noisy_floor=False)
-
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N > c]."""
         return gaussian_tail(gaussian_scale(self.sigma, sensitivity), c)
-
-    def slots(self, histogram: Histogram) -> Slots:
-        """All present counts over a fixed floor of 0.
-
-        Raises:
-            InvalidParameter: when rows were cut off.
-        """
-        return present_slots(histogram, self)
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw discrete Gaussian noise, int64, shape (size,)."""
-        return self.counting.draw_noise(sensitivity, size, bits)
 
 
 def _touched(sensitivity: Sensitivity) -> int:

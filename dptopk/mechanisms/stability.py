@@ -14,7 +14,7 @@ from dptopk._internal.tails import laplace_tail, smallest_offset
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import PublicSelection, add_remove, drawn_labels
+from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
@@ -31,7 +31,7 @@ CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class StabilityTopK(PublicSelection):
+class StabilityTopK(LabelsOnly):
     """k labels: the top j <= k exactly, as a set, where the gap after the j-th count is surely large; the rest peeled.
 
     j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a threshold, and else j is

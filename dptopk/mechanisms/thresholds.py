@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import CountingMechanism, Mechanism, add_remove, ordered_release
-from dptopk.release.intervals import Measurement
+from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -129,11 +129,6 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     return math.ceil(max(c, 0.0))
 
 
-def clipped(noise: Noise, bound: int) -> Noise:
-    """Noise of a simulation within ± bound."""
-    return lambda number: np.clip(noise(number), -bound, bound)
-
-
 class ThresholdedMechanism(Mechanism):
     """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
 
@@ -224,17 +219,27 @@ class ThresholdedMechanism(Mechanism):
         """What is released of the counts that passed, shape (n,)."""
         return counts + noise
 
-    @abstractmethod
+    def law(self, sensitivity: Sensitivity) -> CountNoise:
+        """The law of the noise on one count."""
+        return self.counting.law(sensitivity, self.floor_rank or 1)
+
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """What intervals need to know of a release."""
+        """All counts, or d_bar and the floor, were given noise; rows above the threshold remained."""
+        counted, offset = self.floor_rank and self.floor_rank - 1, self.threshold_offset(sensitivity)
+        noisy_floor = counted is not None
+        return Measurement(self.law(sensitivity), counted, whole=True, threshold=offset, noisy_floor=noisy_floor)
 
-    @abstractmethod
     def slots(self, histogram: Histogram) -> Slots:
-        """What the mechanism looks at."""
+        """The largest counts and the floor, or all present counts over a fixed floor of 0.
 
-    @abstractmethod
+        Raises:
+            InvalidParameter: when rows that are needed were cut off.
+        """
+        return present_slots(histogram, self) if self.floor_rank is None else slots(histogram, self.floor_rank - 1)
+
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
+        return self.counting.draw_noise(sensitivity, size, bits)
 
     def check(self, histogram: Histogram) -> None:
         """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
@@ -271,6 +276,28 @@ class ThresholdedMechanism(Mechanism):
         return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)
 
 
+class CutMechanism(ThresholdedMechanism):
+    """Base of those whose noise stays within ± a bound T."""
+
+    @abstractmethod
+    def bound(self, sensitivity: Sensitivity) -> int:
+        """T: the noise stays in [-T, T]."""
+
+    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
+        """T, whatever the confidence: a released count is never further from the true one."""
+        validate.probability(allow_zero=False, confidence=confidence)
+        return self.bound(sensitivity)
+
+    def law(self, sensitivity: Sensitivity) -> CountNoise:
+        """The law of the noise on one count, cut at T."""
+        return replace(super().law(sensitivity), bound=self.bound(sensitivity))
+
+    def float_noise(self, scene: Scene, labels: int) -> Noise:
+        """Cut by moving what is outside to the ends."""
+        uncut, bound = super().float_noise(scene, labels), self.bound(scene.sensitivity)
+        return lambda number: np.clip(uncut(number), -bound, bound)
+
+
 class NoisyFloorMechanism(ThresholdedMechanism):
     """Base of those that give the d_bar largest counts and the floor the noise of a mechanism for known domains."""
 
@@ -290,16 +317,3 @@ class NoisyFloorMechanism(ThresholdedMechanism):
         """How far above the noisy floor a noisy count must be to be released: linf + c."""
         special = special_slots(add_remove(sensitivity), self.d_bar)
         return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")
-
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
-        noise, offset = self.counting.law(sensitivity, self.floor_rank), self.threshold_offset(sensitivity)
-        return Measurement(noise, self.d_bar, whole=True, threshold=offset, noisy_floor=True)
-
-    def slots(self, histogram: Histogram) -> Slots:
-        """The d_bar largest counts and the floor."""
-        return slots(histogram, self.d_bar)
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw the noise of ``size`` counts, int64, shape (size,)."""
-        return self.counting.draw_noise(sensitivity, size, bits)

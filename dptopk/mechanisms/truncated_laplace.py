@@ -13,18 +13,17 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.tails import laplace_tail, rounded_up, smallest_offset, union
 from dptopk.costs import Charge, PureDP
-from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, checked_offset, clipped, present_slots
-from dptopk.release.intervals import CountNoise, Measurement
+from dptopk.mechanisms.thresholds import CutMechanism, checked_offset
 
 if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Noise, Scene
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruncatedLaplace(ThresholdedMechanism):
+class TruncatedLaplace(CutMechanism):
     """Every present count + discrete Laplace noise cut to [-T, T], released if above T; needs the whole histogram.
 
     A noisy count of exactly T is released with the chance that spends all of δ. Charge: l0 × PureDP(epsilon) + δ, l0
@@ -61,11 +60,6 @@ class TruncatedLaplace(ThresholdedMechanism):
         n, decay = _touched(sensitivity), rate(self.epsilon, sensitivity)
         return checked_offset(_cut(decay, sensitivity.linf, n, self.delta), "delta")
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
-        """T, whatever the confidence: a released count is never further from the true one."""
-        validate.probability(allow_zero=False, confidence=confidence)
-        return self.bound(sensitivity)
-
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above 0 a noisy count must be: T."""
         return self.bound(sensitivity)
@@ -95,30 +89,12 @@ class TruncatedLaplace(ThresholdedMechanism):
         """The mechanism for known domains that has this noise before it is cut."""
         return KnownLaplace(epsilon=self.epsilon)
 
-    def float_noise(self, scene: Scene, labels: int) -> Noise:
-        """Cut by moving what is outside to the ends."""
-        return clipped(super().float_noise(scene, labels), self.bound(scene.sensitivity))
-
-    def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """Noise within [-T, T] on all counts; rows above T were kept."""
-        bound = self.bound(sensitivity)
-        noise = CountNoise("laplace", 1 / rate(self.epsilon, sensitivity), bound=bound)
-        return Measurement(noise, None, whole=True, threshold=bound, noisy_floor=False)
-
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N > c]: at most the uncut law's, given no cut."""
         bound, decay = self.bound(sensitivity), rate(self.epsilon, sensitivity)
         if c >= bound:
             return 0.0
         return min(laplace_tail(decay, c) / (1 - 2 * laplace_tail(decay, bound)), 0.5)
-
-    def slots(self, histogram: Histogram) -> Slots:
-        """All present counts over a fixed floor of 0.
-
-        Raises:
-            InvalidParameter: when rows were cut off.
-        """
-        return present_slots(histogram, self)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Laplace noise, int64, shape (size,)."""

@@ -16,7 +16,7 @@ from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import label_order
-from dptopk.mechanisms.base import PublicSelection, add_remove, drawn_labels, known
+from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, known
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.release.release import Release
 
@@ -24,7 +24,7 @@ LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precis
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeAnswer(PublicSelection):
+class WholeAnswer(LabelsOnly):
     """Base of the mechanisms that draw k labels of a public domain at once, at one price.
 
     Args:

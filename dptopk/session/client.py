@@ -345,8 +345,9 @@ def _run(mechanism: Mechanism, labels: Any, ranking: Any, where: Mapping[str, st
         for name, value in (("labels", labels), ("ranking", ranking))
         if value is not None
     }
-    asked = validate.instance(Mechanism, mechanism=mechanism).to_dict()
-    return {"mechanism": asked, **given, **({} if where is None else {"where": dict(where)})}
+    if not isinstance(mechanism, Mechanism):
+        raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
+    return {"mechanism": mechanism.to_dict(), **given, **({} if where is None else {"where": dict(where)})}
 
 
 def _number(value: float | None) -> float:
