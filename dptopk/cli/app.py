@@ -14,22 +14,7 @@ from dptopk.cli import analyst as analyst_commands, datasets as datasets_command
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
-from dptopk.cli.options import (
-    Accuracy,
-    Cap,
-    Confidence,
-    CountsOption,
-    DBar,
-    Delta,
-    Epsilon,
-    Fit,
-    K,
-    KnownDomain,
-    MethodOption,
-    PerUser,
-    Users,
-    total,
-)
+from dptopk.cli.options import Asked, Cap, Confidence, Delta, asking
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
@@ -111,19 +96,11 @@ def demo(
 
 
 @app.command("plan", rich_help_panel=ASK)
+@asking
 def plan_command(
-    k: K,
-    epsilon: Epsilon = None,
+    asked: Asked,
     delta: Delta = 0.0,
-    accuracy: Accuracy = None,
-    counts: CountsOption = "auto",
     per_label_cap: Cap = 1,
-    labels_per_user: PerUser = None,
-    users: Users = None,
-    known_domain: KnownDomain = False,
-    d_bar: DBar = None,
-    method: MethodOption = "auto",
-    fit: Fit = None,
     confidence: Confidence = CONFIDENCE,
     alternatives: Annotated[
         bool,
@@ -136,15 +113,10 @@ def plan_command(
     from dptopk.planning import plan_topk
 
     plan = plan_topk(
-        k,
-        **total(epsilon, delta, accuracy),
-        sensitivity=Sensitivity(linf=per_label_cap, l0=labels_per_user),
-        domain="public" if known_domain else "private",
-        d_bar=d_bar,
-        counts=counts,
-        method=method,
-        fit=fit is not False,
-        users=users,
+        **asked.total(delta),
+        **asked.planned,
+        sensitivity=Sensitivity(linf=per_label_cap, l0=asked.labels_per_user),
+        domain="public" if asked.known_domain else "private",
         effort=effort,
     )
     typer.echo(plan.explain(confidence=confidence))

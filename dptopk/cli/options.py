@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -68,13 +72,52 @@ Users = Annotated[
 Seed = Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")]
 
 
-def total(epsilon: float | None, delta: float, accuracy: float | None) -> dict[str, Any]:
-    """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ."""
-    from dptopk.costs.budget import Budget
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The arguments of plan_topk that are options of every command that plans: their one definition."""
 
-    if (epsilon is None) == (accuracy is None):
-        raise InvalidParameter("give exactly one of --epsilon and --accuracy")
-    return {"accuracy": accuracy, "delta": delta} if epsilon is None else {"budget": Budget(epsilon, delta)}
+    k: K
+    epsilon: Epsilon = None
+    accuracy: Accuracy = None
+    counts: CountsOption = "auto"
+    labels_per_user: PerUser = None
+    users: Users = None
+    known_domain: KnownDomain = False
+    d_bar: DBar = None
+    method: MethodOption = "auto"
+    fit: Fit = None
+
+    def total(self, delta: float) -> dict[str, Any]:
+        """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ."""
+        from dptopk.costs.budget import Budget
+
+        if (self.epsilon is None) == (self.accuracy is None):
+            raise InvalidParameter("give exactly one of --epsilon and --accuracy")
+        if self.epsilon is None:
+            return {"accuracy": self.accuracy, "delta": delta}
+        return {"budget": Budget(self.epsilon, delta)}
+
+    @property
+    def planned(self) -> dict[str, Any]:
+        """What else plan_topk takes of them."""
+        same = {name: getattr(self, name) for name in ("k", "d_bar", "counts", "method", "users")}
+        return same | {"fit": self.fit is not False}
+
+
+def asking(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of Asked where it has ``asked``."""
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(Asked, include_extras=True)
+    own, shared = signature(command).parameters, signature(Asked).parameters
+    order = [one for name in own for one in (shared.values() if name == "asked" else [own[name]])]
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        command(asked=Asked(**{name: options.pop(name) for name in shared}), **options)
+
+    run.__annotations__ = {one.name: hints[one.name] for one in order}
+    taken = [one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name]) for one in order]
+    run.__signature__ = Signature(taken)  # type: ignore[attr-defined]
+    return run
 
 
 def listed_names(**arguments: str) -> list[str]:

@@ -14,25 +14,7 @@ import typer
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk.cli import ledger as ledger_commands
-from dptopk.cli.options import (
-    Accuracy,
-    Confidence,
-    CountsOption,
-    DBar,
-    Domain,
-    Epsilon,
-    Fit,
-    Format,
-    K,
-    KnownDomain,
-    MethodOption,
-    PerUser,
-    Seed,
-    Users,
-    listed_names,
-    total,
-    warn,
-)
+from dptopk.cli.options import Asked, Confidence, Domain, Format, Seed, asking, listed_names, warn
 from dptopk.cli.shell import fail
 from dptopk.errors import InvalidParameter
 
@@ -52,6 +34,7 @@ EVENTS, SEGMENTS, LEDGER, OUTPUT = "Of events", "By segment", "With a ledger", "
 BY_SEGMENT = ("table", "csv", "json")
 
 
+@asking
 def topk(
     source: Annotated[
         Path,
@@ -59,13 +42,11 @@ def topk(
             help="CSV, TSV, Parquet, JSON lines or - (CSV): a row a label, or with --user-col a row an event."
         ),
     ],
-    k: K,
-    epsilon: Epsilon = None,
+    asked: Asked,
     delta: Annotated[
         float | None,
         typer.Option("--delta", help="Total δ of the answer (default: of the ledger's in proportion to ε, or 0)."),
     ] = None,
-    accuracy: Accuracy = None,
     label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
     count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
     sep: Annotated[str | None, typer.Option("--sep", help="Of a CSV file of counts: what separates cells.")] = None,
@@ -73,7 +54,6 @@ def topk(
     where: Annotated[
         list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
     ] = None,
-    counts: CountsOption = "auto",
     per_label_cap: Annotated[
         int | None,
         typer.Option(
@@ -82,13 +62,7 @@ def topk(
             help="One user moves one count by at most τ (default: the ledger's, or 1).",
         ),
     ] = None,
-    labels_per_user: PerUser = None,
-    users: Users = None,
-    known_domain: KnownDomain = False,
     domain: Domain = None,
-    d_bar: DBar = None,
-    method: MethodOption = "auto",
-    fit: Fit = None,
     seed: Seed = None,
     user_col: Annotated[
         str | None, typer.Option("--user-col", help="Column of users; Δ and τ are enforced.", rich_help_panel=EVENTS)
@@ -186,7 +160,7 @@ def topk(
         raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
     validate.probability(allow_zero=False, confidence=confidence)
     output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
-    if plot is not None and counts == "none":
+    if plot is not None and asked.counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
@@ -199,7 +173,7 @@ def topk(
         where=where or [],
         user=user_col,
         item=item_col,
-        known_domain=known_domain,
+        known_domain=asked.known_domain,
         domain=domain,
         memory_limit=memory_limit,
         passes=passes,
@@ -210,21 +184,16 @@ def topk(
     )
     book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
     state = None if book is None or dataset is None else book.state(dataset)
-    asked = total(epsilon, _delta(delta, epsilon, state), accuracy)
+    total = asked.total(_delta(delta, asked.epsilon, state))
     planned = partial(
         plan_topk,
-        k,
-        sensitivity=_sensitivity(per_label_cap, labels_per_user, state),
+        **asked.planned,
+        sensitivity=_sensitivity(per_label_cap, asked.labels_per_user, state),
         domain=given.kind,
-        d_bar=d_bar,
-        counts=counts,
-        method=method,
-        fit=fit is not False,
-        users=users,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
     plans: Callable[..., Plan] = planned
-    if given.finds and _leaves_open(planned, fit=fit, accuracy=accuracy, state=state):
+    if given.finds and _leaves_open(planned, fit=asked.fit, accuracy=asked.accuracy, state=state):
         plans = _two_phases(planned)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
@@ -235,15 +204,15 @@ def topk(
         "source": given.stated(),
     }
     if given.segment_by is not None:
-        if plot is not None or reuse or accuracy is not None or output_format not in BY_SEGMENT:
+        if plot is not None or reuse or asked.accuracy is not None or output_format not in BY_SEGMENT:
             raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
         _by_segment(
-            given, plans, asked["budget"], fit=bool(fit), paying=paying, rng=rng, form=output_format, out=out,
+            given, plans, total["budget"], fit=bool(asked.fit), paying=paying, rng=rng, form=output_format, out=out,
             confidence=confidence,
         )  # fmt: skip
         return
-    plan = plans(**asked)
-    _heeded(plan, fit=bool(fit))
+    plan = plans(**total)
+    _heeded(plan, fit=bool(asked.fit))
     warn(plan.warnings)
     histogram = given.read(plan)
     left: list[str] = []
@@ -301,7 +270,7 @@ def _two_phases(planned: partial[Plan]) -> Callable[..., Plan]:
     caps = planned.keywords["sensitivity"]
     return partial(
         plan_two_phases,
-        *planned.args,
+        planned.keywords["k"],
         labels_per_user=caps.l0 or "auto",
         per_label_cap=caps.linf,
         users=planned.keywords["users"],
@@ -312,7 +281,6 @@ def _by_segment(
     given: Source,
     planned: Callable[..., Plan],
     budget: Budget,
-    *,
     fit: bool,
     paying: dict[str, Any],
     rng: np.random.Generator | None,

@@ -74,15 +74,15 @@ class TruncatedLaplace(CutMechanism):
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """The smallest count that is released with at least this probability, 1/2 or more; see the base."""
         probability = validate.probability(allow_zero=False, probability=probability)
-        chance = self.at_threshold(sensitivity)
+        chance, bound, decay = self.at_threshold(sensitivity), self.bound(sensitivity), rate(self.epsilon, sensitivity)
 
         def hidden(above: int) -> float:
             """Of a count of T + ``above``: noise below -above, or just there and the coin says no."""
-            below = self.threshold_tail(sensitivity, above)
-            until = self.threshold_tail(sensitivity, above - 1) if above else 1 - below
+            below = _tail(decay, bound, above)
+            until = _tail(decay, bound, above - 1) if above else 1 - below
             return chance * below + (1 - chance) * until
 
-        return self.bound(sensitivity) + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
+        return bound + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
 
     @property
     def counting(self) -> KnownLaplace:
@@ -91,16 +91,17 @@ class TruncatedLaplace(CutMechanism):
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N > c]: at most the uncut law's, given no cut."""
-        bound, decay = self.bound(sensitivity), rate(self.epsilon, sensitivity)
-        if c >= bound:
-            return 0.0
-        return min(laplace_tail(decay, c) / (1 - 2 * laplace_tail(decay, bound)), 0.5)
+        return _tail(rate(self.epsilon, sensitivity), self.bound(sensitivity), c)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Laplace noise, int64, shape (size,)."""
         from dptopk.mechanisms.samplers.noise import laplace_law
 
         return laplace_law(self.epsilon, sensitivity.linf, self.bound(sensitivity)).sample(size, bits)
+
+
+def _tail(decay: float, bound: int, c: int) -> float:
+    return 0.0 if c >= bound else min(laplace_tail(decay, c) / (1 - 2 * laplace_tail(decay, bound)), 0.5)
 
 
 def _touched(sensitivity: Sensitivity) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
@@ -179,9 +180,9 @@ def _guesses(request: Request, designs: list[Design]) -> list[Candidate]:
     """Each design by estimate; clocks are priced only where the most that they could gain makes a design hopeful."""
     gain = largest_gain(request)
     if gain == 1 or request.epsilon is None or request.charge_as != "auto":
-        return [_guess(request, design) for design in designs]
+        return list(map(partial(_guess, request), designs))
     plain = replace(request, charge_as="bounded_range")
-    guesses = [_guess(plain, design) for design in designs]
+    guesses = list(map(partial(_guess, plain), designs))
     limit = NEAR * gain * min(rank(request, guess) for guess in guesses)
     return [
         _guess(request, guess.design) if guess.design.method == "peel" and rank(request, guess) <= limit else guess
