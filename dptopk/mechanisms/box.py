@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class Box(CountingMechanism):
     """
 
     epsilon: float
-    fitted: ClassVar[bool] = False
-    fewer_cost_more: ClassVar[bool] = True
+    fitted = False
+    fewer_cost_more = True
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost for all counts; without ``labels`` it holds for every number of them."""

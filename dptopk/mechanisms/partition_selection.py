@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class PartitionSelection(LabelsOnly):
 
     epsilon: float
     delta: float
-    open_ended: ClassVar[bool] = True
+    open_ended = True
 
     def __post_init__(self) -> None:
         validate.parameters(self)
