@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dptopk._internal.choices import Counts, Method
 from dptopk.mechanisms.named import names
-from dptopk.service.questions import Run, TopK
+from dptopk.service.questions import EPSILONS, LARGEST_ACCURACY, MOST_ROWS, MOST_SLOTS, Run, TopK
 
 Value = str | int | float | bool
 
@@ -29,15 +29,17 @@ class _Scope(_Body):
 class Asked(_Scope):
     """A question: the top k, for (epsilon, delta) or at a wanted accuracy; of segments, in each of them."""
 
-    k: int = Field(ge=1, le=1000, description="How many labels.")
-    epsilon: float | None = Field(default=None, ge=1e-6, le=100, description="Part of the budget; or give accuracy.")
+    k: int = Field(ge=1, le=MOST_ROWS, description="How many labels.")
+    epsilon: float | None = Field(
+        default=None, ge=EPSILONS[0], le=EPSILONS[1], description="Part of the budget; or give accuracy."
+    )
     delta: float = Field(default=0.0, ge=0, lt=1)
     accuracy: float | None = Field(
-        default=None, gt=0, le=1e9, description="95% of the noise on a count is to be within ± this many."
+        default=None, gt=0, le=LARGEST_ACCURACY, description="95% of the noise on a count is to be within ± this many."
     )
     counts: Counts = "auto"
     method: Method = "auto"
-    d_bar: int | None = Field(default=None, ge=1, le=1_000_000)
+    d_bar: int | None = Field(default=None, ge=1, le=MOST_SLOTS)
 
     def question(self) -> TopK:
         """As the library takes it."""
@@ -57,10 +59,10 @@ class Ran(_Scope):
 
     mechanism: Named
     labels: list[Value | dict[str, Any] | None] | None = Field(
-        default=None, max_length=1000, description="Count only these: public labels, or ones released before."
+        default=None, max_length=MOST_ROWS, description="Count only these: public labels, or ones released before."
     )
     ranking: list[Value | dict[str, Any] | None] | None = Field(
-        default=None, max_length=1000, description="For CountMLE: labels released before, the first first."
+        default=None, max_length=MOST_ROWS, description="For CountMLE: labels released before, the first first."
     )
 
     def question(self) -> Run:

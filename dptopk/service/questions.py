@@ -26,6 +26,8 @@ from dptopk.service.catalog import DatasetSpec
 
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
+# What a question may ask for, here and in the schema of requests.
+MOST_SLOTS, EPSILONS, LARGEST_ACCURACY = 1000 * MOST_ROWS, (1e-6, 100.0), 1e9
 
 
 class Prepared(Protocol):
@@ -122,11 +124,11 @@ class TopK(Question):
         validate.member(METHODS, method=self.method)
         validate.probability(delta=self.delta)
         if self.d_bar is not None:
-            _bounded(1000 * MOST_ROWS, d_bar=self.d_bar)
-        if self.epsilon is not None and not 1e-6 <= validate.positive(epsilon=self.epsilon) <= 100:
-            raise InvalidParameter(f"epsilon must be in [1e-6, 100] here, got {self.epsilon}")
-        if self.accuracy is not None and not 0 < validate.positive(accuracy=self.accuracy) <= 1e9:
-            raise InvalidParameter(f"accuracy must be at most 1e9 here, got {self.accuracy}")
+            _bounded(MOST_SLOTS, d_bar=self.d_bar)
+        if self.epsilon is not None and not EPSILONS[0] <= validate.positive(epsilon=self.epsilon) <= EPSILONS[1]:
+            raise InvalidParameter(f"epsilon must be in [{EPSILONS[0]:g}, {EPSILONS[1]:g}] here, got {self.epsilon}")
+        if self.accuracy is not None and validate.positive(accuracy=self.accuracy) > LARGEST_ACCURACY:
+            raise InvalidParameter(f"accuracy must be at most {LARGEST_ACCURACY:g} here, got {self.accuracy}")
 
     @property
     def rows(self) -> int:
