@@ -51,7 +51,10 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
 
 
 def largest_gain(request: Request) -> float:
-    """No less than the gain of clocks, at least 1, by a formula: a selection has a variance of ε²/4, a clock of ε²."""
+    """About the most that clocks gain, at least 1: a selection has a variance of ε²/4, a clock of ε².
+
+    Found on a grid, not proven: it decides which designs are priced, never a cost.
+    """
     clocks = _clocks(request)
     if request.charge_as == "bounded_range" or not clocks:
         return 1.0
