@@ -254,7 +254,7 @@ def _sensitivity(cap: int | None, labels: int | None, state: DatasetState | None
 
 
 def _leaves_open(
-    planned: partial[Plan], *, fit: bool | None, accuracy: float | None, state: DatasetState | None
+    planned: partial[Any], *, fit: bool | None, accuracy: float | None, state: DatasetState | None
 ) -> bool:
     """Whether no option, and no registration of the ledger's, asks for a design of one phase."""
     asked = planned.keywords

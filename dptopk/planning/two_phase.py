@@ -99,7 +99,7 @@ class TwoPhasePlan(Plan):
         if isinstance(finding, SparseGaussian):  # its noisy counts are charged: choosing by them is free
             found = found.top(self.k)
         labels = in_label_order(found.labels)
-        counted = counting.release(histogram.with_sensitivity(self.sensitivity), rng, labels=labels)
+        counted: Release = counting.release(histogram.with_sensitivity(self.sensitivity), rng, labels=labels)
         charges = {"find": found.charge, "count": counted.charge}
         for phase in self.phases:
             if not phase.charge.includes(charges[phase.name]):
