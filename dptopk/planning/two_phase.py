@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import format_upper, touched
-from dptopk.accounting.bounds import compose
+from dptopk.accounting.bounds import Bound, compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.costs import Charge
@@ -176,31 +176,45 @@ def plan_two_phases(
     cap = CAP if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     under, everything = Sensitivity(linf=per_label_cap, l0=cap), Sensitivity(linf=per_label_cap)
     ways = [way for way in WAYS if validate.member(FIND, find=find) in ("auto", way[1])]
-    _, how, usual = next((way for way in ways if k <= way[0]), ways[-1])
-    part = usual if share == "auto" else validate.probability(allow_zero=False, share=share)
-    finding = _finding(
-        how, under, math.sqrt(part) * gaussian_mu(epsilon=budget.epsilon, delta=budget.delta), budget.delta
-    )
+    usual = next((way for way in ways if k <= way[0]), ways[-1])
+    share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
+    mu, refusal = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta), None
+    for _, how, own in sorted(ways, key=lambda way: way != usual):  # another way where there is no noise or coin for it
+        part = own if share == "auto" else share
+        try:
+            phases, bound = _phases(_finding(how, under, math.sqrt(part) * mu, budget.delta), under, everything, budget)
+        except InvalidParameter as error:
+            refusal = refusal or error
+            continue
+        return TwoPhasePlan(
+            k=k,
+            budget=budget,
+            sensitivity=everything,
+            domain="private",
+            phases=phases,
+            bound=bound,
+            split=f"{part:.0%} of μ² to find labels, the rest to count them; δ is that of the product of both",
+            design=f"{how} under a cap, then centred Gaussian counts without one",
+            users=users,
+            under=under,
+        )
+    raise refusal or InvalidParameter("budget: no way of finding labels fits it")
+
+
+def _phases(
+    finding: Any, under: Sensitivity, everything: Sensitivity, budget: Budget
+) -> tuple[tuple[Phase, ...], Bound]:
+    """Both phases, the second with all that the budget leaves to it, and their composition."""
     first = finding.charge(under)
 
     def both(mu: float) -> Charge:
         return Charge.join(first, GaussianCounts(mu=mu).charge(everything))
 
-    counting = GaussianCounts(mu=at_most(calibrate(both, budget)))
-    second = counting.charge(everything)
-    phases = (Phase("find", finding, first), Phase("count", counting, second))
-    return TwoPhasePlan(
-        k=k,
-        budget=budget,
-        sensitivity=everything,
-        domain="private",
-        phases=phases,
-        bound=compose(both(counting.mu), delta=budget.delta, lower=False),
-        split=f"{part:.0%} of μ² to find labels, the rest to count them; δ is that of the product of both",
-        design=f"{how} under a cap, then centred Gaussian counts without one",
-        users=users,
-        under=under,
-    )
+    mu = calibrate(both, budget)
+    while (bound := compose(both(at_most(mu)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:
+        mu *= 1 - 1e-3
+    counting = GaussianCounts(mu=at_most(mu))
+    return (Phase("find", finding, first), Phase("count", counting, counting.charge(everything))), bound
 
 
 def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:

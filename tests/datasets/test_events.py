@@ -235,11 +235,11 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
     options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2, "top": 7}
     whole, run_in_parts, tried, seen = as_dict(events_histogram(rows, **options)), bounding._in_parts, [], []
 
-    def tight(source, events, contribute, parts, *rest):
+    def tight(source, events, contribute, parts, *rest, **named):
         tried.append(parts)
         if parts < fits:
             raise MemoryFull("table")
-        return run_in_parts(source, events, contribute, parts, *rest)
+        return run_in_parts(source, events, contribute, parts, *rest, **named)
 
     monkeypatch.setattr(bounding, "_in_parts", tight)
     options |= {"engine": DuckDB(passes=passes), "progress": lambda *done: seen.append(done)}

@@ -175,3 +175,17 @@ def test_the_second_phase_costs_the_same_for_every_number_of_labels():
         assert answer.charge == plan.charge
         assert len(answer) == min(number, 40)
         assert f"{number} label" in answer.note
+
+
+@pytest.mark.parametrize("budget", [Budget(1e-3, 1e-9), Budget(1.0, 1e-100), Budget(50.0, 1e-3), Budget(1.0, 0.3)])
+@pytest.mark.parametrize("k", [5, 100])
+def test_a_plan_is_within_its_budget_and_hardly_below(k, budget):
+    """By another way of finding labels where the usual one has no noise, or no coin, for the budget."""
+    plan = plan_two_phases(k, budget)
+    assert 0.995 * budget.epsilon < compose(plan.charge, delta=budget.delta).epsilon <= budget.epsilon
+    assert plan.appears_at() > 0
+
+
+def test_a_way_that_was_asked_for_is_not_replaced():
+    with pytest.raises(InvalidParameter, match="epsilon"):
+        plan_two_phases(5, Budget(1e-3, 1e-9), find="coins")
