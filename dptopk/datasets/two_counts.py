@@ -57,8 +57,10 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     """
     cap = validate.count(labels_per_user=labels_per_user)
     if isinstance(table, EventsStore):
-        if where is not None or weight is not None or (user, item) not in ((None, None), table.columns):
-            raise InvalidParameter("table: a store of events has its columns and holds no others: no where=, weight=")
+        given = (weight, where, engine, table_name, progress, key or None, portable or None)
+        named = (user, item) in ((None, None), table.columns)
+        if any(value is not None for value in given) or (per_label_cap, choose) != (1, "hash") or not named:
+            raise InvalidParameter("table: a store of events has its own columns, bounds and choice; give it alone")
         counted, under = table.both(cap)
         return _beside(counted, under, clipped=table.clipped)
     if user is None or item is None:

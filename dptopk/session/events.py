@@ -34,6 +34,8 @@ def read_events(
     if not count_capped and labels_per_user is not None:
         return event_counts(table, labels_per_user=CAP if labels_per_user == "auto" else labels_per_user, **options)
     if isinstance(table, EventsStore):
+        if options or labels_per_user not in ("auto", table.bounds.labels_per_user):
+            raise InvalidParameter("table: a store of events has its own columns and bounds; give it alone")
         return table.histogram()
     if labels_per_user == "auto":
         raise InvalidParameter(

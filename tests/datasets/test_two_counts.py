@@ -74,8 +74,13 @@ def test_a_store_without_a_cap_has_both(portable, tmp_path):
         store.append(frame[:150], version="1")
         store.append(frame[150:], version="2")
         made = event_counts(store, **COLUMNS, labels_per_user=2)
-        for wrong in ({"where": {"item": "i1"}}, {"user": "item", "item": "item"}):
-            with pytest.raises(InvalidParameter, match="a store of events has its columns"):
+        for wrong in (
+            {"where": {"item": "i1"}},
+            {"user": "item", "item": "item"},
+            {"key": "other"},
+            {"per_label_cap": 2},
+        ):
+            with pytest.raises(InvalidParameter, match="a store of events has its own columns"):
                 event_counts(store, labels_per_user=2, **wrong)
     both = event_counts(frame, **COLUMNS, labels_per_user=2, **options)
     assert as_dict(made) == as_dict(both)

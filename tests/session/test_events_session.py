@@ -94,6 +94,9 @@ def test_a_store_without_a_cap_can_be_asked(events, truth, tmp_path):
         store.append(events, version="1")
         with pytest.raises(InvalidParameter, match="count_capped=True"):
             Session.from_events(store, budget=BUDGET)
+        for wrong in ({"labels_per_user": 3}, {"key": "k"}):
+            with pytest.raises(InvalidParameter, match="a store of events has its own"):
+                Session.from_events(store, count_capped=True, budget=BUDGET, **wrong)
         assert Session.from_events(store, count_capped=True, budget=BUDGET).histogram.sensitivity.l0 == 2
 
 
