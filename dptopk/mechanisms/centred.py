@@ -121,9 +121,8 @@ class Centred(CountingMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
-        noise: np.ndarray[Any, Any] = self.noise.draw_noise(sensitivity, size, bits)
-        noise += self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
-        return noise
+        own = self.noise.draw_noise(sensitivity, size, bits)
+        return own + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Z for each count, Y for all."""

@@ -51,6 +51,7 @@ DRAWN = {
     "d_bar": lambda draw: draw.choice(WHOLE),
     "epsilon": _real,
     "sigma": _real,
+    "mu": _real,
     "utility_range": lambda draw: draw.choice(REALS[-8:]),
     "delta": lambda draw: draw.choice(CHANCES) if draw.random() < 0.5 else 10 ** draw.uniform(-12, -1),
     "charge_as": lambda draw: draw.choice(["bounded_range", "clocks"]),
