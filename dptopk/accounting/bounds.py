@@ -3,38 +3,40 @@
 A bound is a registered function from a charge to a Curve, with its name, its source, the costs it takes and the
 interaction models it is valid in. ``compose`` knows no theorem: it asks the registry. To add a theorem, add a module
 that registers it and list the module in ``_MODULES``.
-
-Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an (ε, δ)-DP cost is,
-independently of everything else, ruined with probability δ and ε-DP otherwise (KOV's four-outcome pair), so
-
-    δ_total(x) = δ_charge + p + (1 - p) δ_rest(x),     p = 1 - ∏(1 - δ_i),
-
-holds for every bound and every interaction with a registered set of costs, because the failures can be drawn before the
-first answer. In a filter the costs are not known beforehand, only that their δ's add up to no more than a cap, which
-may be spent at once: there p = Σ δ_i. Mechanisms with these costs attain δ_charge + (1 - δ_charge) δ(x), with δ(x) the
-above for the p of the product and δ_charge = 0: lower bounds use that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import INTERACTIONS, Effort, Interaction
-from dptopk._internal.formatting import format_upper, html_table
+from dptopk.accounting.bounded_range import nonadaptive, nonadaptive_heterogeneous, nonadaptive_with_dp
 from dptopk.accounting.curves import Answer, Curve, Query
-from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.f_dp import multi_dp
+from dptopk.accounting.gaussian import composition as gaussian
+from dptopk.accounting.published import cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan
+from dptopk.accounting.pure_dp import homogeneous, two_epsilon
+from dptopk.accounting.registry import (
+    FAILURE_SLACK,
+    REGISTRY,
+    Bound,
+    BoundSpec,
+    Certificate,
+    split_failure,
+)
+from dptopk.accounting.renyi import composition as renyi, concentrated
+from dptopk.accounting.setwise import optimum
+from dptopk.accounting.setwise.certificates import certify
 from dptopk.accounting.work import CUT, OutOfTime, Work, late, within
-from dptopk.costs import Charge, Cost, PureDP, sum_up
+from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
 
@@ -42,190 +44,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions, and
-# last those that another one makes needless (``bound``, below).
+# Modules that register bounds, in the order in which compose tries them: optima and closed forms before recursions.
 _MODULES = (
-    "pure_dp.homogeneous", "published.cadir_najib_shkel.two_epsilon", "pure_dp.heterogeneous", "gaussian.composition",
-    "bounded_range.nonadaptive", "bounded_range.nonadaptive_heterogeneous", "bounded_range.nonadaptive_with_dp",
-    "published.dong_durfee_rogers", "renyi.concentrated", "renyi.composition", "f_dp.multi_dp", "setwise.optimum",
+    homogeneous, two_epsilon, gaussian, nonadaptive, nonadaptive_heterogeneous, nonadaptive_with_dp, concentrated,
+    renyi, multi_dp, optimum, dwork_rothblum_vadhan, murtagh_vadhan, dong_durfee_rogers, cesar_rogers,
 )  # fmt: skip
 
-# The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
-FAILURE_SLACK = 1e-14
 # Of more different costs than this, and of more costs, some bounds take long; the work of reading one cost; which
 # bounds come first then, the quicker and the closer one.
 MANY_DIFFERENT, MANY_COSTS, WORK_TO_READ = 1000, 10_000, 1e-5
-FIRST_OF_MANY = ("renyi", "optimal_dp_approx", "optimal_setwise")
+FIRST_OF_MANY = ("renyi", "optimal_setwise")
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """A claim and what is needed to check it.
-
-    Attributes:
-        charge: the costs, as text.
-        epsilon: the claim is (epsilon, delta)-DP, set-wise.
-        delta: as asked.
-        text: the file, for checker/check_certificate.py: JSON, node values as compressed binary64 in base64.
-    """
-
-    charge: str
-    epsilon: float
-    delta: float
-    text: str
-
-    def write(self, path: Path) -> None:
-        """Write the file."""
-        path.write_text(self.text, encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The answer of a composition bound.
-
-    Attributes:
-        epsilon, delta: the guarantee: the composition is (epsilon, delta)-DP. The one that was asked for is an upper
-            bound, rounded outward; it may be inf (epsilon) or 1 (delta) when the bound gives nothing.
-        lower: a proven lower bound on the one asked for (the optimum over all mechanisms with these costs), or None.
-        name, source: the bound used and where it is proven.
-        valid_in: the interaction models in which the guarantee holds.
-        note: what the reader should know, e.g. that the work was used up.
-        certificate: where it was asked for, a proof of an ε of its own that an auditor can check without this package.
-    """
-
-    epsilon: float
-    delta: float
-    lower: float | None
-    name: str
-    source: str
-    valid_in: tuple[Interaction, ...]
-    note: str = ""
-    certificate: Certificate | None = None
-
-    def __str__(self) -> str:
-        """The guarantee in words, rounded up."""
-        note = f"; {self.note}" if self.note else ""
-        proven = f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP by {self.name} ({self.source})"
-        return f"{proven}; valid in {', '.join(self.valid_in)}{note}"
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
-        values["valid_in"] = ", ".join(self.valid_in)
-        return html_table(["bound", self.name], [(name, v) for name, v in values.items() if v not in {None, ""}])
-
-
-@dataclass(frozen=True, slots=True)
-class BoundSpec:
-    """A registered bound: ``build`` gives the curve of a charge or raises NotApplicable."""
-
-    name: str
-    source: str
-    takes: tuple[type[Cost], ...]
-    valid_through: Interaction | Callable[[Charge], Interaction]
-    lower_from: Callable[[Charge], Interaction]
-    below: Callable[[Charge], str]
-    refines: bool
-    build: Callable[[Charge], Curve]
-
-    def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
-        """Whether the bound's lower bound is on the optimum of this interaction, and not only of a stronger one."""
-        return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
-
-    def valid_in(self, charge: Charge) -> tuple[Interaction, ...]:
-        """The interaction models in which this bound holds for the charge."""
-        last = self.valid_through if isinstance(self.valid_through, str) else self.valid_through(charge)
-        return INTERACTIONS[: INTERACTIONS.index(last) + 1]
-
-    def curve(self, charge: Charge) -> Curve:
-        """The curve of a charge without failure mass.
-
-        Raises:
-            NotApplicable: with the reason.
-        """
-        foreign = sorted(kind.__name__ for kind in set(map(type, charge.costs)) if not issubclass(kind, self.takes))
-        if foreign:
-            raise NotApplicable(f"does not take {', '.join(foreign)}")
-        return self.build(charge)
-
-
-_REGISTRY: dict[str, BoundSpec] = {}
-
-
-C = TypeVar("C", bound=Curve)
-
-
-def bound(
-    name: str,
-    *,
-    source: str,
-    takes: Iterable[type[Cost]],
-    valid_through: Interaction | Callable[[Charge], Interaction] = "setwise",
-    lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
-    below: Callable[[Charge], str] = lambda charge: "",  # noqa: ARG005
-    refines: bool = False,
-) -> Callable[[Callable[[Charge], C]], Callable[[Charge], C]]:
-    """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
-
-    Args:
-        name: the name that ``compose(bound=...)`` takes.
-        source: paper and theorem.
-        takes: the cost types that may occur in the charge.
-        valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
-        lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
-            for a bound that is attained only by an analyst who adapts.
-        below: a function of the charge giving the name of another bound that is never larger but for the width of its
-            answer, or "": where that other one has been answered as closely as asked, this one is not asked.
-        refines: whether its answers take work that is counted.
-    """
-
-    def register(build: Callable[[Charge], C]) -> Callable[[Charge], C]:
-        _REGISTRY[name] = BoundSpec(name, source, tuple(takes), valid_through, lower_from, below, refines, build)
-        return build
-
-    return register
 
 
 @cache
 def _registry() -> dict[str, BoundSpec]:
-    rank = {import_module(f"dptopk.accounting.{module}").__name__: place for place, module in enumerate(_MODULES)}
+    rank = {module.__name__: place for place, module in enumerate(_MODULES)}
     # Modules may have been imported in another order before.
-    ordered = sorted(_REGISTRY.values(), key=lambda spec: rank.get(spec.build.__module__, len(rank)))
+    ordered = sorted(REGISTRY.values(), key=lambda spec: rank.get(spec.build.__module__, len(rank)))
     return {spec.name: spec for spec in ordered}
 
 
 def names() -> tuple[str, ...]:
     """The names of all bounds, in the order in which they are tried."""
     return tuple(_registry())
-
-
-def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:
-    """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the module docstring.
-
-    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at its largest ε,
-    taken out of each. The charge's own ``delta`` is not part of p: it stays outside. ``summed``: p = Σ δ_i.
-    """
-    costs: dict[Cost, int] = {}
-    failures: dict[float, int] = {}
-    for cost, times in charge:
-        split = kind_of(cost).without_failure
-        rest, atom = split(cost) if split else (cost, 0.0)
-        if atom:
-            failures[atom] = failures.get(atom, 0) + times
-        if rest is not None:
-            costs[rest] = costs.get(rest, 0) + times
-    if costs == charge.costs and not charge.delta:
-        return charge, 0.0  # nothing to split, the usual case: a charge of many different costs takes a while to build
-    rest_charge = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
-    if summed:
-        return rest_charge, min(sum_up(failures), 1.0)
-    try:
-        log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
-    except OverflowError:  # a count beyond the largest float
-        log_survival = -math.inf
-    # Whichever upper bound is smaller; the plain sum is exact for a single failure.
-    return rest_charge, min(sum_up(failures), -math.expm1(log_survival) * (1 + FAILURE_SLACK), 1.0)
 
 
 def compose(
@@ -249,7 +91,8 @@ def compose(
         epsilon: >= 0: then the answer is δ.
         interaction: "batch", "ordered", "setwise" or "filter": who chooses, and when (docs/theorems.md). A charge that
             is adaptive inside is treated as "ordered" even in a batch.
-        bound: a name of the registry, or "best" for the smallest valid answer.
+        bound: a name of the registry, or "best" for the smallest valid answer; theorems of papers that others have
+            superseded can never give it, and answer to their names only.
         rtol: relative width of the certified bracket at which refinement may stop.
         effort: "quick", "normal" or "thorough": how much counted work refinement may take, about 0.25, 2.5 or 25
             seconds of one processor. More effort never gives a worse end; no clock decides a number.
@@ -277,10 +120,10 @@ def compose(
 
 
 def _certificate(question: _CompositionQuery) -> Certificate:
-    """A certificate of the question's charge; its maker is loaded by name, as the bounds are."""
+    """A certificate of the question's charge."""
     if question.delta is None or question.interaction == "filter":
         raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
-    return import_module("dptopk.accounting.setwise.certificates").certify(question.charge, delta=question.delta)
+    return certify(question.charge, delta=question.delta)
 
 
 def _answer(question: _CompositionQuery, bound: str) -> Bound:
@@ -331,7 +174,8 @@ def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator
     if question.sums:
         yield _registry()["basic"]
         return
-    better = {spec.name: spec.below(question.rest) for spec in _registry().values()}
+    specs = [spec for spec in _registry().values() if not spec.published]
+    better = {spec.name: spec.below(question.rest) for spec in specs}
     different, many = len(question.rest.costs), question.rest.count > MANY_COSTS
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
     needless: set[str] = set()
@@ -347,7 +191,7 @@ def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator
             return True
         return many and other != "" and not question.why_not(_registry()[other])
 
-    for spec in sorted(_registry().values(), key=turn):
+    for spec in sorted(specs, key=turn):
         if spec.name not in first and first and not question.query.work.take(WORK_TO_READ * different):
             break
         if (spec.refines or spec.name not in first) and rests(better[spec.name]):

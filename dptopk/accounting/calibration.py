@@ -13,8 +13,9 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, Effort, Interaction
-from dptopk.accounting.bounds import Bound, compose, names
+from dptopk.accounting.bounds import compose, names
 from dptopk.accounting.gaussian.pair import gaussian_mu
+from dptopk.accounting.registry import Bound
 from dptopk.accounting.work import late, within
 from dptopk.costs import BoundedRange, Charge, GaussianDP
 from dptopk.costs.budget import Budget

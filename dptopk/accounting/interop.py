@@ -23,10 +23,10 @@ import math
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.pure_dp import parameters_pld
 from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.registry import split_failure
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.errors import IncompatibleCosts
 

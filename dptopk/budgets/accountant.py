@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, Effort
 from dptopk.accounting import bounds
+from dptopk.accounting.registry import Bound
 from dptopk.budgets.account import Account, Record, Summary, cost_of
 from dptopk.budgets.tokens import dominates, match, size
 from dptopk.costs import Charge, Cost
@@ -80,7 +81,7 @@ class Accountant(Account):
         rtol: float = 1e-3,
         effort: Effort = "normal",
         max_seconds: float | None = None,
-        guarantee: bounds.Bound | None = None,
+        guarantee: Bound | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(registered, Charge) or not registered:
@@ -108,11 +109,11 @@ class Accountant(Account):
         return self.guarantee.epsilon
 
     @cached_property
-    def guarantee(self) -> bounds.Bound:
+    def guarantee(self) -> Bound:
         """The best set-wise bound for the registration, with its name, source and note."""
         return self._best(self.registered)
 
-    def _best(self, charge: Charge) -> bounds.Bound:
+    def _best(self, charge: Charge) -> Bound:
         return bounds.compose(charge, delta=self.delta, interaction="setwise", **self._options)
 
     def quote(self, charge: Charge) -> Record:
@@ -258,7 +259,7 @@ class Accountant(Account):
         delta = float(Fraction(self.registered.delta) - self._delta_left)
         return Charge(costs, delta=delta, adaptive=self._adaptive, neighbours=self.registered.neighbours)
 
-    def odometer(self) -> bounds.Bound:
+    def odometer(self) -> Bound:
         """A reading of what was spent so far, at the same δ. NOT a guarantee.
 
         The number is the set-wise bound for ``spent()``. It would be a guarantee only if ``spent()`` had been fixed

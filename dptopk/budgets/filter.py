@@ -25,8 +25,8 @@ from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
 from dptopk._internal.formatting import format_lower
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
-from dptopk.accounting.bounds import split_failure
 from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.registry import Bound, split_failure
 from dptopk.accounting.work import within
 from dptopk.budgets.account import Account, Record, Summary, cost_of
 from dptopk.budgets.meters import Gaussian, Meter, Pure, Ranges, Renyi, Zcdp, meter_of
@@ -380,7 +380,7 @@ class Filter(Account):
         tally = self._tally
         return Charge(+tally.spent, delta=float(tally.delta), adaptive=tally.adaptive, neighbours=self.neighbours)
 
-    def odometer(self) -> bounds.Bound:
+    def odometer(self) -> Bound:
         """A reading of what was spent so far, at the budget's δ. NOT a guarantee: only ``epsilon()`` is."""
         return bounds.compose(self.spent(), delta=self.budget.delta)
 

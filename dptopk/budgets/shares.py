@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from dptopk._internal import validate
 from dptopk.accounting import bounds
+from dptopk.accounting.registry import Bound, split_failure
 from dptopk.budgets.account import Account, Record, Summary
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import BudgetExceeded, InvalidParameter
@@ -42,7 +43,7 @@ class Shares(Account):
     True
     """
 
-    def __init__(self, parts: Mapping[str, Account], delta: float, *, guarantee: bounds.Bound | None = None) -> None:
+    def __init__(self, parts: Mapping[str, Account], delta: float, *, guarantee: Bound | None = None) -> None:
         super().__init__()
         if not parts or not all(isinstance(part, Account) for part in parts.values()):
             raise InvalidParameter("parts must map names to accounts, at least one")
@@ -68,25 +69,25 @@ class Shares(Account):
         return part
 
     @cached_property
-    def guarantee(self) -> bounds.Bound:
+    def guarantee(self) -> Bound:
         """The smaller of the product of the shares' pairs and the sum of their guarantees."""
         product = bounds.compose(self._group, delta=self.delta, interaction="setwise")
         total = self.sum()
         return total if total.epsilon < product.epsilon else product
 
-    def sum(self) -> bounds.Bound:
+    def sum(self) -> Bound:
         """The sum of the shares' guarantees, the δ divided evenly beyond what each must have."""
         groups = [part.group() for part in self.parts.values()]
-        least = [sum_up([bounds.split_failure(group)[1], group.delta]) for group in groups]
+        least = [sum_up([split_failure(group)[1], group.delta]) for group in groups]
         if sum_up(least) > self.delta:
             note = "delta is below the shares' own masses of bad events"
-            return bounds.Bound(math.inf, self.delta, None, "sum", "basic composition of the shares", (), note)
+            return Bound(math.inf, self.delta, None, "sum", "basic composition of the shares", (), note)
         spare = max(self.delta * (1 - 1e-12) - sum_up(least), 0.0) / len(groups)
         each = [
             bounds.compose(group, delta=min(own + spare, 1 - 2**-53)) for group, own in zip(groups, least, strict=True)
         ]
         epsilon = sum_up([bound.epsilon for bound in each])
-        return bounds.Bound(epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in)
+        return Bound(epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in)
 
     def epsilon(self) -> float:
         """Upper bound on ε of everything that all analysts will ever see."""

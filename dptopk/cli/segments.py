@@ -14,7 +14,8 @@ from rich.text import Text
 from dptopk._internal.formatting import format_upper, spreadsheet, visible
 from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
-from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.registry import Bound
 from dptopk.cli.output import as_dict, print_rows
 from dptopk.cli.target import opened, write
 from dptopk.costs import Charge

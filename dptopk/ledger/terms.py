@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import Bound
+from dptopk.accounting.registry import Bound
 from dptopk.budgets.account import Account
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter

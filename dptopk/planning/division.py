@@ -26,7 +26,8 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import DOMAINS, Domain, Effort
 from dptopk._internal.search import bisect, bracket
-from dptopk.accounting.bounds import Bound, compose, split_failure
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.registry import Bound, split_failure
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.datasets import segments_charge

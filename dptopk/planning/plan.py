@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
 from dptopk._internal.formatting import format_upper, html_lines, percent, touched
-from dptopk.accounting.bounds import Bound
+from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter, ReleaseWithheld

@@ -9,9 +9,10 @@ from functools import lru_cache
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
-from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.accounting.kinds.conversions import pure_sum
+from dptopk.accounting.registry import Bound
 from dptopk.costs import BoundedRange
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.simulation import BLOCK

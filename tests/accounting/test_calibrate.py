@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting import calibration
-from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate, queries_affordable, selection_epsilon, smallest_sigma
 from dptopk.accounting.gaussian.pair import gaussian_mu
+from dptopk.accounting.registry import Bound
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter

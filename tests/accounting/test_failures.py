@@ -8,8 +8,9 @@ import mpmath as mp
 import pytest
 
 from dptopk.accounting import bounds
-from dptopk.accounting.bounds import compose, names, split_failure, table
+from dptopk.accounting.bounds import compose, names, table
 from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
+from dptopk.accounting.registry import split_failure
 from dptopk.costs import ApproxDP, Charge
 from dptopk.errors import IncompatibleCosts
 

@@ -56,7 +56,7 @@ def test_what_is_out_of_range_is_refused(function, number):
 def test_brackets_too(wrong):
     for question in ({"delta": wrong}, {"epsilon": wrong}):
         with pytest.raises(InvalidParameter, match=next(iter(question))):
-            pure_dp.optimal_dp_bracket([0.1, 0.2], **question)
+            published.optimal_dp_bracket([0.1, 0.2], **question)
     good = {"epsilon": [0.1, 0.2], "count": [1, 2], "at_epsilon": 0.3}
     for name, value in {"epsilon": [0.1, wrong], "count": [1, wrong], "at_epsilon": wrong}.items():
         with pytest.raises(InvalidParameter, match=name):

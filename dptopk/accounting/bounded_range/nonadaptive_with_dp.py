@@ -26,10 +26,10 @@ from dptopk._internal.choices import Interaction
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.pld.common_step import signs
+from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 

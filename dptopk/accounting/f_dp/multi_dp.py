@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
 from dptopk.accounting.kinds.dominating_pairs import BracketCurve
 from dptopk.accounting.pld.common_step import Parts, Responses, common_step, signs
 from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture, worst_case
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
+from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -47,7 +47,7 @@ def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
     """The worst-case pair of a cost: probabilities under P and losses, finite atoms; it dominates in both directions.
 
     Args:
-        cost: a PureDP, or a MultiDP without failure mass (some constraint has δ = 0: see ``bounds.split_failure``).
+        cost: a PureDP, or a MultiDP without failure mass (some constraint has δ = 0: see ``registry.split_failure``).
 
     Returns:
         (probabilities, losses), two arrays of the same length; the losses rise and come as ±ε; the probability under Q

@@ -13,13 +13,13 @@ from functools import reduce
 
 import numpy as np
 
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, outward
 from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
 from dptopk.accounting.gaussian.pair import (
     gaussian_curve,
     gaussian_log_delta,
 )
+from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 

@@ -26,7 +26,7 @@ from dptopk.errors import NotApplicable
 
 
 def implied(cost: Cost) -> Implied:
-    """The row of the table for one cost (a cost without failure mass: see ``bounds.split_failure``)."""
+    """The row of the table for one cost (a cost without failure mass: see ``registry.split_failure``)."""
     return kind_of(cost).implied
 
 

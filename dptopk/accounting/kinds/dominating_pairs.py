@@ -224,8 +224,8 @@ class BracketCurve(Curve):
     """Brackets of the optimal composition, one query at a time.
 
     Args:
-        charge: costs of the types ``DOMINATED``, all with a largest loss.
-        largest: upper bound on the largest loss of the composition.
+        charge: costs of the types ``DOMINATED``.
+        largest: upper bound on the largest loss of the composition; inf where there is none.
         attained: whether the lower bound may be reported.
         note: what is to be said with every answer.
     """
@@ -238,7 +238,8 @@ class BracketCurve(Curve):
     def answer(self, query: Query) -> Answer:
         """The certified bracket."""
         if query.epsilon is None and query.delta <= 0:  # the largest loss has a positive mass, however small
-            return Answer(self.largest, self.largest * (1 - 4 * EPS) if self.attained else None, self.note)
+            below = self.largest * (1 - 4 * EPS) if self.attained and self.largest < math.inf else None
+            return Answer(self.largest, below, self.note)
         if query.epsilon is not None and query.epsilon >= self.largest:
             return Answer(0.0, 0.0, self.note)
         found = certified_bracket(self.charge, query)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         dp_tradeoff as dp_tradeoff,
         mix as mix,
     )
-    from dptopk.accounting.published.cadir_najib_shkel.two_epsilon import two_epsilon_delta as two_epsilon_delta
     from dptopk.accounting.published.cesar_rogers import (
         dp_first_delta as dp_first_delta,
         dp_later_delta as dp_later_delta,
@@ -49,6 +48,16 @@ if TYPE_CHECKING:
         mgf_epsilon as mgf_epsilon,
         opt_kl_epsilon as opt_kl_epsilon,
     )
+    from dptopk.accounting.published.dwork_rothblum_vadhan import (
+        advanced_epsilon as advanced_epsilon,
+        improved_advanced_epsilon as improved_advanced_epsilon,
+    )
+    from dptopk.accounting.published.murtagh_vadhan import (
+        optimal_dp_approx_epsilon as optimal_dp_approx_epsilon,
+        optimal_dp_bracket as optimal_dp_bracket,
+        optimal_dp_exact_delta as optimal_dp_exact_delta,
+        optimal_dp_exact_epsilon as optimal_dp_exact_epsilon,
+    )
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
@@ -60,9 +69,11 @@ else:  # a type checker that saw __getattr__ would believe in any name
             "total_variation_region",
             ".cadir_najib_shkel.tradeoff": "GaussianTradeoff LaplaceTradeoff PiecewiseLinear TradeoffFunction "
             "conjugate dp_tradeoff mix",
-            ".cadir_najib_shkel.two_epsilon": "two_epsilon_delta",
             ".cesar_rogers": "dp_first_delta dp_later_delta",
             ".dong_durfee_rogers": "adaptivity_gap dr19_epsilon improved_drv10_epsilon mgf_delta mgf_epsilon "
             "opt_kl_epsilon",
+            ".dwork_rothblum_vadhan": "advanced_epsilon improved_advanced_epsilon",
+            ".murtagh_vadhan": "optimal_dp_approx_epsilon optimal_dp_bracket optimal_dp_exact_delta "
+            "optimal_dp_exact_epsilon",
         },
     )

@@ -1,5 +1,6 @@
-"""One ε-DP and two ε-BR mechanisms, chosen adaptively: the optimum in closed form for each order (CR Lemmas 5.3, 5.4).
+"""Cesar-Rogers 2022: sums of CDP and zCDP parameters (Lemmas 3.3, 3.4), and one ε-DP among two ε-BR mechanisms.
 
+Lemmas 5.3 and 5.4 have the optimum of the latter, chosen adaptively, in closed form for each order.
 The DP mechanism in front is strictly worse for privacy than in the middle or at the end when ε_g < ε; from ε_g = ε on
 the order does not matter. The closed form for ε_g >= ε is ours: there only the outcome +ε of the DP mechanism counts,
 and two adaptive BR mechanisms at y = ε_g - ε remain, where the best t is ε/2 for y <= ε/2 (as for x(t) below) and
@@ -8,11 +9,19 @@ and two adaptive BR mechanisms at y = ε_g - ε remain, where the best t is ε/2
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.curves import Floats, outward
+from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
+from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.kinds.registry import types_with
+from dptopk.accounting.registry import bound
+from dptopk.accounting.renyi.concentrated import zcdp_total
+from dptopk.costs import Charge, sum_up
+from dptopk.errors import NotApplicable
 
 
 def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -96,3 +105,42 @@ def _beyond(e: float, g: Floats) -> Floats:
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3
     return np.where(y < e / 2, _x(e / 2, e, np.clip(g, e, 1.5 * e)), _rr(e) * _q(t, e) * _square(t, e))
+
+
+def cdp_total(charge: Charge) -> tuple[float, float]:
+    """(Σ μ, Σ τ²) of everything in a charge without failure mass, rounded up.
+
+    Raises:
+        NotApplicable: when a cost implies no CDP.
+    """
+    mus: dict[float, int] = {}
+    squares: dict[float, int] = {}
+    for cost, times in charge:
+        cdp = implied(cost).cdp
+        if cdp is None:
+            raise NotApplicable(f"{type(cost).__name__} implies no CDP")
+        mu, tau = cdp(cost)
+        square = math.nextafter(tau * tau * (1 + 1e-15), math.inf)
+        mus[mu] = mus.get(mu, 0) + times
+        squares[square] = squares.get(square, 0) + times
+    return sum_up(mus), sum_up(squares)
+
+
+@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with(cdp=True), published=True)
+def setwise_cdp(charge: Charge) -> Curve:
+    """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths."""
+    mu, square = cdp_total(charge)
+    return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
+
+
+@bound(
+    "setwise_zcdp",
+    source="Cesar-Rogers 2022, Lemma 3.4; BS16 Prop. 1.3",
+    takes=types_with(zcdp=True),
+    valid_through="filter",
+    published=True,
+)
+def setwise_zcdp(charge: Charge) -> Curve:
+    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
+    xi, rho = zcdp_total(charge)
+    return EpsilonCurve(lambda log_inverse: outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
 from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.implied import max_kl
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
+from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import InvalidParameter
 
@@ -89,7 +89,9 @@ def _chernoff(charge: Charge) -> ChernoffCurve:
     return ChernoffCurve(log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs))
 
 
-@bound("dr19", source="Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", takes=(BoundedRange,))
+@bound(
+    "dr19", source="Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", takes=(BoundedRange,), published=True
+)
 def _dr19(charge: Charge) -> Curve:
     return _quadratic(pure_epsilons(charge), _half_square, _quarter_square)
 
@@ -98,12 +100,13 @@ def _dr19(charge: Charge) -> Curve:
     "improved_drv10",
     source="Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7",
     takes=types_with(pure=True),
+    published=True,
 )
 def _improved_drv10(charge: Charge) -> Curve:
     return _quadratic(pure_epsilons(charge), _half_square, _square)
 
 
-@bound("opt_kl", source="Dong-Durfee-Rogers 2020, Corollary 3.1", takes=(BoundedRange,))
+@bound("opt_kl", source="Dong-Durfee-Rogers 2020, Corollary 3.1", takes=(BoundedRange,), published=True)
 def _opt_kl(charge: Charge) -> Curve:
     return _quadratic(pure_epsilons(charge), _max_kl, _quarter_square)
 
@@ -112,7 +115,7 @@ def _opt_kl(charge: Charge) -> Curve:
     "mgf",
     source="Dong-Durfee-Rogers 2020, Theorem 5",
     takes=types_with(pure=True),
-    below=lambda charge: "renyi",  # noqa: ARG005 - the same moments, a better conversion at every order
+    published=True,  # renyi has the same moments, and a better conversion at every order
 )
 def _mgf(charge: Charge) -> Curve:
     return _chernoff(charge)

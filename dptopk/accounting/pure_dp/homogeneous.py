@@ -1,24 +1,23 @@
 """Composition of ε-DP costs: the basic sum and the optimum for equal ε's.
 
-An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforehand (``bounds.split_failure``).
+An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforehand (``registry.split_failure``).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve, DeferredCurve, EpsilonCurve, Floats, outward
+from dptopk.accounting.curves import Curve, DeferredCurve, Floats
 from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
+from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.costs.rounding import sum_decimals
 from dptopk.errors import InvalidParameter, NotApplicable
@@ -53,64 +52,12 @@ class _Sum(Curve):
         return np.full(delta.shape, self.total)
 
 
-def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
-    """ε_g = ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1): the classical advanced composition, an upper bound.
+def one_epsilon(charge: Charge) -> tuple[float, int]:
+    """The ε and the count of a charge whose ε's are equal.
 
-    Args:
-        epsilon: ε > 0 of each mechanism.
-        count: k >= 1, how many.
-        delta: in (0, 1], an array of any shape.
-
-    Source: Dwork-Rothblum-Vadhan 2010; Murtagh-Vadhan 2016, Theorem 1.3.
-
-    >>> round(float(advanced_epsilon(0.1, 25, delta=1e-6)), 4)
-    2.8912
+    Raises:
+        NotApplicable: when they are not.
     """
-    return _advanced(epsilon, count, delta, math.expm1)
-
-
-def improved_advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
-    """ε_g = ε sqrt(2k ln(1/δ)) + k ε tanh(ε/2): advanced composition with the largest mean loss of ε-DP.
-
-    Args:
-        epsilon: ε > 0 of each mechanism.
-        count: k >= 1, how many.
-        delta: in (0, 1], an array of any shape.
-
-    Returns:
-        An upper bound of the shape of ``delta``, never above ``advanced_epsilon``: tanh(ε/2) = (e^ε - 1)/(e^ε + 1).
-
-    Source: Kairouz-Oh-Viswanath 2017, Theorem 3.4 (first term); the proof of DRV10 with the exact mean.
-
-    >>> round(float(improved_advanced_epsilon(0.1, 25, delta=1e-6)), 4)
-    2.7532
-    """
-    return _advanced(epsilon, count, delta, lambda e: math.tanh(e / 2))
-
-
-def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[float], float]) -> Floats:
-    epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
-    with np.errstate(divide="ignore"):
-        log_inverse = np.maximum(-np.log(validate.nonnegatives(delta=delta)), 0.0)
-    return outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean(epsilon), 1e-14)
-
-
-@bound(
-    "advanced",
-    source="Dwork-Rothblum-Vadhan 2010 (Murtagh-Vadhan 2016, Theorem 1.3), with the mean ε tanh(ε/2)",
-    takes=types_with(pure=True),
-)
-def advanced(charge: Charge) -> Curve:
-    """Advanced composition of k equal ε's, or their sum where that is less."""
-    epsilon, count = _one_epsilon(charge)
-    mean = count * epsilon * math.tanh(epsilon / 2)
-    return EpsilonCurve(
-        lambda log_inverse: outward(epsilon * np.sqrt(2 * count * log_inverse) + mean, 1e-14),
-        epsilon_max=sum_up({epsilon: count}),
-    )
-
-
-def _one_epsilon(charge: Charge) -> tuple[float, int]:
     epsilons = pure_epsilons(charge)
     if len(epsilons) > 1:
         raise NotApplicable(f"needs equal epsilons, got {len(epsilons)} different ones")
@@ -197,6 +144,6 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
 )
 def optimal_dp(charge: Charge) -> Curve:
     """The optimal composition of k equal ε's; the optimum itself when every cost is an ε-DP cost."""
-    epsilon, count = _one_epsilon(charge)
+    epsilon, count = one_epsilon(charge)
     refuse_too_many({epsilon: count})
     return DeferredCurve(lambda: homogeneous(epsilon, count, attained=all_pure(charge)))

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.kinds.registry import kinds, types_with
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
+from dptopk.accounting.registry import bound
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
 from dptopk.errors import NotApplicable
 

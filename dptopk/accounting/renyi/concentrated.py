@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.search import bisect, bracket
-from dptopk.accounting.bounds import bound
-from dptopk.accounting.curves import Curve, EpsilonCurve, Floats, outward
+from dptopk.accounting.curves import Curve, Floats, outward
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
+from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import renyi_curve
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
@@ -43,25 +41,6 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
         xis[xi] = xis.get(xi, 0) + times
         rhos[rho] = rhos.get(rho, 0) + times
     return sum_up(xis), sum_up(rhos)
-
-
-def cdp_total(charge: Charge) -> tuple[float, float]:
-    """(Σ μ, Σ τ²) of everything in a charge without failure mass, rounded up.
-
-    Raises:
-        NotApplicable: when a cost implies no CDP.
-    """
-    mus: dict[float, int] = {}
-    squares: dict[float, int] = {}
-    for cost, times in charge:
-        cdp = implied(cost).cdp
-        if cdp is None:
-            raise NotApplicable(f"{type(cost).__name__} implies no CDP")
-        mu, tau = cdp(cost)
-        square = math.nextafter(tau * tau * (1 + 1e-15), math.inf)
-        mus[mu] = mus.get(mu, 0) + times
-        squares[square] = squares.get(square, 0) + times
-    return sum_up(mus), sum_up(squares)
 
 
 def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
@@ -139,25 +118,6 @@ def zcdp_rho(*, epsilon: float, delta: float, conversion: str = "bs16") -> float
     if high >= 1e12:
         raise InvalidParameter(f"epsilon must be below 1e6 for this delta, got {epsilon}")
     return bisect(fits, low, high, halvings=60, rtol=1e-13)[0]
-
-
-@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with(cdp=True))
-def setwise_cdp(charge: Charge) -> Curve:
-    """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths."""
-    mu, square = cdp_total(charge)
-    return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
-
-
-@bound(
-    "setwise_zcdp",
-    source="Cesar-Rogers 2022, Lemma 3.4; BS16 Prop. 1.3",
-    takes=types_with(zcdp=True),
-    valid_through="filter",
-)
-def setwise_zcdp(charge: Charge) -> Curve:
-    """ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
-    xi, rho = zcdp_total(charge)
-    return EpsilonCurve(lambda log_inverse: outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))
 
 
 @bound(

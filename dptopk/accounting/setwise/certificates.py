@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import Certificate, split_failure
 from dptopk.accounting.curves import EPS, Floats, Query
 from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.pairs import Pairs, randomised_response
 from dptopk.accounting.pld.sources import Grid
+from dptopk.accounting.registry import Certificate, split_failure
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.chords import upper_step
 from dptopk.accounting.setwise.groups import GroupPair, concentrated_pair, pair_above
-from dptopk.accounting.setwise.optimum import SetwiseCurve, optimal_setwise
+from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.accounting.setwise.partition import Group, partition
 from dptopk.accounting.setwise.recursion import Rules, mean_loss
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
@@ -119,8 +119,7 @@ class _Factor:
 
 def _factors(charge: Charge, delta: float) -> tuple[list[_Factor], float, float]:
     """The factors of a charge without failures, about the variance of the loss, and a tilt."""
-    curve = optimal_setwise(charge)
-    assert isinstance(curve, SetwiseCurve)  # noqa: S101 - for the type checker
+    curve = SetwiseCurve.of(charge)
     order = curve.chernoff(Query(delta=delta))[1]
     variance = curve.variance(order)
     groups = _groups(curve.ranges, variance, order) if curve.ranges else []

@@ -21,14 +21,21 @@ from functools import cached_property
 
 import numpy as np
 
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import Answer, Curve, Query, outward
 from dptopk.accounting.kinds.conversions import pure_sum
-from dptopk.accounting.kinds.dominating_pairs import DOMINATED, MOST_COPIES, SMALLEST_LOSS, certified_bracket, sources
+from dptopk.accounting.kinds.dominating_pairs import (
+    DOMINATED,
+    MOST_COPIES,
+    SMALLEST_LOSS,
+    BracketCurve,
+    certified_bracket,
+    sources,
+)
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
 from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.pld.tilt import log_peak
+from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import guesses
 from dptopk.accounting.setwise.coins import priced_ranges_pair
@@ -69,6 +76,23 @@ class SetwiseCurve(Curve):
         self.parts = sources(rest)
         self.top = pure_sum(self.whole)
         self._log_mgf = log_mgf(self.whole)
+
+    @classmethod
+    def of(cls, charge: Charge) -> SetwiseCurve:
+        """The curve of a charge without failures.
+
+        Raises:
+            NotApplicable: when its numbers are too large or too small.
+        """
+        ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
+        if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
+            raise NotApplicable(f"a range outside [{SMALLEST_RANGE}, {LARGEST_RANGE}]")
+        rest = Charge({cost: times for cost, times in charge if not isinstance(cost, (BoundedRange, ZCDP, CDP))})
+        if max(rest.of(PureDP).values(), default=0) > MOST_COPIES:
+            raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
+        if rest.costs and not min(part.spread() for part in sources(rest)) > SMALLEST_LOSS**2:
+            raise NotApplicable("a cost so small that its square underflows")
+        return cls(ranges, rest, Charge(charge.of(ZCDP, CDP)))
 
     def answer(self, query: Query) -> Answer:
         """The answer, refined until the bracket is within ``query.rtol`` or the work is used up."""
@@ -410,35 +434,16 @@ class _Search:
         return Answer(self.value, self.lower if self.lower > 0 else None, note)
 
 
-class _ProductCurve(SetwiseCurve):
-    """The same with dominating pairs only."""
-
-    def answer(self, query: Query) -> Answer:
-        """The certified bracket of the product."""
-        if query.epsilon is None and query.delta <= 0:
-            return Answer(self.top)
-        found = certified_bracket(self.rest, query)
-        return Answer(found.upper, found.lower if query.lower else None, found.note)
-
-
 @bound(
     "optimal_setwise",
     source="docs/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
-    below=lambda charge: "optimal_dp_approx" if set(map(type, charge.costs)) <= {PureDP} else "",  # the same product
     refines=True,
 )
 def optimal_setwise(charge: Charge) -> SetwiseCurve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
-    ranges = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
-    if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
-        raise NotApplicable(f"a range outside [{SMALLEST_RANGE}, {LARGEST_RANGE}]")
-    concentrated = Charge(charge.of(ZCDP, CDP))
-    rest = Charge({cost: times for cost, times in charge if not isinstance(cost, (BoundedRange, ZCDP, CDP))})
-    if max(rest.of(PureDP).values(), default=0) > MOST_COPIES:
-        raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
-    if rest.costs and not min(part.spread() for part in sources(rest)) > SMALLEST_LOSS**2:
-        raise NotApplicable("a cost so small that its square underflows")
-    curve = SetwiseCurve if ranges or concentrated.costs else _ProductCurve
-    return curve(ranges, rest, concentrated)
+    curve = SetwiseCurve.of(charge)
+    if curve.ranges or curve.concentrated.costs:
+        return curve
+    return BracketCurve(charge, curve.top)  # the product of dominating pairs

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.registry import Bound
 from dptopk.accounting.setwise import guesses
 from dptopk.costs import Charge
 

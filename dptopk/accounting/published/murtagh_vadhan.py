@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Curve, DeferredCurve, Floats, Query
 from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.dominating_pairs import MOST_COPIES, BracketCurve
@@ -22,6 +21,7 @@ from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure
+from dptopk.accounting.registry import bound
 from dptopk.accounting.work import within
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
@@ -118,8 +118,8 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
     "optimal_dp_exact",
     source="Murtagh-Vadhan 2016, Theorem 1.5; set-wise by Theorem A (docs/theorems.md)",
     takes=types_with(pure=True),
-    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
     refines=True,
+    published=True,
 )
 def optimal_dp_exact(charge: Charge) -> Curve:
     """The optimal composition of different ε's; the optimum itself when every cost is an ε-DP cost."""
@@ -213,8 +213,8 @@ def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCur
     "optimal_dp_approx",
     source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
     takes=types_with(pure=True),
-    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
     refines=True,
+    published=True,
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
     """A certified bracket of the optimal composition of any number of different ε's."""

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.bounds import bound
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, Floats, Query, outward, smallest_where
 from dptopk.accounting.kinds.conversions import pure_epsilons
 from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure, homogeneous, refuse_too_many
+from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import NotApplicable
 

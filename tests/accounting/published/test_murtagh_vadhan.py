@@ -14,19 +14,15 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.kinds import dominating_pairs
 from dptopk.accounting.pld.lattice import LossDistribution
-from dptopk.accounting.published.cadir_najib_shkel.two_epsilon import two_epsilon_delta
-from dptopk.accounting.pure_dp.heterogeneous import (
+from dptopk.accounting.published.dwork_rothblum_vadhan import advanced_epsilon, improved_advanced_epsilon
+from dptopk.accounting.published.murtagh_vadhan import (
     optimal_dp_approx_epsilon,
     optimal_dp_bracket,
     optimal_dp_exact_delta,
     optimal_dp_exact_epsilon,
 )
-from dptopk.accounting.pure_dp.homogeneous import (
-    advanced_epsilon,
-    improved_advanced_epsilon,
-    optimal_dp_delta,
-    optimal_dp_epsilon,
-)
+from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta, optimal_dp_epsilon
+from dptopk.accounting.pure_dp.two_epsilon import two_epsilon_delta
 from dptopk.costs import ApproxDP, BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 

@@ -1,0 +1,187 @@
+"""What a composition bound is: its answer, its registration, and the failure mass that is split off before it is asked.
+
+Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an (ε, δ)-DP cost is,
+independently of everything else, ruined with probability δ and ε-DP otherwise (KOV's four-outcome pair), so
+
+    δ_total(x) = δ_charge + p + (1 - p) δ_rest(x),     p = 1 - ∏(1 - δ_i),
+
+holds for every bound and every interaction with a registered set of costs, because the failures can be drawn before the
+first answer. In a filter the costs are not known beforehand, only that their δ's add up to no more than a cap, which
+may be spent at once: there p = Σ δ_i. Mechanisms with these costs attain δ_charge + (1 - δ_charge) δ(x), with δ(x) the
+above for the p of the product and δ_charge = 0: lower bounds use that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from dptopk._internal.choices import INTERACTIONS, Interaction
+from dptopk._internal.formatting import format_upper, html_table
+from dptopk.accounting.curves import Curve
+from dptopk.accounting.kinds.registry import kind_of
+from dptopk.costs import Charge, Cost, sum_up
+from dptopk.errors import NotApplicable
+
+# The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
+FAILURE_SLACK = 1e-14
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A claim and what is needed to check it.
+
+    Attributes:
+        charge: the costs, as text.
+        epsilon: the claim is (epsilon, delta)-DP, set-wise.
+        delta: as asked.
+        text: the file, for checker/check_certificate.py: JSON, node values as compressed binary64 in base64.
+    """
+
+    charge: str
+    epsilon: float
+    delta: float
+    text: str
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.write_text(self.text, encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The answer of a composition bound.
+
+    Attributes:
+        epsilon, delta: the guarantee: the composition is (epsilon, delta)-DP. The one that was asked for is an upper
+            bound, rounded outward; it may be inf (epsilon) or 1 (delta) when the bound gives nothing.
+        lower: a proven lower bound on the one asked for (the optimum over all mechanisms with these costs), or None.
+        name, source: the bound used and where it is proven.
+        valid_in: the interaction models in which the guarantee holds.
+        note: what the reader should know, e.g. that the work was used up.
+        certificate: where it was asked for, a proof of an ε of its own that an auditor can check without this package.
+    """
+
+    epsilon: float
+    delta: float
+    lower: float | None
+    name: str
+    source: str
+    valid_in: tuple[Interaction, ...]
+    note: str = ""
+    certificate: Certificate | None = None
+
+    def __str__(self) -> str:
+        """The guarantee in words, rounded up."""
+        note = f"; {self.note}" if self.note else ""
+        proven = f"({format_upper(self.epsilon)}, {format_upper(self.delta)})-DP by {self.name} ({self.source})"
+        return f"{proven}; valid in {', '.join(self.valid_in)}{note}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
+        values["valid_in"] = ", ".join(self.valid_in)
+        return html_table(["bound", self.name], [(name, v) for name, v in values.items() if v not in {None, ""}])
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSpec:
+    """A registered bound: ``build`` gives the curve of a charge or raises NotApplicable."""
+
+    name: str
+    source: str
+    takes: tuple[type[Cost], ...]
+    valid_through: Interaction | Callable[[Charge], Interaction]
+    lower_from: Callable[[Charge], Interaction]
+    below: Callable[[Charge], str]
+    refines: bool
+    published: bool
+    build: Callable[[Charge], Curve]
+
+    def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
+        """Whether the bound's lower bound is on the optimum of this interaction, and not only of a stronger one."""
+        return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
+
+    def valid_in(self, charge: Charge) -> tuple[Interaction, ...]:
+        """The interaction models in which this bound holds for the charge."""
+        last = self.valid_through if isinstance(self.valid_through, str) else self.valid_through(charge)
+        return INTERACTIONS[: INTERACTIONS.index(last) + 1]
+
+    def curve(self, charge: Charge) -> Curve:
+        """The curve of a charge without failure mass.
+
+        Raises:
+            NotApplicable: with the reason.
+        """
+        foreign = sorted(kind.__name__ for kind in set(map(type, charge.costs)) if not issubclass(kind, self.takes))
+        if foreign:
+            raise NotApplicable(f"does not take {', '.join(foreign)}")
+        return self.build(charge)
+
+
+REGISTRY: dict[str, BoundSpec] = {}
+
+
+def bound(
+    name: str,
+    *,
+    source: str,
+    takes: Iterable[type[Cost]],
+    valid_through: Interaction | Callable[[Charge], Interaction] = "setwise",
+    lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
+    below: Callable[[Charge], str] = lambda charge: "",  # noqa: ARG005
+    refines: bool = False,
+    published: bool = False,
+) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
+    """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
+
+    Args:
+        name: the name that ``compose(bound=...)`` takes.
+        source: paper and theorem.
+        takes: the cost types that may occur in the charge.
+        valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
+        lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
+            for a bound that is attained only by an analyst who adapts.
+        below: a function of the charge giving the name of another bound that is never larger but for the width of its
+            answer, or "": where that other one has been answered as closely as asked, this one is not asked.
+        refines: whether its answers take work that is counted.
+        published: whether others are never larger: a theorem of a paper, for the full table, the figures and the tests.
+    """
+
+    def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
+        REGISTRY[name] = BoundSpec(
+            name, source, tuple(takes), valid_through, lower_from, below, refines, published, build
+        )
+        return build
+
+    return register
+
+
+def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:
+    """Split the failure mass p off a charge: (charge without any δ, upper bound on p); see the module docstring.
+
+    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at its largest ε,
+    taken out of each. The charge's own ``delta`` is not part of p: it stays outside. ``summed``: p = Σ δ_i.
+    """
+    costs: dict[Cost, int] = {}
+    failures: dict[float, int] = {}
+    for cost, times in charge:
+        split = kind_of(cost).without_failure
+        rest, atom = split(cost) if split else (cost, 0.0)
+        if atom:
+            failures[atom] = failures.get(atom, 0) + times
+        if rest is not None:
+            costs[rest] = costs.get(rest, 0) + times
+    if costs == charge.costs and not charge.delta:
+        return charge, 0.0  # nothing to split, the usual case: a charge of many different costs takes a while to build
+    rest_charge = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
+    if summed:
+        return rest_charge, min(sum_up(failures), 1.0)
+    try:
+        log_survival = math.fsum(times * math.log1p(-atom) for atom, times in failures.items())
+    except OverflowError:  # a count beyond the largest float
+        log_survival = -math.inf
+    # Whichever upper bound is smaller; the plain sum is exact for a single failure.
+    return rest_charge, min(sum_up(failures), -math.expm1(log_survival) * (1 + FAILURE_SLACK), 1.0)
