@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from dptopk import compose
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
@@ -36,3 +38,27 @@ def test_analyst(tmp_path, seed):
     assert log["selections left"].is_monotonic_decreasing
     assert {"ledger.db", "session.csv", "session.png"} <= {path.name for path in tmp_path.iterdir()}
     assert module.main([str(tmp_path), "--seed", str(seed)]).equals(log)  # starts anew in the same folder
+
+
+def test_with_dp_accounting():
+    found = load("with_dp_accounting").main()
+    assert 2.2508 <= found["selections as group"] <= 2.2545  # 2.2508 is proven to be necessary
+    assert found["selections as dp"] > 4.7
+    assert found["with the Gaussian as group"] < 0.6 * found["with the Gaussian as dp"]
+
+
+def test_with_opendp():
+    module = load("with_opendp")
+    epsilon, delta = module.main()
+    ours = compose(module.SPENT, delta=1e-6)
+    assert ours.lower + 0.5 <= epsilon <= (ours.epsilon + 0.5) * (1 + 1e-3)
+    assert delta == 1e-6
+
+
+def test_with_pipelinedp():
+    module = load("with_pipelinedp")
+    epsilon, _ = module.main()
+    total = compose(module.with_job(epsilon), delta=module.BUDGET.delta).epsilon
+    assert module.BUDGET.epsilon * (1 - 2e-3) <= total <= module.BUDGET.epsilon
+    sum_of_parts = compose(module.SELECTIONS, delta=5e-7).epsilon + epsilon
+    assert sum_of_parts > module.BUDGET.epsilon  # what adding up the two would not allow

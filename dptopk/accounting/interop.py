@@ -3,7 +3,7 @@
 | cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure | OpenDP, zCDP        |
 |--------------------|------------------------|--------------------------|--------------|---------------------|
 | PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact constant of ε |
-| BoundedRange(ε)    | none, or as PureDP(ε)  | none, or as PureDP(ε)    | ε            | exact constant of ε |
+| BoundedRange(ε)    | none, or as PureDP(ε)  | groups, or as PureDP(ε)  | ε            | exact constant of ε |
 | ApproxDP(ε, δ)     | none                   | (ε, δ) parameters        | ε, δ apart   | as PureDP, δ apart  |
 | MultiDP            | none                   | none                     | ε_1, δ apart | as PureDP, δ apart  |
 | GaussianDP(μ)      | Gaussian(1/μ)          | Gaussian, deviation 1/μ  | none         | μ²/2                |
@@ -12,9 +12,10 @@
 | delta of a charge  | none                   | (0, δ) parameters        | apart        | apart               |
 
 None is a refusal. Discrete Laplace noise of parameter ε on a count that moves by 1 *is* randomised response RR(ε), the
-worst case of ε-DP. A bounded-range cost is no single pair: its worst case depends on the adversary's t, so a library
-that composes pairs has no counterpart, and treating it as ε-DP must be asked for (``bounded_range="dp"``). What these
-libraries then compute is theirs; nothing here certifies it.
+worst case of ε-DP. A bounded-range cost is no single pair: its worst case depends on the adversary's t. A library that
+composes pairs can take all of a charge's together as the pair of a group (``bounded_range="group"``), or each as ε-DP
+(``bounded_range="dp"``); either must be asked for. What these libraries then compute is theirs; nothing here
+certifies it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from dptopk._internal import validate
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.curves import ROUNDOFF
 from dptopk.accounting.kinds.conversions import implied
 from dptopk.accounting.kinds.pure_dp import parameters_pld
 from dptopk.accounting.kinds.registry import kind_of
 from dptopk.accounting.registry import split_failure
+from dptopk.accounting.setwise.groups import GroupPair
+from dptopk.accounting.setwise.optimum import pairs_of_ranges
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP, sum_up
-from dptopk.errors import IncompatibleCosts
+from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 BOUNDED_RANGE = ("refuse", "dp")
+# A group's pair is sharp down to this δ, and splits ranges into groups for an ε to this relative tolerance.
+GROUP_DELTA, GROUP_TOLERANCE = 1e-10, 1e-3
 MEASURES = ("pure", "approximate", "zcdp", "approximate_zcdp")
 
 
@@ -55,6 +64,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     """
     from dp_accounting import dp_event
 
+    validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
     taken = _taken(charge, bounded_range)
     if charge.neighbours != "add_remove":
         raise IncompatibleCosts(f"events are for add_remove neighbours, the charge is for {charge.neighbours}")
@@ -67,9 +77,12 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     """The charge as a dp-accounting ``PrivacyLossDistribution``, composed, with pessimistic rounding.
 
     Args:
-        charge: of PureDP, ApproxDP, GaussianDP and DiscreteGaussianDP costs, and a delta.
+        charge: of PureDP, ApproxDP, BoundedRange, LaplaceDP, DiscreteLaplaceDP, GaussianDP and DiscreteGaussianDP
+            costs, and a delta.
         interval: > 0, step of the grid of losses; time and memory grow as it falls.
-        bounded_range: "refuse", or "dp": take ε-BR as ε-DP, an upper bound.
+        bounded_range: "refuse"; "dp": take ε-BR as ε-DP, an upper bound; "group": the pairs of groups of all BR costs
+            of the charge, rounded outward on the grid. By Theorem C (docs/setwise.md) they bound every adaptive game
+            with these costs beside any other cost, so the distribution may be composed with others.
 
     Returns:
         PrivacyLossDistribution: its ``get_epsilon_for_delta`` is an estimate from above, up to that library's
@@ -86,9 +99,14 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = validate.positive(interval=interval)
+    validate.member((*BOUNDED_RANGE, "group"), bounded_range=bounded_range)
     total = pld.identity(value_discretization_interval=step)
-    for cost, times in _taken(charge, bounded_range):
-        one = _pld(cost, step)
+    grouped = bounded_range == "group" and charge.of(BoundedRange)
+    parts = [(_pld(cost, step), n) for cost, n in _taken(charge, bounded_range) if cost not in (grouped or {})]
+    if grouped:
+        pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
+        parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
+    for one, times in parts:
         total = total.compose(one.self_compose(times) if times > 1 else one)
     return total.compose(parameters_pld(0.0, charge.delta, step)) if charge.delta else total
 
@@ -120,13 +138,15 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
     return sum_up([sum_up(pair) for pair in pairs])
 
 
-def to_opendp(charge: Charge, measure: str = "zcdp") -> tuple[Any, Any]:
+def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = None) -> tuple[Any, Any]:
     """OpenDP's privacy measure and the distance in it that covers the whole charge, rounded up.
 
     Args:
         charge: what was spent.
         measure: "pure" -> (max_divergence, ε); "approximate" -> (approximate(max_divergence), (ε, δ)); "zcdp" ->
             (zero_concentrated_divergence, ρ); "approximate_zcdp" -> (approximate(zcdp), (ρ, δ)).
+        delta: in (0, 1), for "approximate" alone: then ε is that of ``compose`` at this δ, of whatever costs; without
+            it ε is the sum. OpenDP takes no pair of laws, so this is how a whole charge is told to it most closely.
 
     Raises:
         IncompatibleCosts: when the charge has no finite distance in that measure.
@@ -138,16 +158,21 @@ def to_opendp(charge: Charge, measure: str = "zcdp") -> tuple[Any, Any]:
     import opendp.prelude as dp
 
     validate.member(MEASURES, measure=measure)
+    if delta is not None:
+        if measure != "approximate":
+            raise InvalidParameter(f"delta is for the measure 'approximate', got {measure!r}")
+        total = compose(charge, delta=validate.probability(delta=delta, allow_zero=False), lower=False).epsilon
+        return dp.approximate(dp.max_divergence()), (total, delta)
     rest, failure = split_failure(charge)
-    delta = sum_up([charge.delta, failure])
+    own = sum_up([charge.delta, failure])
     approximate = measure.startswith("approximate")
-    if delta and not approximate:
+    if own and not approximate:
         raise IncompatibleCosts(f"{measure} has no room for delta; use an approximate measure")
     if "zcdp" in measure:
         inner, distance = dp.zero_concentrated_divergence(), charge_rho(rest)
     else:
         inner, distance = dp.max_divergence(), sum_up([sum_up({_pure(cost): times}) for cost, times in rest])
-    return (dp.approximate(inner), (distance, delta)) if approximate else (inner, distance)
+    return (dp.approximate(inner), (distance, own)) if approximate else (inner, distance)
 
 
 def _pure(cost: Cost) -> float:
@@ -159,7 +184,6 @@ def _pure(cost: Cost) -> float:
 
 def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     """The costs with counts; bounded range as pure DP where that was asked for."""
-    validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
     validate.instance(Charge, charge=charge)
     convert = bounded_range == "dp"
     return [
@@ -179,3 +203,13 @@ def _pld(cost: Cost, interval: float) -> Any:
     if isinstance(distribution, str):
         raise IncompatibleCosts(f"{cost} as a privacy loss distribution: {distribution}")
     return distribution(cost, interval)
+
+
+def _of_pair(pair: GroupPair, interval: float) -> Any:
+    """The same pair for both directions: a group's game is closed under swapping the neighbours."""
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
+
+    nodes = np.rint(pair.losses / interval).astype(int).tolist()
+    masses = np.exp(pair.log_masses) * (1 + 8 * ROUNDOFF * (1 + np.abs(pair.log_masses)))
+    losses = dict(zip(nodes, masses.tolist(), strict=True))
+    return pld.PrivacyLossDistribution(pld_pmf.create_pmf(losses, interval, pair.infinite, pessimistic_estimate=True))

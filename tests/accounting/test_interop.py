@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import dp_accounting
+import numpy as np
 import opendp.prelude as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.interop import MEASURES, charge_rho, to_dp_event, to_opendp, to_pld
+from dptopk.accounting.setwise.optimum import pairs_of_ranges
 from dptopk.costs import (
     CDP,
     ZCDP,
@@ -146,3 +148,50 @@ def test_rho_of_published_constants_is_opendps():
     charge = Charge({PureDP(0.5): 1})
     assert charge_rho(charge, exact=False) == pytest.approx(theirs, rel=1e-9)
     assert charge_rho(charge) < theirs
+
+
+@pytest.mark.parametrize("text", ["100*BR(0.1)", "30*BR(0.1) + 10*BR(0.25) + 4*DP(0.1) + 2*GDP(0.1)", "3*BR(0.4)"])
+def test_a_group_is_a_pair_beside_any_other_cost(text):
+    """The optimum of the whole is not above what dp-accounting composes, and hardly below."""
+    charge = Charge.parse(text)
+    pld = to_pld(charge, interval=1e-3, bounded_range="group")
+    for delta in (1e-4, 1e-6, 1e-9):
+        ours = compose(charge, delta=delta)
+        assert ours.lower <= pld.get_epsilon_for_delta(delta) * (1 + 1e-8) <= ours.epsilon * (1 + 1e-2)
+
+
+def test_one_bounded_range_cost_beside_others_by_hand():
+    """The pair of one BR(ε) beside randomised response is the optimum: t is chosen once the response is known."""
+    epsilon, beside = 0.7, 0.4
+    pld = to_pld(Charge({BoundedRange(epsilon): 1}), interval=1e-2, bounded_range="group")
+    pld = pld.compose(to_pld(Charge({PureDP(beside): 1}), interval=1e-2))
+    signs = ((beside, 1 / (1 + math.exp(-beside))), (-beside, 1 / (1 + math.exp(beside))))
+
+    def played(t, x):
+        q = math.expm1(t - epsilon) / math.expm1(-epsilon)  # the mass under P at the loss t
+        return sum(mass * max(-math.expm1(x - loss), 0.0) for loss, mass in ((t, q), (t - epsilon, 1 - q)))
+
+    for x in (0.0, 0.2, 0.55, 0.9):
+        truth = sum(p * max(played(epsilon * i / 999, x - e) for i in range(1000)) for e, p in signs)
+        assert truth * (1 - 1e-12) <= pld.get_delta_for_epsilon(x) <= truth * 1.01 + 1e-4
+
+
+def test_pairs_on_a_grid_dominate():
+    """On the points of the new grid the profile is that of the pair, or above by rounding alone."""
+    ((pair),) = pairs_of_ranges(Charge.parse("20*BR(0.3)"), delta=1e-8, tolerance=1e-3)
+    moved = pair.on_grid(0.0137)
+    x = np.arange(-120, 300) * 0.0137
+    profile = [
+        one.infinite + np.maximum(-np.expm1(x[:, None] - one.losses), 0.0) @ np.exp(one.log_masses)
+        for one in (pair, moved)
+    ]
+    assert (profile[1] >= profile[0] * (1 - 1e-14)).all()
+    assert (profile[1] <= profile[0] * (1 + 1e-11)).all()
+
+
+def test_opendp_takes_the_whole_at_a_delta():
+    charge = Charge({BoundedRange(0.1): 100})
+    _, (epsilon, delta) = to_opendp(charge, "approximate", delta=DELTA)
+    assert (epsilon, delta) == (compose(charge, delta=DELTA, lower=False).epsilon, DELTA)
+    with pytest.raises(InvalidParameter, match="delta"):
+        to_opendp(charge, "zcdp", delta=DELTA)

@@ -46,6 +46,24 @@ class GroupPair(Source):
     infinite: float
     count: int = 1
 
+    def on_grid(self, step: float) -> GroupPair:
+        """The pair on the multiples of a step: chords of its profile between them, so that it dominates this one.
+
+        Between two losses the profile falls by (1 - e^{x - l}) times what is beyond, all terms positive.
+        """
+        gaps, masses = np.diff(self.losses), np.exp(self.log_masses)
+        beyond, falls = masses.copy(), np.zeros(len(masses))  # of each loss: Σ e^{l - l_j} p_j from there on, and δ
+        for at in range(len(gaps) - 1, -1, -1):
+            beyond[at] += beyond[at + 1] * math.exp(-gaps[at])
+            falls[at] = falls[at + 1] - math.expm1(-gaps[at]) * beyond[at + 1]
+        nodes = np.arange(math.floor(self.losses[0] / step), math.ceil(self.losses[-1] / step) + 1)
+        x = np.minimum(nodes * step * (1 - np.sign(nodes) * 4 * ROUNDOFF), self.losses[-1])
+        right = np.searchsorted(self.losses, x)
+        values = self.infinite + falls[right] - np.expm1(x - self.losses[right]) * beyond[right]
+        rounding = 8 * ROUNDOFF * (16 + 2 * len(masses) + float(np.abs(self.log_masses).max()))
+        values = np.clip(values * (1 + rounding), FLOOR, 1.0)
+        return replace(pair_above(nodes, values, step), count=self.count)
+
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The finite part, without what is negligible under the tilt; valid from above only."""
         exponents = self.log_masses + grid.tilt * self.losses

@@ -434,6 +434,19 @@ class _Search:
         return Answer(self.value, self.lower if self.lower > 0 else None, note)
 
 
+def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[GroupPair]:
+    """The pairs of groups of the bounded ranges in a charge, each valid beside any other cost (Theorem C).
+
+    Args:
+        charge: costs without failures, some of them bounded ranges.
+        delta: the δ down to which the pairs are sharp.
+        tolerance: relative, of the ε of the whole; it decides the groups, and no guarantee.
+    """
+    curve, query = SetwiseCurve.of(charge), Query(delta=delta, lower=False)
+    value, order = curve.chernoff(query)
+    return Run(curve, query, order, tolerance, guesses.GROUPS_SHARE * query.work.budget, value).pairs()
+
+
 @bound(
     "optimal_setwise",
     source="docs/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
