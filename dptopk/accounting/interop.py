@@ -3,6 +3,7 @@
 | cost               | DpEvent (add_remove)   | PLD                      | OpenDP, pure | OpenDP, zCDP        |
 |--------------------|------------------------|--------------------------|--------------|---------------------|
 | PureDP(ε)          | DiscreteLaplace(ε, 1)  | (ε, 0) parameters        | ε            | exact constant of ε |
+| LaplaceDP          | Laplace(scale/shift)   | Laplace                  | ε            | exact constant of ε |
 | BoundedRange(ε)    | none, or as PureDP(ε)  | groups, or as PureDP(ε)  | ε            | exact constant of ε |
 | ApproxDP(ε, δ)     | none                   | (ε, δ) parameters        | ε, δ apart   | as PureDP, δ apart  |
 | MultiDP            | none                   | none                     | ε_1, δ apart | as PureDP, δ apart  |

@@ -123,6 +123,23 @@ class DiscreteLaplaceDP(Cost):
 
 
 @dataclass(frozen=True, slots=True)
+class LaplaceDP(Cost):
+    """The Laplace law of density ∝ e^{-|x|/scale} on the reals, moved by at most ``shift``, a real number.
+
+    For what others release: our own noise is discrete. It implies (shift/scale)-DP and costs less; the pair at the
+    largest shift dominates, in both directions (docs/discrete-laplace.md, "The continuous law").
+    """
+
+    symbol: ClassVar[str] = "Lap"
+    spellings: ClassVar[tuple[str, ...]] = ("continuouslaplace",)
+    scale: float
+    shift: float
+
+    def __post_init__(self) -> None:
+        validate.assign(self, scale=validate.positive(scale=self.scale), shift=validate.positive(shift=self.shift))
+
+
+@dataclass(frozen=True, slots=True)
 class SparseGaussianDP(Cost):
     """Counts of private labels with discrete Gaussian noise of this scale (absolute), shown above ``threshold`` only.
 
@@ -229,6 +246,6 @@ class MultiDP(Cost):
 
 # In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
 COST_TYPES: tuple[type[Cost], ...] = (
-    PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, GaussianDP, DiscreteGaussianDP,
-    SparseGaussianDP, LabelCoinsDP, ZCDP, CDP,
+    PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, LaplaceDP, GaussianDP,
+    DiscreteGaussianDP, SparseGaussianDP, LabelCoinsDP, ZCDP, CDP,
 )  # fmt: skip

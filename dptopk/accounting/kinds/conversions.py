@@ -5,6 +5,7 @@
 | PureDP(ε)            | ε    | 2ε   | 0, ε²/2             | ε tanh(ε/2)    | ε tanh(ε/2), ε   | BS16 Prop. 3.3; DRV10 |
 | BoundedRange(ε)      | ε    | ε    | 0, ε²/8             | maxkl(ε)       | maxkl(ε), ε/2    | DDR Section 3; CR 2   |
 | MultiDP, largest δ=0 | ε_1  | 2ε_1 | as PureDP(ε_1)      | as PureDP(ε_1) | as PureDP(ε_1)   |                       |
+| LaplaceDP, ε=shift/scale | ε | 2ε | 0, ε²/2         | ε - 1 + e^{-ε} | ε - 1 + e^{-ε}, ε | Steinke 2024          |
 | GaussianDP(μ)        |      |      | 0, μ²/2             | the same       | μ²/2, μ          | BS16 Prop. 1.6        |
 | DiscreteGaussianDP   |      |      | 0, (shift/scale)²/2 | the same       | as μ=shift/scale | CKS20                 |
 | ExponentialClockDP   |      |      |                     |                |                  | docs/clocks.md        |

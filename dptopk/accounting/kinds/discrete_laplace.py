@@ -13,7 +13,7 @@ from dptopk.accounting.kinds.implied import Implied, ratio_up, square_up
 from dptopk.accounting.kinds.registry import Kind, register
 from dptopk.accounting.pld.discrete_laplace import DiscreteLaplace, discrete_laplace_log_mgf, mean_loss
 from dptopk.accounting.pld.log_mgf import LogMGF
-from dptopk.costs import Cost, DiscreteLaplaceDP
+from dptopk.costs import Cost, DiscreteLaplaceDP, LaplaceDP
 
 
 def _covers(token: DiscreteLaplaceDP, cost: Cost) -> bool:
@@ -21,6 +21,8 @@ def _covers(token: DiscreteLaplaceDP, cost: Cost) -> bool:
     if isinstance(cost, DiscreteLaplaceDP):
         m = int(Fraction(cost.scale) / Fraction(token.scale))
         return m >= 1 and -(-cost.shift // m) <= token.shift
+    if isinstance(cost, LaplaceDP):  # its move in token.shift equal steps, each (1/scale)-DP
+        return Fraction(cost.shift) / Fraction(cost.scale) <= Fraction(token.shift) / Fraction(token.scale)
     epsilon = pure_of(cost)
     return epsilon < math.inf and Fraction(epsilon) * Fraction(token.scale) <= 1
 

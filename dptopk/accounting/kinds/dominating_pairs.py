@@ -35,7 +35,7 @@ DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 SMALLEST_LOSS = 1e-100
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-FINER, CHEAP = 4, 2**22  # a grid so much finer is tried where points times parts are at most so many
+FINER, CHEAP = (32, 8, 4), 2**22  # the grid that is tried at last: so much finer, of at most so many points times parts
 
 
 def sources(charge: Charge) -> list[Source]:
@@ -150,10 +150,11 @@ def _finer(best: Bracket, parts: Sequence[Source], grid: Grid, query: Query) -> 
 
     It is off to second order only; the width of the bracket is that of its lower end.
     """
-    size = FINER * best.above.masses.size * sum(part.roundings()[0] for part in parts)
-    if size > CHEAP:
+    size = best.above.masses.size * sum(part.roundings()[0] for part in parts)
+    finer = next((times for times in FINER if times * size <= CHEAP), None)
+    if finer is None:
         return best
-    above = grid_product(parts, replace(grid, step=grid.step / FINER))
+    above = grid_product(parts, replace(grid, step=grid.step / finer))
     upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
     return replace(best, upper=upper, above=above) if max(best.lower, 0.0) <= upper < best.upper and upper > 0 else best
 

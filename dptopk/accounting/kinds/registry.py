@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _MODULES = (
-    "pure_dp", "bounded_range", "exponential_clock", "approx_dp", "multi_dp", "discrete_laplace", "gaussian",
+    "pure_dp", "bounded_range", "exponential_clock", "approx_dp", "multi_dp", "discrete_laplace", "laplace", "gaussian",
     "discrete_gaussian", "zcdp", "cdp",
 )  # fmt: skip
 # Kinds whose own laws stand in another family.

@@ -34,16 +34,21 @@ def mean_loss(scale: float, shift: int) -> float:
     (0.122459331, 0.122459331)
     """
     h, epsilon = 1 / scale, shift / scale
-    if epsilon < 0.5:  # Taylor: the terms alternate and fall, so to end with a positive one is an upper bound
-        convex = math.fsum((-1) ** j * epsilon**j / math.factorial(j) for j in range(2, 15))
-    else:
-        convex = epsilon - 1 + math.exp(-epsilon)
+    convex = continuous_mean_loss(epsilon)
     if h < 1:
         rest = math.fsum(h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10))  # sinh(h)/h - 1
         lattice = rest / (1 + rest)
     else:
         lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)
     return max((convex - math.expm1(-epsilon) * lattice) * (1 + 16 * EPS), math.ulp(0.0))
+
+
+def continuous_mean_loss(epsilon: float) -> float:
+    """ε - 1 + e^{-ε}, to a few ulps."""
+    if epsilon >= 0.5:
+        return epsilon - 1 + math.exp(-epsilon)
+    # Taylor: the terms alternate and fall, so to end with a positive one is an upper bound
+    return math.fsum((-1) ** j * epsilon**j / math.factorial(j) for j in range(2, 15))
 
 
 def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:

@@ -4,6 +4,7 @@
 |-------------------------|-----------------------------------------------|----------------------------------------|
 | PureDP, distinct ε's    | randomised responses, split on the grid       | close ε's merged (`merged_responses`)  |
 | n × PureDP(ε), n large  | binomial loss, split on the grid              | binomial loss, rounded down            |
+| n × LaplaceDP           | its cells split to their ends (``laplace``)   | each cell one outcome                  |
 | n × ExponentialClockDP  | its profile by chords (``clocks``)            | outcomes merged into cells             |
 | GaussianDP, all of them | one Gaussian, μ² = Σ n μ_i², by quadrature    | the same, rounded down                 |
 | n × DiscreteGaussianDP  | n-fold sum on the integers, split on the grid | the same, rounded down                 |
