@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +35,7 @@ from dptopk.accounting.registry import (
 from dptopk.accounting.renyi import composition as renyi, concentrated
 from dptopk.accounting.setwise import optimum
 from dptopk.accounting.setwise.certificates import certify
-from dptopk.accounting.work import CUT, OutOfTime, Work, late, within
+from dptopk.accounting.work import CUT, OutOfTime, Work, guarded, late, within
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
@@ -54,6 +54,7 @@ _MODULES = (
 # bounds come first then, the quicker and the closer one.
 MANY_DIFFERENT, MANY_COSTS, WORK_TO_READ = 1000, 10_000, 1e-5
 FIRST_OF_MANY = ("renyi", "optimal_setwise")
+REMEMBERED = 512  # answers
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -115,8 +116,25 @@ def compose(
     """
     question = _CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower)
     with within(max_seconds):
-        found = _answer(question, bound)
+        alone = guarded() or len(charge.costs) > MANY_DIFFERENT  # of a clock, or too large to remember
+        asked = question.delta, question.epsilon, question.interaction, question.query.rtol
+        found = _answer(question, bound) if alone else _remembered(charge, *asked, effort, bound, lower)
     return replace(found, certificate=_certificate(question)) if certificate else found
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(
+    charge: Charge,
+    delta: float | None,
+    epsilon: float | None,
+    interaction: Interaction,
+    rtol: float,
+    effort: Effort,
+    bound: str,
+    lower: bool,
+) -> Bound:
+    """The answer to a question that no clock may cut: a function of these arguments, so it is computed once."""
+    return _answer(_CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower), bound)
 
 
 def _certificate(question: _CompositionQuery) -> Certificate:

@@ -78,6 +78,11 @@ def within(max_seconds: float | None) -> Iterator[None]:
         _end.reset(token)
 
 
+def guarded() -> bool:
+    """Whether a clock may cut the answer."""
+    return _end.get() < math.inf
+
+
 def late() -> bool:
     """Whether the time is over; without a limit no clock is read."""
     return _end.get() < math.inf and time.monotonic() > _end.get()

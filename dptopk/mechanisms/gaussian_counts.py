@@ -59,7 +59,7 @@ class GaussianCounts(CountingMechanism):
             InvalidParameter: when no noise of one label, or of 2^48 labels, can be drawn for this mu.
         """
         if not add_remove(sensitivity).linf * 2.0**24 / LARGEST_SCALE <= self.mu <= 1e100:
-            raise InvalidParameter(f"mu={self.mu} must be at most 1e100, and the noise of 2^48 labels at most 2^48 wide")
+            raise InvalidParameter(f"mu={self.mu} must be at most 1e100, the noise of 2^48 labels at most 2^48 wide")
         self.noise(sensitivity, 1).charge(sensitivity, labels=1)
         return Charge({GaussianDP(self.mu): 1})
 

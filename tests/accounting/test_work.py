@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dptopk import Accountant, BoundedRange, Budget, Charge, InvalidParameter, PureDP, calibrate, compose
-from dptopk.accounting import work as module
+from dptopk.accounting import bounds, work as module
 from dptopk.accounting.bounds import _answer, _CompositionQuery, table
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.setwise import anchors, coins, groups, recursion
@@ -206,3 +206,22 @@ def test_the_meter() -> None:
 def test_bad_efforts_and_guards_are_refused(asked: dict[str, object]) -> None:
     with pytest.raises(InvalidParameter, match=next(iter(asked))):
         compose(Charge({PureDP(0.1): 1}), delta=1e-6, **asked)
+
+
+def test_a_repeated_question_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal questions share an answer; a clock that may cut, or another argument, computes its own."""
+    asked: list[str] = []
+    answer = bounds._answer
+    monkeypatch.setattr(bounds, "_remembered", lru_cache(bounds._remembered))
+    monkeypatch.setattr(bounds, "_answer", lambda question, bound: asked.append(bound) or answer(question, bound))
+    first = compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), delta=1e-6)
+    assert compose(Charge.parse("2*DP(0.2) + 3*DP(0.1)"), delta=1e-6) is first
+    assert len(asked) == 1
+    for other in ({"rtol": 1e-4}, {"effort": "quick"}, {"bound": "renyi"}, {"lower": False}, {"max_seconds": 60.0}):
+        compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), **{"delta": 1e-6, **other})
+    assert len(asked) == 6
+    compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), delta=1e-6, max_seconds=60.0)
+    assert len(asked) == 7
+    with within(60.0):
+        compose(Charge.parse("3*DP(0.1) + 2*DP(0.2)"), delta=1e-6)
+    assert len(asked) == 8

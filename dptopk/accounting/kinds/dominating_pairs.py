@@ -35,7 +35,7 @@ DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 SMALLEST_LOSS = 1e-100
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-FINER, CHEAP = (32, 8, 4), 2**22  # the grid that is tried at last: so much finer, of at most so many points times parts
+FINER, CHEAP = (16, 4), 2**22  # the grid that is tried at last: so much finer, of at most so many points times parts
 
 
 def sources(charge: Charge) -> list[Source]:

@@ -1,0 +1,12 @@
+"""Every call of ``compose`` computes its answer: tests of the engine would otherwise see one that is remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+from dptopk.accounting import bounds
+
+
+@pytest.fixture(autouse=True)
+def no_remembered_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "_remembered", bounds._remembered.__wrapped__)
