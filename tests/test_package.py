@@ -117,7 +117,7 @@ def test_accounting_is_families_with_few_corridors():
     }
     assert len(entries) <= 17
     corridors = arrows(GRAPH, 2, "dptopk.accounting.")
-    assert len(corridors) <= 56  # bounds imports the families by plain imports, which shows their corridors
+    assert len(corridors) <= 59  # bounds imports the families by plain imports, which shows their corridors
     between: dict[str, set[str]] = {
         entry: {target for source, target in corridors if source == entry} for entry in entries
     }

@@ -102,8 +102,10 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     step = validate.positive(interval=interval)
     validate.member((*BOUNDED_RANGE, "group"), bounded_range=bounded_range)
     total = pld.identity(value_discretization_interval=step)
-    grouped = bounded_range == "group" and charge.of(BoundedRange)
-    parts = [(_pld(cost, step), n) for cost, n in _taken(charge, bounded_range) if cost not in (grouped or {})]
+    grouped: dict[Cost, int] = {}
+    if bounded_range == "group":
+        grouped = {cost: times for cost, times in charge if isinstance(cost, BoundedRange)}
+    parts = [(_pld(cost, step), n) for cost, n in _taken(charge, bounded_range) if cost not in grouped]
     if grouped:
         pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
         parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]

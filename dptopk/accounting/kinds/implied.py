@@ -17,11 +17,16 @@ def _up(value: float) -> float:
     return max(float(outward(value)), math.ulp(0.0))
 
 
+TINY = 1e-140  # below, products are rounded absolutely, to 0 at last: there the exact square is rounded up
+
+
 def max_kl(epsilon: float) -> float:
     """Largest mean loss of an ε-BR mechanism, y - 1 - ln y with y = ε/(e^ε - 1); exact to rounding, moved up.
 
     At most ε²/8 (DDR Corollary 3.1). It is also the smallest ρ for which all ε-BR mechanisms are ρ-zCDP.
     """
+    if epsilon < TINY:
+        return square_up(epsilon, 8)
     if epsilon < 0.1:  # the closed form cancels; truncated after a negative term the series is too large
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
         return _up(series)
@@ -49,7 +54,8 @@ def pure_row(epsilon: Callable[[Any], float]) -> Implied:
     """What ε-DP implies, for a type of cost that implies ε(cost)-DP."""
 
     def mean_loss(cost: Any) -> float:
-        return _up(epsilon(cost) * math.tanh(epsilon(cost) / 2))
+        e = epsilon(cost)
+        return square_up(e, 2) if e < TINY else _up(e * math.tanh(e / 2))
 
     return Implied(
         pure=epsilon,

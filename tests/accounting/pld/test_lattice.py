@@ -161,7 +161,7 @@ def gaussian_delta(mu: float, x: float) -> float:
 @pytest.mark.parametrize("deviations", [-0.3, 1.0, 4.0])
 def test_gaussian(mu: float, deviations: float) -> None:
     x = max(mu**2 / 2 + deviations * mu, 0.0)
-    exact = gaussian_delta(x, epsilon=mu)
+    exact = gaussian_delta(mu, x)
     found = bracket(Charge({GaussianDP(mu / 2): 4}), epsilon=x)
     assert found.lower <= exact * (1 + 1e-9)
     assert found.upper >= exact * (1 - 1e-9)
