@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import format_upper, touched
-from dptopk.accounting.bounds import Bound, compose
+from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter, ReleaseWithheld

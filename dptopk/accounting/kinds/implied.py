@@ -16,6 +16,7 @@ def _up(value: float) -> float:
     """A positive value moved up; an underflow to 0 becomes the smallest float."""
     return max(float(outward(value)), math.ulp(0.0))
 
+
 TINY = 1e-140  # below, products are rounded absolutely, to 0 at last: there the exact square is rounded up
 
 

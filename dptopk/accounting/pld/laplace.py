@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
-from dptopk.accounting.pld.discrete_laplace import FEWEST, MOST, DiscreteLaplace, continuous_mean_loss
+from dptopk.accounting.pld.discrete_laplace import FEWEST, LISTED, DiscreteLaplace, continuous_mean_loss
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.pld.sources import Grid, Source
@@ -67,7 +67,7 @@ class Laplace(Source):
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The pair on cells of [-ε, ε]; of several copies the product on the lattice of the cells, which is exact."""
-        cells = max(int(MOST / math.sqrt(self.count)), FEWEST)
+        cells = max(int(LISTED / math.sqrt(self.count)), FEWEST)
         if grid.side > 0:
             return DiscreteLaplace(math.nextafter(cells / self.epsilon, 0.0), cells, self.count).pairs(grid)
         epsilon = self.epsilon * (1 - 4 * EPS)

@@ -454,7 +454,7 @@ def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[G
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
     refines=True,
 )
-def optimal_setwise(charge: Charge) -> SetwiseCurve:
+def optimal_setwise(charge: Charge) -> SetwiseCurve | BracketCurve:
     """The optimum over all adaptive interactions with a registered set of costs, as a certified bracket."""
     curve = SetwiseCurve.of(charge)
     if curve.ranges or curve.concentrated.costs:
