@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import shutil
 import tomllib
 
 import pytest
 
+from dptopk._internal.formatting import FORMULA
 from dptopk.costs import Charge
 
 from .conftest import Server
@@ -73,6 +77,9 @@ def test_from_token_to_chart(browser, server):
     rows = download.value.path().read_text(encoding="utf-8").splitlines()
     assert rows[0] == "rank,label,count,low,high,rank_low,rank_high"
     assert len(rows) == 1 + len(page.query_selector_all("#answer tbody tr"))
+    for start in FORMULA:  # as on the command line
+        written = page.evaluate("text => import('/csv.js').then(m => m.csv(['a'], [{ a: text }]))", f"{start}1+1")
+        assert next(itertools.islice(csv.reader(io.StringIO(written, newline="")), 1, None)) == [f"'{start}1+1"]
     page.wait_for_selector("#go:not([disabled])")
     assert " 0% used (" not in page.inner_text("#balance")
     assert page.wrong == []

@@ -1,5 +1,8 @@
 // An answer: chart, table, downloads; of segments, one of each.
 import { draw, level, make, number, saving, table, whole, wordsOf } from "./common.js";
+import { csv } from "./csv.js";
+
+const COLUMNS = ["segment", "rank", "label", "count", "low", "high", "rank_low", "rank_high"];
 
 export function card(answer) {
   const name = `${answer.dataset}-${answer.entry}`;
@@ -17,7 +20,8 @@ export function card(answer) {
     return part.segment === undefined ? make("div", {}, ...body) : make("section", {}, make("h3", {}, heading), ...body);
   });
   const all = parts.flatMap((part) => rowsOf(part).map((row) => (part.segment === undefined ? row : { segment: part.segment, ...row })));
-  const links = [saving(csv(all), `${name}.csv`, "text/csv", "CSV"), saving(JSON.stringify(answer, null, 1), `${name}.json`, "application/json", "JSON"),
+  const columns = COLUMNS.filter((name) => all.length && name in all[0]);
+  const links = [saving(csv(columns, all), `${name}.csv`, "text/csv", "CSV"), saving(JSON.stringify(answer, null, 1), `${name}.json`, "application/json", "JSON"),
     ...charts.map(([segment, chart]) => saving(new XMLSerializer().serializeToString(chart),
       `${name}${segment === undefined ? "" : "-" + segment.replaceAll(/[^\w-]/g, "_")}.svg`, "image/svg+xml", segment === undefined ? "SVG" : `SVG ${segment}`))];
   return make("article", { class: "card" }, make("h2", {}, title),
@@ -37,18 +41,6 @@ function listed(rows, intervals, confidence) {
   const head = ["Rank", "Label", "Noisy count", `Count, ${sure}`, `Rank, ${sure}`].slice(0, cells[0].length);
   return make("details", {}, make("summary", {}, `${rows.length} row${rows.length === 1 ? "" : "s"} as a table`),
     table(head, cells, intervals ? `Intervals hold for all rows at once, with probability ${sure}.` : "The rows"));
-}
-
-// A label that begins like a formula would run in a spreadsheet: an apostrophe goes before it.
-function csv(rows) {
-  const known = ["segment", "rank", "label", "count", "low", "high", "rank_low", "rank_high"];
-  const columns = known.filter((name) => rows.length && name in rows[0]);
-  const cell = (value) => {
-    let text = String(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text;
-    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  return [columns.join(","), ...rows.map((row) => columns.map((name) => cell(row[name])).join(","))].join("\n") + "\n";
 }
 
 export function bars(rows, title, confidence, scale = largest(rows)) {

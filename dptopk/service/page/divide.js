@@ -2,6 +2,7 @@
 // service's convex program has without bounds: a share ρ of the total gives an error c / sqrt(ρ), and what the held queries
 // leave is shared by the others as before. When the slider rests, the service divides exactly.
 import { $, call, make, number, percent, saving, say, small, table } from "./common.js";
+import { csv } from "./csv.js";
 
 const START = [
   { name: "daily top 10", kind: "topk", k: 10, labels_per_user: 5, times: 30, weight: 1 },
@@ -138,8 +139,7 @@ function settle(asked, made) {
 
 function report(made, total) {
   const less = 1 - made.weighted_error / made.even_error;
-  const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
-  const schedule = "day,query,mechanism\n" + made.schedule.map((one) => `${one.day},${quoted(one.query)},${quoted(one.mechanism)}`).join("\n") + "\n";
+  const schedule = csv(["day", "query", "mechanism"], made.schedule);
   $("division").replaceChildren(
     make("p", {}, `Together ε = ${number(made.epsilon)} at δ = ${small(made.delta)} (${made.bound}). The weighted error is ` +
       `${number(made.weighted_error)}, ` + (less >= 0 ? `${percent(less)} below` : `${percent(-less)} above`) +
