@@ -20,6 +20,7 @@ from dptopk.ledger.transaction import PAGE, Transaction
 from dptopk.ledger.verify import fold, misplaced
 
 CHECKPOINT_EVERY = 250  # entries; so many at most are folded when a ledger is opened
+REFUSALS = (InvalidParameter, IncompatibleCosts, BudgetExceeded)  # which come before anything is appended
 
 
 class Journal:
@@ -39,7 +40,8 @@ class Journal:
         self._witness = witness
         self._known: Head | None = None  # the last entry that this process has seen committed
         self._pid = 0  # of the process that the state was read in; another one reads it anew
-        self._appended = False
+        self._appended = self._broken = False
+        self._writing: Transaction | None = None  # under way in the thread that holds the lock of the store
 
     def open(self, first: Mapping[str, Any] | None, heads: list[Head]) -> None:
         """Read the log, and check it against heads; ``first``: the body of the first entry of a log that is new.
@@ -80,6 +82,8 @@ class Journal:
             LedgerError: when the log lacks an entry that was known.
         """
         with self.store.lock:
+            if self._writing is not None:
+                return  # nobody else appends meanwhile
             try:
                 kept = [] if self._pid == os.getpid() else self._load()
                 more = True
@@ -184,27 +188,47 @@ class Journal:
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """A transaction on the newest state that holds the write lock; what is appended inside is committed durably."""
+        """A transaction on the newest state that holds the write lock; what is appended inside is committed durably.
+
+        Inside another one it is a part of that: what is appended by all parts is committed at the end, or nothing.
+        """
         with self.store.lock:
-            self.refresh()
-            self._appended, kept = False, self._kept()
-            try:
-                with self.store.transaction("write") as log:
-                    while self._catch_up(log):
-                        pass
-                    self._confirm(log, [*self.known(), *kept])
-                    if self.state.last[0] and self.state.format < FORMAT:
-                        self._upgrade(log)
+            if self._writing is None:
+                with self._write() as log:
                     yield log
-                    if self._appended and self.state.last[0] - self.state.checkpoint >= CHECKPOINT_EVERY:
-                        self._checkpoint(log)
+                return
+            try:
+                yield self._writing
             except BaseException as error:
-                if self._appended or not isinstance(error, InvalidParameter | IncompatibleCosts | BudgetExceeded):
-                    self._pid = 0  # what was appended is not there, or an entry is half folded: read the state anew
+                self._broken = self._broken or not isinstance(error, REFUSALS)
                 raise
-            if self._appended:
-                self._known = self.head()
-                self._keep(kept)
+
+    @contextmanager
+    def _write(self) -> Iterator[Transaction]:
+        self.refresh()
+        self._appended, self._broken, kept = False, False, self._kept()
+        try:
+            with self.store.transaction("write") as log:
+                while self._catch_up(log):
+                    pass
+                self._confirm(log, [*self.known(), *kept])
+                if self.state.last[0] and self.state.format < FORMAT:
+                    self._upgrade(log)
+                self._writing = log
+                yield log
+                if self._broken:
+                    raise LedgerError("a part of this transaction failed: nothing was written")
+                if self._appended and self.state.last[0] - self.state.checkpoint >= CHECKPOINT_EVERY:
+                    self._checkpoint(log)
+        except BaseException as error:
+            if self._appended or not isinstance(error, REFUSALS):
+                self._pid = 0  # what was appended is not there, or an entry is half folded: read the state anew
+            raise
+        finally:
+            self._writing = None
+        if self._appended:
+            self._known = self.head()
+            self._keep(kept)
 
     def append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
         """Append an entry and fold it in, as it was read back."""

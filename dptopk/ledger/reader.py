@@ -111,14 +111,10 @@ class Reader:
         analyst = analyst_name(analyst)
         with self._store.lock:
             self._journal.refresh()
-            renewed = self._now.dataset(dataset).renewed
+            self._now.dataset(dataset)
             with self._store.transaction() as log:
                 charged = self._charged_once(log, dataset, analyst, once)
-                if charged is None:
-                    return None
-                release = self._journal.find(log, "release", charged.seq)
-        spend = Spend.charged(charged, renewed=renewed)
-        return spend if release is None else spend.released_by(release)
+                return None if charged is None else self._spend(log, charged)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
         """The answer that was stored with a charge, if one was; nobody is charged."""
@@ -152,6 +148,32 @@ class Reader:
             elif entry.kind == "release" and entry.body["charge"] in spends:
                 spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
         return list(spends.values())
+
+    def recent(self, dataset: str, *, analyst: str | None = None, at_most: int = 20) -> list[Spend]:
+        """The newest charges of a dataset, or of one of its analysts, newest first, and what became of each."""
+        with self._store.lock:
+            self._journal.refresh()
+            self._now.dataset(dataset)
+            with self._store.transaction() as log:
+                found = log.charges(dataset, None if analyst is None else analyst_name(analyst), at_most)
+                return [self._spend(log, entry) for entry in found]
+
+    def spend(self, dataset: str, seq: int) -> Spend | None:
+        """The charge of a dataset with an entry's number, and what became of it."""
+        with self._store.lock:
+            self._journal.refresh()
+            with self._store.transaction() as log:
+                entry = log.entry(seq)
+                mine = entry is not None and (entry.kind, entry.dataset) == ("charge", dataset)
+                return self._spend(log, entry) if entry is not None and mine else None
+
+    def _spend(self, log: Transaction, charged: Entry) -> Spend:
+        """A charge and what became of it, as the chain holds both."""
+        if not self._journal.genuine(charged):
+            raise LedgerError(f"entry {charged.seq} has a wrong hash: it was changed, or the key is another")
+        spend = Spend.charged(charged, renewed=self._now.dataset(charged.dataset).renewed)
+        release = self._journal.find(log, "release", charged.seq)
+        return spend if release is None else spend.released_by(release)
 
     def head(self) -> dict[str, Any]:
         """The last sequence number and hash: keep it elsewhere, and a log whose tail was cut off is found out."""

@@ -100,7 +100,7 @@ class SQLite(Database):
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
         """Whether these tables are there."""
-        return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master WHERE type = 'table'"))
+        return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master"))
 
     def damage(self, run: Run) -> list[str]:
         """What SQLite's check of all pages and indexes finds."""

@@ -22,7 +22,7 @@ from dptopk.ledger.entries import Entry
 from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import SQLite
-from dptopk.ledger.transaction import PAGE, Transaction
+from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Transaction
 
 _leaked: list[Database] = []  # of a parent process: a child must neither use nor close their connections
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -91,6 +91,7 @@ class Store:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._database = database
+        self._open: Transaction | None = None
         _stores.add(self)
 
     @property
@@ -115,13 +116,20 @@ class Store:
             raise LedgerError("the ledger was opened for reading only")
         with self.lock:
             database = self._database
+            if self._open is not None:  # a part of the one that is under way in this thread
+                yield self._open
+                return
             try:
                 connection = database.take()
                 log = Transaction(database, connection, self.key)
                 try:
                     database.unmoved()
                     database.begin(log.run, purpose)
-                    yield log
+                    self._open = log
+                    try:
+                        yield log
+                    finally:
+                        self._open = None
                     log.close()
                     database.commit(connection, log.run)
                     database.unmoved()
@@ -139,9 +147,9 @@ class Store:
                 raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
 
     def _create(self) -> None:
-        """Create the tables where there are none."""
+        """Create the tables and indexes that are not there."""
         with self.transaction() as log:
-            if log.has_tables():
+            if log.has_tables((*TABLES, *INDEXES)):
                 return
         with self.transaction("create") as log:
             log.create_tables()

@@ -25,7 +25,11 @@ _TABLES = (
     + ")",
     "CREATE TABLE IF NOT EXISTS places (bucket TEXT, seq INTEGER, name TEXT, PRIMARY KEY (bucket, seq, name))",
     "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS charges_of_all ON entries (dataset, seq) WHERE kind = 'charge'",
+    "CREATE INDEX IF NOT EXISTS charges_of_each ON entries (dataset, analyst, seq) WHERE kind = 'charge'",
 )
+TABLES = ("entries", "places", "snapshots")
+INDEXES = ("charges_of_all", "charges_of_each")
 
 
 class Transaction:
@@ -58,8 +62,8 @@ class Transaction:
         for cursor in self._cursors:
             cursor.close()
 
-    def has_tables(self, names: tuple[str, ...] = ("entries", "places", "snapshots")) -> bool:
-        """Whether these tables are there."""
+    def has_tables(self, names: tuple[str, ...] = TABLES) -> bool:
+        """Whether these tables and indexes are there."""
         return self._database.has_tables(names, self.run)
 
     def damage(self) -> list[str]:
@@ -80,6 +84,15 @@ class Transaction:
         """The entry with a sequence number."""
         found = self.entries(seq - 1, 1)
         return found[0] if found and found[0].seq == seq else None
+
+    def charges(self, dataset: str, analyst: str | None, at_most: int) -> list[Entry]:
+        """The newest charges of a dataset, or of one of its analysts, newest first, as stored."""
+        query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE kind = 'charge' AND dataset = ?"  # noqa: S608
+        if analyst is None:
+            rows = self.run(f"{query} ORDER BY seq DESC LIMIT ?", dataset, at_most)
+        else:
+            rows = self.run(f"{query} AND analyst = ? ORDER BY seq DESC LIMIT ?", dataset, analyst, at_most)
+        return [Entry.read(row) for row in rows]
 
     def hash_of(self, seq: int) -> str | None:
         """The hash of the entry with a sequence number, as stored."""

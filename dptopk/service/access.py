@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 import sqlalchemy as sa
@@ -29,9 +29,10 @@ from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import analyst_name
 from dptopk.service.tables import Tables
 
-Role = Literal["analyst", "admin"]
+Role = Literal["reader", "analyst", "admin"]  # who sees and plans; who also asks; who also sees what all do
 ROLES: tuple[Role, ...] = get_args(Role)
 
+DAYS = 365.0  # for which a token holds
 RECENT = 1.0  # seconds for which a token that was read counts as valid for requests that cost nothing
 _TOKEN = re.compile(r"dptopk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
@@ -62,17 +63,18 @@ class Access:
         self._verified: dict[str, tuple[bytes, str]] = {}  # id -> keyed hash of the token, stored hash it had
         self._slow = threading.Semaphore(2)  # scrypt takes 16 MB and 50 ms: guesses must not take the machine
 
-    def create(self, analyst: str, role: Role = "analyst") -> str:
-        """A new token for an analyst; shown this once, and stored as a hash."""
-        role = validate.member(ROLES, role=role)
+    def create(self, analyst: str, role: Role = "analyst", *, days: float = DAYS) -> str:
+        """A new token for an analyst, for so many days; shown this once, and stored as a hash."""
+        role, expires = validate.member(ROLES, role=role), _now(validate.positive(days=days))
         name, ident, secret = analyst_name(analyst), secrets.token_hex(6), secrets.token_urlsafe(32)
         salt = secrets.token_hex(16)
         values = {"id": ident, "analyst": name, "role": role, "salt": salt, "hash": _hashed(secret, salt)}
-        self._tables.change(sa.insert(Tables.tokens).values(made=_now(), **values))
+        row = sa.insert(Tables.tokens).values(made=_now(), expires=expires, **values)
+        self._tables.change(row, durable=True)
         return f"dptopk_{ident}_{secret}"
 
-    def rotate(self, analyst: str) -> str:
-        """A new token of the same role; all earlier ones of the analyst end.
+    def rotate(self, analyst: str, *, days: float = DAYS) -> str:
+        """A new token of the same role, for so many days; all earlier ones of the analyst end.
 
         Raises:
             InvalidParameter: when the analyst has none.
@@ -80,7 +82,7 @@ class Access:
         held = [row for row in self.people() if row["analyst"] == analyst_name(analyst) and not row["ended"]]
         if not held:
             raise InvalidParameter(f"analyst: {analyst!r} has no token")
-        token = self.create(analyst, held[-1]["role"])
+        token = self.create(analyst, held[-1]["role"], days=days)
         self.revoke(analyst, keep=token.split("_")[1])
         return token
 
@@ -88,12 +90,12 @@ class Access:
         """End all tokens of an analyst; how many there were."""
         table = Tables.tokens
         mine = (table.c.analyst == analyst_name(analyst)) & table.c.ended.is_(None) & (table.c.id != keep)
-        return self._tables.change(sa.update(table).where(mine).values(ended=_now()))
+        return self._tables.change(sa.update(table).where(mine).values(ended=_now()), durable=True)
 
     def people(self) -> list[dict[str, Any]]:
-        """All tokens, oldest first: id, analyst, role, made, ended; never a hash."""
+        """All tokens, oldest first: id, analyst, role, made, expires, ended; never a hash."""
         table = Tables.tokens
-        columns = (table.c.id, table.c.analyst, table.c.role, table.c.made, table.c.ended)
+        columns = (table.c.id, table.c.analyst, table.c.role, table.c.made, table.c.expires, table.c.ended)
         return [dict(row._mapping) for row in self._tables.rows(sa.select(*columns).order_by(table.c.made))]  # noqa: SLF001
 
     def person(self, token: str) -> Person | None:
@@ -103,7 +105,8 @@ class Access:
             return None
         ident, secret = match.groups()
         table = Tables.tokens
-        rows = self._tables.rows(sa.select(table).where((table.c.id == ident) & table.c.ended.is_(None)))
+        valid = table.c.ended.is_(None) & (table.c.expires.is_(None) | (table.c.expires > _now()))
+        rows = self._tables.rows(sa.select(table).where((table.c.id == ident) & valid))
         if not rows or not self._right(ident, secret, rows[0].salt, rows[0].hash):
             self._recent.pop(ident, None)
             return None
@@ -142,10 +145,10 @@ class Access:
 
     # What was done
 
-    def note(self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]) -> None:
-        """Write a line of the audit log: parameters, never data."""
+    def note(self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]) -> sa.Insert:
+        """The statement that writes a line of the audit log: parameters, never data."""
         values = {"at": _now(), "analyst": analyst, "action": action, "dataset": dataset, "outcome": outcome}
-        self._tables.change(sa.insert(Tables.audit).values(detail=canonical_json(dict(detail)), **values))
+        return sa.insert(Tables.audit).values(detail=canonical_json(dict(detail)), **values)
 
     def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Lines of the audit log, newest first."""
@@ -170,5 +173,6 @@ def _hashed(secret: str, salt: str) -> str:
     return hashlib.scrypt(secret.encode(), salt=bytes.fromhex(salt), **_SCRYPT).hex()
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+def _now(days: float = 0.0) -> str:
+    """The time in so many days, as text that sorts."""
+    return (datetime.now(UTC) + timedelta(days=min(days, 36_500.0))).isoformat(timespec="microseconds")

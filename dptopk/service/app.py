@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from dptopk.service.asking import KeyUsed
 from dptopk.service.catalog import Catalog
 from dptopk.service.data import Unreadable
 from dptopk.service.jobs import Cancelled
+from dptopk.service.limits import Busy
 from dptopk.service.routes import authenticated, router
 from dptopk.service.state import Service, place
 
@@ -42,8 +44,10 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (IncompatibleCosts, 422, "invalid"),
     (NotCertified, 422, "not_certified"),
     (LedgerError, 503, "ledger"),
+    (Busy, 429, "busy"),
 )
 MOST_BYTES = 65_536  # of a request's body
+BODY_SECONDS = 20.0  # in which it must be sent
 SCRIPTS = ("page.js", "common.js", "csv.js", "answer.js", "divide.js", "owner.js", "api.js")
 PAGE = {"": "index.html", "api": "api.html", "page.css": "page.css", **{name: name for name in SCRIPTS}}
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
@@ -151,13 +155,19 @@ class _Outermost:
             await self.app(scope, receive, send)
             return
         status, size, request = 0, 0, Request(scope)
+        more, clock = True, asyncio.get_running_loop().time
+        until = clock() + BODY_SECONDS
 
         async def receiving() -> Any:
             nonlocal size
+            nonlocal more
             if scope["method"] != "GET":
                 await authenticated(request)
-            message = await receive()
-            size += len(message.get("body", b""))
+            try:  # who sends a body has so long for all of it; what comes after is that the sender has gone
+                message = await asyncio.wait_for(receive(), max(0.0, until - clock()) if more else None)
+            except TimeoutError:
+                raise HTTPException(408, "Too slow") from None
+            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
             if size > MOST_BYTES:
                 raise HTTPException(413, "Too large")
             return message
@@ -180,5 +190,7 @@ class _Outermost:
                 raise RuntimeError("the answer broke off") from None
             await problem(500, "internal", "internal error")(scope, receive, sending)
         finally:
+            for name in getattr(request.state, "held", ()):
+                self.service.open.leave(name)
             route = getattr(scope.get("route"), "path", "other")
             self.service.metrics.request(scope["method"], route, status)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,70 +14,19 @@ from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.shares import RESERVE
 from dptopk.costs import Charge
-from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.ledger.dataset import owner_of
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
-from dptopk.service.catalog import Catalog, DatasetSpec
 
 KEPT = 512  # pages of the books
+RECENT = 20  # charges among which earlier kinds of questions are looked for
 MOST_POINTS = 1000  # of the line of spending over time
 
 
-def opened(catalog: Catalog) -> Ledger:
-    """The catalog's ledger, with an account for each of its data sets and each limit.
-
-    Raises:
-        LedgerError: when the ledger's data set has another unit or sensitivity than the catalog's.
-    """
-    ledger = Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file)
-    try:
-        for spec in catalog.datasets.values():
-            _agree(ledger, spec)
-    except BaseException:
-        ledger.close()
-        raise
-    return ledger
-
-
-def _agree(ledger: Ledger, spec: DatasetSpec) -> None:
-    if spec.name not in ledger.datasets():
-        made_for: dict[str, Any] = {"sensitivity": spec.sensitivity, "unit": spec.unit, "version": spec.version}
-        try:
-            ledger.create_dataset(spec.name, segments=spec.declared, **spec.terms.arguments(), **made_for)
-        except InvalidParameter:
-            if spec.name not in ledger.datasets():  # not another worker's
-                raise
-    state = ledger.state(spec.name)
-    if (state.unit, state.sensitivity) != (spec.unit, spec.sensitivity):
-        raise LedgerError(
-            f"dataset {spec.name!r}: the ledger says {state.unit!r} and {state.sensitivity}, the catalog {spec.unit!r} "
-            f"and {spec.sensitivity}"
-        )
-    for column, values in (spec.declared or {}).items():
-        there = state.segments or {"by": "nothing", "names": ()}
-        if there["by"] != column or not set(values) <= set(there["names"]):
-            raise LedgerError(
-                f"dataset {spec.name!r}: the catalog has a budget for each {column}, the ledger for each "
-                f"{there['by']}{': ' if there['names'] else ''}{', '.join(there['names'])}; they are declared once, "
-                "when the data set is new there"
-            )
-    for analyst, terms in spec.limits.items():
-        if not ledger.state(spec.name).limits_of(canonical(analyst)):
-            ledger.set_limit(spec.name, analyst, **terms.arguments())
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A charge in the index of charges, and the entry of its release."""
-
-    spend: Spend
-    dataset: str
-
-
 class Books:
-    """Reads of the ledger, with an index of its charges that grows as the log does.
+    """Reads of the ledger; what is a function of its last entry is computed once.
 
     Args:
         ledger: open.
@@ -87,33 +34,8 @@ class Books:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._lines: dict[int, _Line] = {}
-        self._merges: dict[int, str] = {}  # of accounts of segments, by new versions: entry -> data set
-        self._read = 0
         self._readings: LRUCache[float] = LRUCache(KEPT)
         self._pages: LRUCache[Any] = LRUCache(KEPT)
-        self._lock = threading.Lock()
-
-    def spends(self, dataset: str, analyst: str | None = None) -> list[Spend]:
-        """The charges of a data set, oldest first: of all, or of one analyst."""
-        with self._lock:
-            self._follow()
-            renewed = self.ledger.state(dataset).renewed
-            lines = [line.spend for line in self._lines.values() if line.dataset == dataset]
-        return [replace(s, current=s.seq > renewed) for s in lines if analyst in {None, s.analyst}]
-
-    def _follow(self) -> None:
-        """Read what was appended since the last look."""
-        for entry in self.ledger.entries(self._read):
-            body = entry.body
-            if entry.kind == "charge":
-                self._lines[entry.seq] = _Line(Spend.charged(entry), entry.dataset)
-            elif entry.kind == "release" and body["charge"] in self._lines:
-                line = self._lines[body["charge"]]
-                self._lines[body["charge"]] = replace(line, spend=line.spend.released_by(entry))
-            elif entry.kind == "version" and "merged" in body:
-                self._merges[entry.seq] = entry.dataset
-            self._read = entry.seq
 
     def _now(self, make: Callable[[], Any], *key: Hashable) -> Any:
         """A page of the books as of the ledger's last entry: made once for each entry."""
@@ -173,8 +95,8 @@ class Books:
 
     def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
         kinds: dict[str, Spend] = {}
-        for spend in self.spends(dataset, None if everyone else analyst):
-            kinds[str(spend.mechanism.get("text", ""))] = spend
+        for spend in self.ledger.recent(dataset, analyst=None if everyone else analyst, at_most=RECENT):
+            kinds.setdefault(str(spend.mechanism.get("text", "")), spend)
         state = self.ledger.state(dataset)
 
         def fitting(spend: Spend) -> int:
@@ -190,7 +112,7 @@ class Books:
                 "text": str(spend.mechanism.get("text", "")),
                 "fits": fitting(spend),
             }
-            for spend in list(kinds.values())[-5:]
+            for spend in list(kinds.values())[4::-1]
         ]
         spent = str(state.spent(analyst=analyst))
         return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}
@@ -219,22 +141,31 @@ class Books:
 
     def spending(self, dataset: str) -> dict[str, Any]:
         """For who owns the data: the share of the budget used after each charge, and what each analyst spent."""
+        page: dict[str, Any] = self._now(lambda: self._spending(dataset), "spending", dataset)
+        return page
+
+    def _spending(self, dataset: str) -> dict[str, Any]:
         state = self.ledger.state(dataset)
         replayed, line = state.unspent(), []
-        spends = self.spends(dataset)
-        merges = [seq for seq, name in self._merges.items() if name == dataset and seq > state.renewed]
-        for spend in spends:
-            if spend.current:
-                try:
-                    while merges and merges[0] < spend.seq:
-                        merges.pop(0)
-                        replayed.merge(replayed.merged())
-                    for account in replayed.accounts(spend.analyst, spend.segments).values():
-                        account.spend(spend.charge)
-                except DptopkError:  # written under other rules; the account's own share is below
+        steps: dict[int, Spend | None] = {}  # charges, and None where users may have moved between segments
+        for entry in self.ledger.entries(state.renewed):
+            if entry.dataset == dataset and entry.kind == "charge":
+                steps[entry.seq] = Spend.charged(entry)
+            elif entry.kind == "release" and (charged := steps.get(entry.body["charge"])) is not None:
+                steps[charged.seq] = charged.released_by(entry)
+            elif entry.dataset == dataset and "merged" in entry.body:
+                steps[entry.seq] = None
+        for spend in steps.values():
+            try:
+                if spend is None:
+                    replayed.merge(replayed.merged())
                     continue
-                used = max(_used(replayed.account).values(), default=0.0)
-                line.append({"entry": spend.seq, "at": spend.at, "analyst": spend.analyst, "share": used})
+                for account in replayed.accounts(spend.analyst, spend.segments).values():
+                    account.spend(spend.charge)
+            except DptopkError:  # written under other rules; the account's own share is below
+                continue
+            used = max(_used(replayed.account).values(), default=0.0)
+            line.append({"entry": spend.seq, "at": spend.at, "analyst": spend.analyst, "share": used})
         people = {
             name: {"queries": total.queries, "spent": str(state.spent(analyst=name))}
             for name, total in state.now.items()

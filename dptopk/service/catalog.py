@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dptopk.datasets import read_labels
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.keys import read_key
+from dptopk.ledger.names import analyst_name, canonical
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -143,7 +145,8 @@ class DatasetSpec:
     description: str = ""
 
     def __post_init__(self) -> None:
-        valid_name(dataset=self.name), valid_name(version=self.version)
+        valid_name(dataset=self.name)
+        valid_name(version=self.version)
         if (self.user is None) != (self.item is None):
             raise InvalidParameter(f"datasets.{self.name}: user and item go together")
         if self.engine not in {"duckdb", "spark"}:
@@ -154,6 +157,11 @@ class DatasetSpec:
             validate.count(top=self.top, at_least=2)
         if self.terms.shares is not None and self.limits:
             raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
+        strangers = {} if self.analysts is None else {canonical(name) for name in self.limits} - set(self.analysts)
+        if strangers:
+            raise InvalidParameter(f"datasets.{self.name}: limits for {', '.join(strangers)}, not among its analysts")
+        if self.labels is not None and not len(self.labels):
+            raise InvalidParameter(f"datasets.{self.name}: labels: the file holds none")
         for column, per_user in self.segments.items():
             validate.count(segments=per_user)
             if column not in self.filters:
@@ -165,6 +173,11 @@ class DatasetSpec:
         validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
 
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
+
+    @property
+    def identity(self) -> str:
+        """What the source is, however it is written."""
+        return _identity(self.source)
 
     @property
     def domain(self) -> Domain:
@@ -239,11 +252,43 @@ class DatasetSpec:
         return Segmented(column, values, min(self.segments[column], len(values)))
 
 
+def _distinct(value: Any) -> bool:
+    """Whether this is a list of different texts or whole numbers, at least one."""
+    known = isinstance(value, list) and all(type(one) is int or _said(one) for one in value)
+    return known and bool(value) and len(set(map(str, value))) == len(value)
+
+
+def _said(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _positive(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "text": (_said, "a text"),
+    "count": (_positive, "a whole number, 1 or more"),
+    "number": (lambda value: type(value) in {int, float} and 0 <= value < math.inf, "a number, 0 or more"),
+    "list": (_distinct, 'a list of different values, such as ["one", "two"]'),
+    "table": (lambda value: isinstance(value, dict), "a table"),
+    "lists": (lambda value: isinstance(value, dict) and all(map(_distinct, value.values())), "a table of lists"),
+    "counts": (lambda value: isinstance(value, dict) and all(map(_positive, value.values())), "a table of counts"),
+    "tables": (
+        lambda value: isinstance(value, dict) and all(isinstance(one, dict) for one in value.values()),
+        "a table of tables",
+    ),
+}
 _DATASET_KEYS = {
-    "source", "label", "count", "user", "item", "labels_per_user", "per_label_cap", "unit", "version", "labels", "top",
-    "engine", "filters", "segments", "budget_by", "limits", "analysts", "description", "budget",
+    "source": "text", "label": "text", "count": "text", "user": "text", "item": "text", "labels_per_user": "count",
+    "per_label_cap": "count", "unit": "text", "version": "text", "labels": "text", "top": "count", "engine": "text",
+    "filters": "lists", "segments": "counts", "budget_by": "text", "limits": "tables", "analysts": "list",
+    "description": "text", "budget": "table",
 }  # fmt: skip
-_KEYS = {"ledger", "access", "key_file", "head_file", "answers_every", "rates", "datasets", "workers"}
+_KEYS = {
+    "ledger": "text", "access": "text", "key_file": "text", "head_file": "text", "answers_every": "number",
+    "rates": "table", "storage": "count", "datasets": "tables",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +303,10 @@ class Catalog:
         head_file: file, best on another disk, or database URL that keeps the ledger's head, for checks at every write.
         answers_every: seconds; answers to spending requests leave at whole multiples of it, so that the time they took
             does not show. 0 = at once.
-        free_per_second, spending_per_second: requests that one token may make, in each worker.
+        free_per_second, spending_per_second: units of work that one token may ask for, in each worker; a simple request
+            is one.
+        storage: bytes that the questions and answers of one analyst may take in the ledger.
+        path: of its file.
     """
 
     datasets: Mapping[str, DatasetSpec]
@@ -269,6 +317,14 @@ class Catalog:
     answers_every: float = 0.0
     free_per_second: float = 50.0
     spending_per_second: float = 5.0
+    storage: int = 100_000_000
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        places = {"ledger": self.ledger, "access": self.access, "key_file": self.key_file, "head_file": self.head_file}
+        _refuse_same({name: _identity(str(place)) for name, place in places.items() if place and "://" not in str(place)})
+        read = {name: spec.identity for name, spec in self.datasets.items() if spec.source != "macbeth"}
+        _refuse_same({f"datasets.{name}.source": place for name, place in read.items()})
 
     @property
     def key(self) -> bytes | None:
@@ -289,17 +345,17 @@ class Catalog:
             raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
-        return cls.read(table, path.absolute().parent)
+        return replace(cls.read(table, path.absolute().parent), path=path.absolute())
 
     @classmethod
     def read(cls, table: Mapping[str, Any], base: Path) -> Catalog:
         """The catalog in a table, with paths relative to ``base``."""
-        _refuse_others(table, _KEYS, "catalog")
-        if not isinstance(table.get("datasets"), dict) or not table["datasets"]:
+        _check(table, _KEYS, "catalog")
+        if not table.get("datasets"):
             raise InvalidParameter("catalog: there is no [datasets.NAME]")
         ledger = _located(str(table.get("ledger", "ledger.db")), base)
         rates = table.get("rates", {})
-        _refuse_others(rates, {"free", "spending"}, "rates")
+        _check(rates, dict.fromkeys(("free", "spending"), "number"), "rates")
         return cls(
             datasets={name: _dataset(name, entry, base) for name, entry in table["datasets"].items()},
             ledger=ledger,
@@ -309,16 +365,18 @@ class Catalog:
             answers_every=validate.nonnegative(answers_every=table.get("answers_every", 0.0)),
             free_per_second=validate.positive(free=rates.get("free", 50.0)),
             spending_per_second=validate.positive(spending=rates.get("spending", 5.0)),
+            storage=table.get("storage", 100_000_000),
         )
 
 
 def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
     where = f"datasets.{name}"
-    if not isinstance(table, dict) or not {"source", "budget"} <= table.keys():
+    if not {"source", "budget"} <= table.keys():
         raise InvalidParameter(f"{where}: source and budget are needed")
-    _refuse_others(table, _DATASET_KEYS, where)
+    _check(table, _DATASET_KEYS, where)
     given = dict(table)
-    limits = {who: Terms.read(part, f"{where}.limits") for who, part in given.pop("limits", {}).items()}
+    limits = {who: Terms.read(part, f"{where}.limits.{who}") for who, part in given.pop("limits", {}).items()}
+    _names(limits, f"{where}.limits")
     filters = {column: tuple(map(str, values)) for column, values in given.pop("filters", {}).items()}
     terms = Terms.read(given.pop("budget"), f"{where}.budget")
     source = str(given.pop("source"))
@@ -330,10 +388,43 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
         terms=terms,
         filters=filters,
         limits=limits,
-        analysts=None if analysts is None else tuple(analysts),
+        analysts=None if analysts is None else _names(analysts, f"{where}.analysts"),
         labels=None if labels is None else read_labels(labels),
         **given,
     )
+
+
+def _names(given: Iterable[Any], where: str) -> tuple[str, ...]:
+    """Names of analysts as the ledger writes them; two spellings of one are refused."""
+    names = [analyst_name(name) for name in given]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"{where}: two of these names are one analyst's")
+    return tuple(names)
+
+
+def _check(table: Any, kinds: Mapping[str, str], where: str) -> None:
+    """Refuse keys that are not known and values that are not what their key is for."""
+    if not isinstance(table, dict):
+        raise InvalidParameter(f"{where} must be a table")
+    _refuse_others(table, set(kinds), where)
+    for name, value in table.items():
+        fits, said = _KINDS[kinds[name]]
+        if not fits(value):
+            raise InvalidParameter(f"{where}: {name} must be {said}")
+
+
+def _refuse_same(places: Mapping[str, str]) -> None:
+    """Refuse two names of one file."""
+    seen: dict[str, str] = {}
+    for name, place in places.items():
+        if place in seen:
+            raise InvalidParameter(f"catalog: {name} and {seen[place]} are the same file")
+        seen[place] = name
+
+
+def _identity(source: str) -> str:
+    """What a source is, however it is written."""
+    return source if "://" in source else str(Path(source).resolve())
 
 
 def _refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:

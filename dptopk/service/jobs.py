@@ -128,14 +128,14 @@ class Jobs:
         """
         self._must(ident, self._move(ident, "charging"))
 
-    def end(self, ident: str, stage: str, code: str = "", message: str = "") -> None:
-        """A worker is at the end of a job: "done", or "failed" unless another worker is done."""
+    def end(self, ident: str, stage: str, code: str = "", message: str = "") -> sa.Update:
+        """The statement with which a worker ends a job: "done", or "failed" unless another worker is done."""
         self._shown.pop(ident, None)
-        self._move(ident, stage, code=code, message=message)
+        return self._moving(ident, stage, code=code, message=message)
 
     def cancel(self, ident: str) -> bool:
         """Call a job off, unless it has come to the charge; whether it is called off."""
-        return self._move(ident, "cancelled")
+        return bool(self._tables.change(self._moving(ident, "cancelled"), durable=True))
 
     def beat(self, idents: Sequence[str]) -> None:
         """A sign of life of the jobs that a worker is at."""
@@ -143,10 +143,16 @@ class Jobs:
 
     def _move(self, ident: str, stage: str, **values: Any) -> bool:
         """Bring a job to a stage, if one may from where it stands; whether it is there."""
-        return self._update((Tables.jobs.c.id == ident) & _among(MOVES[stage]), stage=stage, **values)
+        return bool(self._tables.change(self._moving(ident, stage, **values)))
+
+    def _moving(self, ident: str, stage: str, **values: Any) -> sa.Update:
+        return self._updating((Tables.jobs.c.id == ident) & _among(MOVES[stage]), stage=stage, **values)
 
     def _update(self, where: Any, **values: Any) -> bool:
-        return bool(self._tables.change(sa.update(Tables.jobs).where(where).values(updated=self._clock(), **values)))
+        return bool(self._tables.change(self._updating(where, **values)))
+
+    def _updating(self, where: Any, **values: Any) -> sa.Update:
+        return sa.update(Tables.jobs).where(where).values(updated=self._clock(), **values)
 
     def _must(self, ident: str, moved: bool) -> None:
         if not moved:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
@@ -246,7 +245,6 @@ class Plans:
 
     def __init__(self, at_most: int = 256) -> None:
         self._kept: LRUCache[Prepared] = LRUCache(at_most)
-        self._planning = threading.Semaphore(1)  # planning is arithmetic: more at a time only get in each other's way
 
     def get(self, spec: DatasetSpec, question: Question) -> Prepared:
         """What will run for a question; the data takes no part in it.
@@ -254,12 +252,7 @@ class Plans:
         Raises:
             InvalidParameter: when nothing fits.
         """
-
-        def make() -> Prepared:
-            with self._planning:
-                return question.prepared(spec)
-
-        return self._kept.get(question.fingerprint(spec), make)
+        return self._kept.get(question.fingerprint(spec), lambda: question.prepared(spec))
 
 
 def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Charge:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import TimeoutError as NotYet
+from asyncio import wrap_future
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from functools import partial, wraps
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query, Request, Response
@@ -15,9 +17,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.ledger.spends import Spend
+from dptopk.ledger.names import canonical
 from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person, token_id
-from dptopk.service.asking import job_of, shown
+from dptopk.service.asking import job_of
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import Job
 from dptopk.service.models import Asked, Divide, NewVersion, Problem, Ran
@@ -39,9 +42,10 @@ _ADMIN: dict[int | str, dict[str, Any]] = {403: {"model": Problem, "description"
 router = APIRouter(prefix="/v1", responses=_REFUSALS)
 _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger analyst add`.")
 _GUESSES_PER_SECOND = 2.0
-
-
-# What waits for nothing is `async`: FastAPI runs it where it is, instead of handing it to a thread.
+MOST_REQUESTS, MOST_STREAMS = 64, 8  # of one analyst, open at a time
+PLAN, DIVIDE = 2.0, 25.0  # units of a small plan, and of each query of a division
+ROWS = 40  # of an answer, that make its plan one unit dearer
+STORED = 200  # of an answer, that make it one unit dearer
 
 
 async def service_of(request: Request) -> Service:
@@ -69,10 +73,36 @@ async def authenticated(request: Request) -> Person:
     if person is None:
         _slow_down(service.rates.wait(f"guess {host}", _GUESSES_PER_SECOND))
         raise HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})
-    kind, rate = ("spend", service.catalog.spending_per_second) if spends else ("free", service.catalog.free_per_second)
-    _slow_down(service.rates.wait(f"{kind} {person.token}", rate))
+    if spends and person.role == "reader":
+        raise HTTPException(403, "This token asks nothing that is charged")
+    pay(service, person, spends=spends)
+    hold(service, request, f"requests of {person.analyst}", MOST_REQUESTS)
     request.state.person = person
     return person
+
+
+def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = False) -> None:
+    """Take the units of a request out of what its sender may ask for each second; 429 when there are none."""
+    catalog = service.catalog
+    kind, rate = ("spend", catalog.spending_per_second) if spends else ("free", catalog.free_per_second)
+    if cost:
+        _slow_down(service.rates.wait(f"{kind} {person.token}", rate, cost))
+
+
+def hold(service: Service, request: Request, name: str, at_most: int) -> None:
+    """Count what is open, until the end of the request."""
+    service.open.enter(name, at_most)
+    request.state.held = [*getattr(request.state, "held", ()), name]
+
+
+def queued(route: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a route run when it is its sender's turn."""
+
+    @wraps(route)
+    async def waiting(*, service: Service, person: Person, **given: Any) -> Any:
+        return await wrap_future(service.work.submit(person.analyst, partial(route, service, person, **given)))
+
+    return waiting
 
 
 def _token(request: Request) -> str:
@@ -132,6 +162,7 @@ async def me(person: Asking) -> Response:
 
 
 @router.get("/datasets")
+@queued
 def datasets(service: Worker, person: Asking) -> Response:
     """The data sets you may ask about."""
     mine = (s for s in service.catalog.datasets.values() if person.role == "admin" or s.may_ask(person.analyst))
@@ -139,7 +170,8 @@ def datasets(service: Worker, person: Asking) -> Response:
 
 
 @router.get("/datasets/{dataset}")
-def schema(service: Worker, spec: Dataset) -> Response:
+@queued
+def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001 - who may see it
     """What is known of a data set without looking into it."""
     return _reply(_schema(service, spec))
 
@@ -161,16 +193,22 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
 
 
 @router.get("/datasets/{dataset}/budget")
+@queued
 def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
     """The data set's budget, your part of it, and how often the questions asked before still fit."""
     return _reply(service.books.budget(spec.name, person.analyst, everyone=person.role == "admin"))
 
 
 @router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
-def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> Response:
+async def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> Response:
     """What a question would cost and deliver, the top k or one mechanism; free, no data takes part."""
     question = asked.question()
     question.check(spec)
+    pay(service, person, PLAN + question.rows / ROWS)
+    return await wrap_future(service.planning.submit(person.analyst, partial(_plan, service, person, spec, question)))
+
+
+def _plan(service: Service, person: Person, spec: DatasetSpec, question: Question) -> Response:
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     paying = spec.paying(question.segments, question.where)
@@ -187,47 +225,36 @@ _SPENDS: dict[int | str, dict[str, Any]] = {**_CONFLICT, 202: {"description": "N
 
 
 @router.post("/datasets/{dataset}/topk", responses=_SPENDS)
-def topk(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Asked, wait: Wait = 30.0) -> Response:
+async def topk(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Asked, wait: Wait = 30.0) -> Response:
     """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged once."""
-    return _asked(service, person, spec, key, asked.question(), wait)
+    return await _asked(service, person, spec, key, asked.question(), wait)
 
 
 @router.post("/datasets/{dataset}/run", responses=_SPENDS)
-def run(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Ran, wait: Wait = 30.0) -> Response:
+async def run(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Ran, wait: Wait = 30.0) -> Response:
     """Run one mechanism: charge durably, answer; as exactly once as `topk`."""
-    return _asked(service, person, spec, key, asked.question(), wait)
+    return await _asked(service, person, spec, key, asked.question(), wait)
 
 
-def _asked(service: Service, person: Person, spec: DatasetSpec, key: str, question: Question, wait: float) -> Response:
-    question.check(spec)
-    known = service.asker.known(spec, person.analyst, key, question)
-    if known is not None and known.answer is not None and not service.running(person.analyst, spec.name, key):
-        service.metrics.question(spec.name, "again")
-        return _reply(_shown(service, spec, known))
-    future = service.submit(spec, person, key, question, charged=known is not None)
-    try:
-        done = future.result(timeout=wait)
-    except NotYet:
-        if future.done():  # it was the question's own
-            raise
-        job = job_of(person.analyst, spec.name, key)
-        return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers={"Location": f"/v1/jobs/{job}"})
-    return _reply(_shown(service, spec, done))
-
-
-def _shown(service: Service, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
-    """An answer as it leaves: what is stored never changes, and is read once."""
-
-    def read() -> dict[str, Any]:
-        answer = service.books.ledger.answer(spend)
-        if answer is None:
-            raise HTTPException(404, "No such answer")
-        return shown(spend, answer, spec.name)
-
-    return service.pages.get(("answer", spend.seq, spend.answer), read)
+async def _asked(
+    service: Service, person: Person, spec: DatasetSpec, key: str, question: Question, wait: float
+) -> Response:
+    asked = spec.segmented(question.segments, question.where)
+    pay(service, person, question.rows * max(1, len(asked.values)) / STORED, spends=True)
+    begin = partial(service.begin, spec, person, key, question)
+    begun = await wrap_future(service.work.submit(person.analyst, begin))
+    if isinstance(begun, Future):
+        answering = wrap_future(begun)
+        if not (await asyncio.wait([answering], timeout=wait))[0]:
+            job = job_of(person.analyst, spec.name, key)
+            where = {"Location": f"/v1/jobs/{job}"}
+            return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers=where)
+        begun = answering.result()
+    return _reply(await wrap_future(service.work.submit(person.analyst, partial(service.page, spec, begun))))
 
 
 @router.get("/datasets/{dataset}/releases")
+@queued
 def releases(
     service: Worker,
     person: Asking,
@@ -235,46 +262,52 @@ def releases(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Response:
     """Your answers, newest first, again and free."""
-    mine = [spend for spend in service.books.spends(spec.name, person.analyst) if spend.answer is not None]
-    return _reply([_shown(service, spec, spend) for spend in reversed(mine[-limit:])])
+    mine = service.books.ledger.recent(spec.name, analyst=person.analyst, at_most=limit)
+    return _reply([service.page(spec, spend) for spend in mine if spend.answer is not None])
 
 
 @router.get("/datasets/{dataset}/releases/{entry}")
+@queued
 def release(service: Worker, person: Asking, spec: Dataset, entry: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """One of your answers, by the number of its charge in the ledger."""
-    for spend in service.books.spends(spec.name, person.analyst):
-        if spend.seq == entry and spend.answer is not None:
-            return _reply(_shown(service, spec, spend))
-    raise HTTPException(404, "No such answer")
+    spend = service.books.ledger.spend(spec.name, entry)
+    if spend is None or spend.analyst != canonical(person.analyst) or spend.answer is None:
+        raise HTTPException(404, "No such answer")
+    return _reply(service.page(spec, spend))
 
 
 @router.post("/datasets/{dataset}/versions", responses=_ADMIN)
+@queued
 def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> dict[str, Any]:
     """The data changed: later questions read the new version; budgets go on."""
     version = valid_name(version=new.version)
     service.books.ledger.set_version(spec.name, version)
-    service.access.note(person.analyst, "version", spec.name, "done", {"version": version})
+    service.tables.change(service.access.note(person.analyst, "version", spec.name, "done", {"version": version}))
     return _schema(service, spec)
 
 
 @router.get("/datasets/{dataset}/spending", responses=_ADMIN)
-def spending(service: Worker, _: Admin, spec: Dataset) -> Response:
+@queued
+def spending(service: Worker, person: Admin, spec: Dataset) -> Response:
     """Spending over time and by analyst, for who owns the data."""
     return _reply(service.books.spending(spec.name))
 
 
 @router.get("/jobs/{job}")
+@queued
 def job(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
     """Where a question stands."""
     return _job(_mine(service, person, job))
 
 
 @router.get("/jobs/{job}/events", response_class=StreamingResponse)
-def events(
+async def events(
     request: Request, service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 ) -> StreamingResponse:
     """The same as server-sent events, until the question is answered or the token ends."""
-    first, token = _mine(service, person, job), _token(request)
+    hold(service, request, f"streams of {person.analyst}", MOST_STREAMS)
+    first = await wrap_future(service.work.submit(person.analyst, partial(_mine, service, person, job)))
+    token = _token(request)
 
     async def lines() -> AsyncIterator[str]:
         found: Job | None = first
@@ -286,7 +319,7 @@ def events(
             last = text
             if found.over:
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             if not (service.access.recent(token) or await asyncio.to_thread(service.access.person, token)):
                 return
             found = await asyncio.to_thread(service.jobs.find, job)
@@ -295,6 +328,7 @@ def events(
 
 
 @router.delete("/jobs/{job}", responses=_CONFLICT)
+@queued
 def cancel(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
     """Call a question off before it is charged; its key is then used up."""
     found = _mine(service, person, job)
@@ -316,17 +350,19 @@ def _job(found: Job) -> dict[str, Any]:
 
 
 @router.post("/divide")
-def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> Response:
+async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> Response:
     """The budget tool: one (epsilon, delta) divided over wanted queries by what they are worth; free."""
-    _slow_down(service.rates.wait(f"divide {person.token}", min(1.0, service.catalog.free_per_second)))
-    made = divide(queries_of([query.model_dump() for query in wanted.queries]), wanted.epsilon, wanted.delta)
-    return _reply(made.plain())
+    pay(service, person, DIVIDE * len(wanted.queries))
+    queries = queries_of([query.model_dump() for query in wanted.queries])
+    made = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
+    return _reply((await wrap_future(service.planning.submit(person.analyst, made))).plain())
 
 
 @router.get("/audit", responses=_ADMIN)
+@queued
 def audit(
     service: Worker,
-    _: Admin,
+    person: Admin,
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
@@ -335,7 +371,8 @@ def audit(
 
 
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)
-def metrics(service: Worker, _: Admin) -> str:
+@queued
+def metrics(service: Worker, person: Admin) -> str:
     """Numbers for Prometheus, of this worker."""
     head = service.books.ledger.head()
     return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dptopk._internal.lru import LRUCache
-from dptopk.errors import BudgetExceeded, DptopkError
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
-from dptopk.service.asking import Asker, KeyUsed, job_of
-from dptopk.service.books import Books, opened
+from dptopk.service.asking import Asker, KeyUsed, job_of, shown
+from dptopk.service.books import Books
 from dptopk.service.catalog import Catalog, DatasetSpec
+from dptopk.service.commits import Commits
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import BEAT, Cancelled, Jobs
-from dptopk.service.limits import Rates
+from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.metrics import Metrics
 from dptopk.service.questions import Plans, Question, Run
-from dptopk.service.tables import Tables
+from dptopk.service.tables import RELOAD, Tables
+from dptopk.service.terms import agree, opened
 
 LOG = logging.getLogger("dptopk.service")
 PAGES = 256  # previews and answers, as they leave
-AT_ONCE = 16  # questions that one worker answers at the same time
+SWITCH = 0.0005  # seconds after which one thread makes room for another
 
 
 @dataclass
 class Service:
     """One worker: the catalog, open databases, caches, threads.
+
+    What takes long is in three queues, so that it never waits for each other: what reads, plans, and questions.
 
     Args:
         catalog: what is served.
@@ -44,20 +51,67 @@ class Service:
     sleep: Callable[[float], None] = time.sleep
     rates: Rates = field(default_factory=Rates)
     metrics: Metrics = field(default_factory=Metrics)
+    open: Open = field(default_factory=Open)
+    work: Turns = field(default_factory=lambda: Turns(8, each=2, at_most=32))
+    planning: Turns = field(default_factory=lambda: Turns(4, each=1, at_most=8))
+    questions: Turns = field(default_factory=lambda: Turns(16, each=2, at_most=16))
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.catalog.access)
         self.access = Access(self.tables)
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
-        self.books = Books(opened(self.catalog))
-        self.plans = Plans()
-        self.pages: LRUCache[Any] = LRUCache(PAGES)
-        self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="question")
+        self.books = Books(opened(self.catalog, self.tables))
+        self.commits = Commits(self.books.ledger)
         self._running: dict[str, tuple[Question, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
+        self._generation = self.tables.value(Tables.settings, RELOAD)
+        self._serve(self.catalog)
+        sys.setswitchinterval(SWITCH)  # whoever computes does not keep others waiting
         threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
+
+    def _serve(self, catalog: Catalog) -> None:
+        """Serve a catalog: nothing that was computed for another one is used."""
+        self.catalog = catalog
+        self.plans = Plans()
+        self.pages: LRUCache[Any] = LRUCache(PAGES)
+        self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs, self.commits)
+
+    def reload(self) -> None:
+        """Read the catalog again; one that does not fit the ledger is refused, and the old one stays.
+
+        Raises:
+            DptopkError: what is wrong with it.
+        """
+        if self.catalog.path is None:
+            raise InvalidParameter("catalog: it was not read from a file")
+        catalog = Catalog.load(self.catalog.path)
+        for name in ("ledger", "access", "key_file", "head_file", "answers_every"):
+            if getattr(catalog, name) != getattr(self.catalog, name):
+                raise InvalidParameter(f"catalog: a new {name} needs a restart")
+        agree(catalog, self.books.ledger, self.tables)
+        self._serve(catalog)
+
+    def begin(self, spec: DatasetSpec, person: Person, key: str, question: Question) -> Spend | Future[Spend]:
+        """The charge of a question that was answered before, or what comes of it."""
+        question.check(spec)
+        known = self.asker.known(spec, person.analyst, key, question)
+        if known is not None and known.answer is not None and not self.running(person.analyst, spec.name, key):
+            self.metrics.question(spec.name, "again")
+            return known
+        return self.submit(spec, person, key, question, charged=known is not None)
+
+    def page(self, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
+        """An answer as it leaves: what is stored never changes, and is read once."""
+
+        def read() -> dict[str, Any]:
+            answer = self.books.ledger.answer(spend)
+            if answer is None:
+                raise LedgerError("this answer was not stored")
+            return shown(spend, answer, spec.name)
+
+        page: dict[str, Any] = self.pages.get(("answer", spend.seq, spend.answer), read)
+        return page
 
     def submit(
         self, spec: DatasetSpec, person: Person, key: str, question: Question, *, charged: bool
@@ -74,6 +128,7 @@ class Service:
         Raises:
             Cancelled: when the question was called off.
             KeyUsed: when the thread is at another question, even at one that was called off.
+            Busy: when the analyst has too many under way, or has stored as much as the catalog allows.
         """
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
@@ -81,8 +136,13 @@ class Service:
             if not question.is_that(asked.plain()):
                 raise KeyUsed("this idempotency key is in use for another question: take a new one")
             if running is None:
+                self.questions.refuse_more(person.analyst)
+                if not charged and self.tables.value(Tables.usage, person.analyst) >= self.catalog.storage:
+                    raise Busy("your stored answers take as much room as the catalog allows (storage): ask its owner")
                 self.jobs.start(job, person.analyst, spec.name, charged=charged)
-                running = self._pool.submit(self._answer, spec, person, key, question, job)
+                running = self.questions.submit(
+                    person.analyst, partial(self._answer, spec, person, key, question, job)
+                )
                 self._running[job] = question, running
                 running.add_done_callback(lambda done: self._forget(job, done))
         return running
@@ -95,6 +155,12 @@ class Service:
             try:
                 if jobs:
                     self.jobs.beat(jobs)
+                generation = self.tables.value(Tables.settings, RELOAD)
+                if generation != self._generation:
+                    self._generation = generation
+                    self.reload()
+            except DptopkError as error:
+                LOG.error("the catalog was not read again: %s", error)  # noqa: TRY400 - nothing but the message helps
             except Exception as error:  # noqa: BLE001 - the next beat may succeed; the questions themselves say more
                 LOG.error("a sign of life failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
 
@@ -104,9 +170,10 @@ class Service:
                 del self._running[job]
 
     def _answer(self, spec: DatasetSpec, person: Person, key: str, question: Question, job: str) -> Spend:
-        stage, code, message = "failed", "internal", "internal error"
+        stage, code, message, written = "failed", "internal", "internal error", 0
         try:
             spend = self.asker.ask(spec, person.analyst, key, question)
+            written = len(json.dumps([spend.mechanism, self.page(spec, spend)]))
             stage, code, message = "done", "", ""
         except DptopkError as error:
             stage = "cancelled" if isinstance(error, Cancelled) else "failed"
@@ -124,9 +191,10 @@ class Service:
             self.metrics.question(spec.name, outcome)
             action = "run" if isinstance(question, Run) else "topk"
             detail = {"question": question.plain(), "key": key, "job": job}
-            self.access.note(person.analyst, action, spec.name, outcome, detail)
-            if stage != "cancelled":  # that is written already
-                self.jobs.end(job, stage, code, message)
+            done = [self.access.note(person.analyst, action, spec.name, outcome, detail)]
+            done += [self.tables.add(Tables.usage, person.analyst, written)] if written else []
+            done += [] if stage == "cancelled" else [self.jobs.end(job, stage, code, message)]  # that is written already
+            self.tables.change(*done)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:
         """Whether this worker is at a question: its answer leaves when its thread lets it."""
@@ -145,7 +213,8 @@ class Service:
 
     def close(self) -> None:
         """Wait for questions that are being answered, and close the databases."""
-        self._pool.shutdown(wait=True)
+        for turns in (self.questions, self.planning, self.work):
+            turns.close()
         self._closed.set()
         self.books.ledger.close()
         self.tables.close()

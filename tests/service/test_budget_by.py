@@ -8,15 +8,21 @@ from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, KnownLaplac
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import LedgerError
 from dptopk.ledger.ledger import Ledger
-from dptopk.service.asking import Asker
-from dptopk.service.books import opened
+from dptopk.service import asking
 from dptopk.service.catalog import Catalog
+from dptopk.service.tables import Tables
+from dptopk.service.terms import opened
 
 from .conftest import CATALOG, Server
 
 BY_PART = CATALOG.replace("segments = { part = 1 }", 'segments = { part = 1 }\nbudget_by = "part"')
 COUNT = KnownLaplace(epsilon=2.5)  # of a budget of 4: one fits into an account, two do not
 LABELS = {"labels": ["three"]}
+
+
+def ledger_of(path):
+    catalog = Catalog.load(path)
+    return opened(catalog, Tables(catalog.access))
 
 
 @pytest.fixture
@@ -80,7 +86,7 @@ def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_ne
         raise LedgerError("killed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Asker, "_answer", killed)
+        broken.setattr(asking, "_drawn", killed)
         with by_part.client("ann") as ann:
             lost = ann.post("/v1/datasets/words/run", json=asked, headers={"Idempotency-Key": "was-killed"})
         assert lost.status_code == 503, lost.text
@@ -102,7 +108,7 @@ def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_ne
 def test_a_catalog_says_how_much_of_delta_is_for_failures(tmp_path):
     text = CATALOG.replace("epsilon = 4.0, delta = 1e-5", "epsilon = 4.0, delta = 1e-5, failure_delta = 9e-6")
     (tmp_path / "most.toml").write_text(text, encoding="utf-8")
-    with opened(Catalog.load(tmp_path / "most.toml")) as ledger:
+    with ledger_of(tmp_path / "most.toml") as ledger:
         ledger.charge("words", "ann", Charge({PureDP(0.1): 1}, delta=8e-6))
     for wrong in ('registered = "BR(1)", delta = 1e-5, failure_delta = 1e-6', "epsilon = 1, delta = 1e-5, order = 2"):
         (tmp_path / "wrong.toml").write_text(CATALOG.replace("epsilon = 4.0, delta = 1e-5", wrong), encoding="utf-8")
@@ -116,7 +122,7 @@ def test_the_catalog_and_the_ledger_agree(tmp_path):
     plain, by = tmp_path / "plain.toml", tmp_path / "by.toml"
     plain.write_text(CATALOG, encoding="utf-8")
     by.write_text(BY_PART, encoding="utf-8")
-    opened(Catalog.load(plain)).close()
+    ledger_of(plain).close()
     with pytest.raises(LedgerError, match="a budget for each part, the ledger for each nothing"):
-        opened(Catalog.load(by))
+        ledger_of(by)
     assert Ledger(Catalog.load(plain).ledger).state("words").segments is None

@@ -153,7 +153,7 @@ def test_data_that_cannot_be_read_costs_nothing(server, caplog):
         assert "401177" not in answer.text + caplog.text
         write_words(server.folder, "1")
         assert ask(ann, key="retry-me").status_code == 200
-        assert server.service.books.spends("words")[0].mechanism["question"]["k"] == 3
+        assert server.service.books.ledger.history("words")[0].mechanism["question"]["k"] == 3
 
 
 @pytest.mark.slow

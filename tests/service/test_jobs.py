@@ -54,7 +54,7 @@ def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch)
         assert bob.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
         assert ann.delete(job).status_code == 409
     assert slow.reads == 1
-    assert len(server.service.books.spends("words")) == 2
+    assert len(server.service.books.ledger.history("words")) == 2
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_called_off_before_the_charge(server, monkeypatch):
             assert "cancelled" in list(events.iter_lines())[1]
         again = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key)  # a key's answer is the answer
         assert (again.status_code, again.json()["error"]) == (409, "cancelled")
-        assert server.service.books.spends("words") == []
+        assert server.service.books.ledger.history("words") == []
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def clock():
 
 
 @pytest.fixture
-def two(clock):
+def two(clock, tmp_path):
     """The jobs of two workers."""
-    tables = Tables("sqlite://")
+    tables = Tables(str(tmp_path / "access.db"))
     yield [Jobs(tables, clock=lambda: clock[0]) for _ in range(2)]
     tables.close()
 
@@ -115,7 +115,7 @@ def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
                 assert refused == off
                 charged = charged or not refused
             else:
-                jobs.end(job, act)
+                jobs._tables.change(jobs.end(job, act))
             assert not (off and charged), order
             assert (jobs.find(job).stage == "cancelled") == off
 
@@ -139,7 +139,7 @@ def test_jobs_of_killed_workers_end(two, clock):
     assert not other.cancel("charging")  # its worker may only be slow
     other.start("charging", "ann", "words")
     assert other.find("charging").stage == "charging"
-    other.end("charging", "done")
+    other._tables.change(other.end("charging", "done"))
     clock[0] += 1.0 + KEPT  # what was called off stays so
     other.start("next", "ann", "words")
     assert other.find("charging") is None
@@ -174,7 +174,7 @@ def test_a_key_in_use_is_of_one_question(server, monkeypatch):
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             assert "cancelled" in list(events.iter_lines())[1]
-        assert server.service.books.spends("words") == []
+        assert server.service.books.ledger.history("words") == []
 
 
 def test_a_revoked_token_sees_no_more_progress(server, monkeypatch):

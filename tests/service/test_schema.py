@@ -113,7 +113,7 @@ def test_bodies_that_are_nonsense(server):
                 answer = ann.post(f"/v1/datasets/words/{path}", content=body, headers=headers)
                 assert answer.status_code == 422, (body, answer.text)
                 assert set(answer.json()) == {"error", "message"}
-        assert server.service.books.spends("words") == []
+        assert server.service.books.ledger.history("words") == []
 
 
 @pytest.mark.slow

@@ -1,0 +1,132 @@
+"""What an operator should know of a catalog before it is served: mistakes, by name, and what looks like one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dptopk.costs.budget import Budget
+from dptopk.errors import DptopkError
+from dptopk.ledger.heads import witness_at
+from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.names import canonical
+from dptopk.service.access import Access
+from dptopk.service.catalog import Catalog, DatasetSpec, Segmented
+from dptopk.service.data import tried
+from dptopk.service.tables import Tables
+from dptopk.service.terms import HOW, create, differences
+
+LARGE_EPSILON = 20.0  # above it a budget protects nobody in practice
+LARGE_DELTA = 1e-4  # one user in so many may be shown whole
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong; ``refused``: the service would not start, or not answer."""
+
+    refused: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'refused' if self.refused else 'warning'}: {self.text}"
+
+
+def check(path: str | Path) -> list[Finding]:
+    """Everything that is wrong with a catalog, its data, its ledger and its access database; nothing is written."""
+    try:
+        catalog = Catalog.load(path)
+        found = [*_files(catalog), *(one for spec in catalog.datasets.values() for one in _dataset(spec))]
+        return [*found, *_ledger(catalog), *_people(catalog)]
+    except DptopkError as error:
+        return [Finding(refused=True, text=str(error))]
+
+
+def _files(catalog: Catalog) -> Iterator[Finding]:
+    for name, read in (("key_file", lambda: catalog.key), ("head_file", lambda: _head(catalog))):
+        try:
+            read()
+        except DptopkError as error:
+            yield Finding(refused=True, text=f"{name}: {error}")
+    for name in ("ledger", "access", "head_file"):
+        place = str(getattr(catalog, name) or "")
+        if place and "://" not in place and not Path(place).parent.is_dir():
+            yield Finding(refused=True, text=f"{name}: there is no folder {str(Path(place).parent)!r}")
+    if catalog.key_file is None:
+        yield Finding(refused=False, text="key_file: the ledger's chain has no key: who can write it can forge it")
+    if catalog.head_file is None:
+        yield Finding(refused=False, text="head_file: without one an old copy of the ledger is not found out")
+
+
+def _head(catalog: Catalog) -> Any:
+    return None if catalog.head_file is None else witness_at(catalog.head_file).read()
+
+
+def _dataset(spec: DatasetSpec) -> Iterator[Finding]:
+    where = f"datasets.{spec.name}"
+    total = spec.terms.budget
+    budgets = {"budget": total} | {f"limits.{name}": terms.budget for name, terms in spec.limits.items()}
+    budgets |= {f"shares.{name}": part for name, part in (spec.terms.shares or {}).items() if isinstance(part, Budget)}
+    for name, one in budgets.items():
+        if one is None:
+            continue
+        if one.epsilon > LARGE_EPSILON:
+            yield Finding(refused=False, text=f"{where}.{name}: epsilon {one.epsilon} protects nobody")
+        if one.delta > LARGE_DELTA:
+            yield Finding(refused=False, text=f"{where}.{name}: delta {one.delta} should be far below 1 / users")
+        if total is not None and (one.epsilon > total.epsilon or one.delta > total.delta):
+            yield Finding(refused=False, text=f"{where}.{name} is above the whole budget, and limits nothing")
+    if spec.analysts is not None and spec.terms.shares is not None:
+        others = {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
+        if others:
+            yield Finding(refused=False, text=f"{where}: shares of {', '.join(others)}, who may not ask")
+    if spec.labels_per_user is None and spec.source != "macbeth":
+        yield Finding(refused=False, text=f"{where}: labels_per_user is not given: all labels of a user count")
+    try:
+        with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
+            create(ledger, spec)
+        for column, values in {"": ("",), **spec.filters}.items():
+            tried(spec, {column: values[0]} if column else {}, Segmented())
+    except Exception as error:  # noqa: BLE001 - whatever a file or a parser says, without a traceback
+        yield Finding(refused=True, text=f"{where}: {error if isinstance(error, DptopkError) else type(error).__name__}")
+
+
+def _ledger(catalog: Catalog) -> Iterator[Finding]:
+    if not _there(catalog.ledger):
+        yield Finding(refused=False, text="ledger: there is none yet; it will be made, with nothing spent")
+        return
+    tables = Tables(catalog.access) if _there(catalog.access) else None
+    try:
+        with Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file, read_only=True, create=False) as ledger:
+            for one in differences(catalog, ledger, tables):
+                yield Finding(refused=True, text=f"{one}; {HOW}")
+            for name in ledger.datasets():
+                if name not in catalog.datasets:
+                    yield Finding(refused=False, text=f"ledger: its data set {name!r} is not in the catalog")
+            for name in set(ledger.datasets()) & set(catalog.datasets):
+                limits = set(map(canonical, catalog.datasets[name].limits))
+                for analyst in set(ledger.state(name).limits) - limits:
+                    yield Finding(refused=False, text=f"datasets.{name}: the ledger has a limit of {analyst!r} besides")
+    finally:
+        if tables is not None:
+            tables.close()
+
+
+def _people(catalog: Catalog) -> Iterator[Finding]:
+    held = set()
+    if _there(catalog.access):
+        with closing(Tables(catalog.access)) as tables:
+            held = {row["analyst"] for row in Access(tables).people() if row["ended"] is None}
+    if not held:
+        yield Finding(refused=False, text="access: nobody has a token: dptopk ledger analyst add")
+    for spec in catalog.datasets.values():
+        for analyst in set(spec.analysts or ()) - held:
+            yield Finding(refused=False, text=f"datasets.{spec.name}: {analyst!r} may ask and has no token")
+
+
+def _there(place: str) -> bool:
+    """Whether a database exists; of a server it is taken for granted."""
+    return "://" in place or Path(place).exists()

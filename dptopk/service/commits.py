@@ -1,0 +1,56 @@
+"""One durable commit of the ledger for all that are ready to write: they wait for one disk, not in line for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from dptopk.errors import DptopkError
+from dptopk.ledger.journal import REFUSALS
+from dptopk.ledger.ledger import Ledger
+
+
+class Commits:
+    """Writes of several threads in one transaction: who comes while it commits is part of the next one.
+
+    Args:
+        ledger: open.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Write to the ledger, and wait until it is durable; raises what ``work`` raises.
+
+        What is refused leaves the others alone; any other error undoes the whole transaction, and all are told.
+        """
+        mine: Future[None] = Future()
+        with self._lock:
+            self._waiting.append((mine, work))
+        with self._turn:
+            if not mine.done():
+                with self._lock:
+                    batch, self._waiting = self._waiting, []
+                self._commit(batch)
+        mine.result()
+
+    def _commit(self, batch: list[tuple[Future[None], Callable[[], None]]]) -> None:
+        refused: dict[Future[None], DptopkError] = {}
+        try:
+            with self._ledger.together():
+                for future, work in batch:
+                    try:
+                        with self._ledger.together():
+                            work()
+                    except REFUSALS as error:
+                        refused[future] = error
+        except BaseException as error:  # noqa: BLE001 - told to all
+            for future, _ in batch:
+                future.set_exception(error)
+            return
+        for future, _ in batch:
+            future.set_exception(refused[future]) if future in refused else future.set_result(None)
