@@ -18,6 +18,7 @@ app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Tokens of the people
 
 Catalog = Annotated[Path, typer.Argument(help="The catalog of the service.")]
 Name = Annotated[str, typer.Argument(help="Name of the analyst, as in the ledger.")]
+Days = Annotated[float, typer.Option("--days", min=0.01, max=36_500, help="How long the token holds.")]
 
 
 def _access(catalog: Path) -> Access:
@@ -32,16 +33,20 @@ def _access(catalog: Path) -> Access:
 def add(
     catalog: Catalog,
     analyst: Name,
-    role: Annotated[Literal["analyst", "admin"], typer.Option("--role", help="What the analyst may do.")] = "analyst",
+    role: Annotated[
+        Literal["reader", "analyst", "admin"],
+        typer.Option("--role", help="reader: see and plan; analyst: also ask; admin: also see what all do."),
+    ] = "analyst",
+    days: Days = 365.0,
 ) -> None:
     """Create a token and print it, this once; the database holds its scrypt hash."""
-    typer.echo(_access(catalog).create(analyst, role))
+    typer.echo(_access(catalog).create(analyst, role, days=days))
 
 
 @app.command()
-def rotate(catalog: Catalog, analyst: Name) -> None:
+def rotate(catalog: Catalog, analyst: Name, days: Days = 365.0) -> None:
     """Print a new token; the analyst's other tokens end."""
-    typer.echo(_access(catalog).rotate(analyst))
+    typer.echo(_access(catalog).rotate(analyst, days=days))
 
 
 @app.command()
@@ -60,8 +65,9 @@ def list_tokens(catalog: Catalog) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("token", "analyst", "role", "made (UTC)", "ended (UTC)", box=None)
+    table = Table("token", "analyst", "role", "made (UTC)", "expires (UTC)", "ended (UTC)", box=None)
     for row in _access(catalog).people():
-        cells: list[Any] = [Text(str(row[name] or "")[:19]) for name in ("id", "analyst", "role", "made", "ended")]
+        names = ("id", "analyst", "role", "made", "expires", "ended")
+        cells: list[Any] = [Text(str(row[name] or "")[:19]) for name in names]
         table.add_row(*cells)
     Console(highlight=False).print(table)

@@ -28,6 +28,16 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes.")] = 1,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what is wrong with the catalog, its data and its ledger; serve nothing.")
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Change the ledger's terms to the catalog's, with --reason; serve nothing.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", help="With --apply: why; the ledger keeps it.")] = "",
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Let the workers that run read the catalog again; serve nothing.")
+    ] = False,
 ) -> None:
     """Let analysts ask over HTTP, see what it costs, and share a budget."""
     import uvicorn
@@ -36,6 +46,11 @@ def serve(
 
     if demo == (catalog is not None):
         raise InvalidParameter("give a catalog, or --demo")
+    if catalog is not None and (check or apply or reload):
+        _operate(catalog, reason if apply else None, reload=reload)
+        return
+    if host not in {"127.0.0.1", "::1", "localhost"}:
+        typer.echo(f"warning: --host {host}: tokens and answers travel unencrypted: put TLS before it", err=True)
     _free(host, port)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
         if demo:
@@ -52,12 +67,35 @@ def serve(
             "log_level": "warning",
             "access_log": False,
             "server_header": False,
+            "http": "dptopk.service.connections:Timely",
+            "ws": "none",
         }
         if workers > 1:
             os.environ["DPTOPK_CATALOG"] = str(Path(str(catalog)).absolute())
             uvicorn.run("dptopk.service.app:from_environment", factory=True, workers=workers, **options)
         else:
             _run(served, options)
+
+
+def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
+    """Apply the catalog's terms where a reason is given; then say what is wrong, and let the workers read it again."""
+    from dptopk.service import check, terms
+    from dptopk.service.catalog import Catalog
+    from dptopk.service.tables import RELOAD, Tables
+
+    if reason is not None:
+        for changed in terms.apply(Catalog.load(catalog), reason):
+            typer.echo(f"changed: {changed}")
+    found = check.check(catalog)
+    for one in found:
+        typer.echo(str(one))
+    if any(one.refused for one in found):
+        raise typer.Exit(1)
+    if reload:
+        tables = Tables(Catalog.load(catalog).access)
+        tables.change(tables.add(Tables.settings, RELOAD, 1), durable=True)
+        tables.close()
+    typer.echo("The workers will read it within some seconds." if reload else "The catalog can be served.")
 
 
 def _run(catalog: Catalog, options: dict[str, Any]) -> None:

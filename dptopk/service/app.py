@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import wrap_future
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -85,6 +87,7 @@ def create_app(catalog: Catalog, **options: Any) -> FastAPI:
     app.include_router(router)
     for address, name in PAGE.items():
         app.add_api_route(f"/{address}", _page(name), methods=["GET"], include_in_schema=False)
+    app.add_api_route("/health", partial(_health, service), methods=["GET"], include_in_schema=False)
     app.add_exception_handler(DptopkError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
     app.add_exception_handler(HTTPException, _not_served)
@@ -97,6 +100,12 @@ def from_environment() -> FastAPI:
     import os
 
     return create_app(Catalog.load(os.environ["DPTOPK_CATALOG"]))
+
+
+async def _health(service: Service) -> Response:
+    """Whether the ledger and the access database can be read; looked at once a second at most, whoever asks."""
+    well = await wrap_future(service.work.submit("", service.well))
+    return JSONResponse({"status": "ok" if well else "failing"}, status_code=200 if well else 503)
 
 
 def _page(name: str) -> Callable[[], Response]:

@@ -65,6 +65,7 @@ class Service:
         self._running: dict[str, tuple[Question, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
+        self._health = (-1, False)
         self._generation = self.tables.value(Tables.settings, RELOAD)
         self._serve(self.catalog)
         sys.setswitchinterval(SWITCH)  # whoever computes does not keep others waiting
@@ -210,6 +211,19 @@ class Service:
     def shares(self) -> dict[str, dict[str, float]]:
         """What is used of every data set's budget."""
         return {name: self.books.shares(name) for name in self.catalog.datasets}
+
+    def well(self) -> bool:
+        """Whether both databases can be read, as of this second."""
+        second = int(time.monotonic())
+        if self._health[0] != second:
+            try:
+                self.books.ledger.head()
+                self.tables.value(Tables.settings, RELOAD)
+                self._health = (second, True)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the service is not well
+                LOG.error("not well: %s", place(error))  # noqa: TRY400 - a traceback may quote data
+                self._health = (second, False)
+        return self._health[1]
 
     def close(self) -> None:
         """Wait for questions that are being answered, and close the databases."""
