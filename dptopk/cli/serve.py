@@ -29,7 +29,8 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes.")] = 1,
     check: Annotated[
-        bool, typer.Option("--check", help="Say what is wrong with the catalog, its data and its ledger; serve nothing.")
+        bool,
+        typer.Option("--check", help="Say what is wrong with the catalog, its data and its ledger; serve nothing."),
     ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Change the ledger's terms to the catalog's, with --reason; serve nothing.")

@@ -149,14 +149,23 @@ class Reader:
                 spends[entry.body["charge"]] = spends[entry.body["charge"]].released_by(entry)
         return list(spends.values())
 
-    def recent(self, dataset: str, *, analyst: str | None = None, at_most: int = 20) -> list[Spend]:
-        """The newest charges of a dataset, or of one of its analysts, newest first, and what became of each."""
+    def recent(
+        self, dataset: str, *, analyst: str | None = None, at_most: int = 20, outcomes: bool = True
+    ) -> list[Spend]:
+        """The newest charges of a dataset, or of one of its analysts, newest first.
+
+        Args:
+            dataset: whose.
+            analyst: who was charged; None: anybody.
+            at_most: how many.
+            outcomes: whether to look up what became of each; if not, it looks as if no answer was given.
+        """
         with self._store.lock:
             self._journal.refresh()
             self._now.dataset(dataset)
             with self._store.transaction() as log:
                 found = log.charges(dataset, None if analyst is None else analyst_name(analyst), at_most)
-                return [self._spend(log, entry) for entry in found]
+                return [self._spend(log, entry, outcome=outcomes) for entry in found]
 
     def spend(self, dataset: str, seq: int) -> Spend | None:
         """The charge of a dataset with an entry's number, and what became of it."""
@@ -167,12 +176,12 @@ class Reader:
                 mine = entry is not None and (entry.kind, entry.dataset) == ("charge", dataset)
                 return self._spend(log, entry) if entry is not None and mine else None
 
-    def _spend(self, log: Transaction, charged: Entry) -> Spend:
-        """A charge and what became of it, as the chain holds both."""
+    def _spend(self, log: Transaction, charged: Entry, *, outcome: bool = True) -> Spend:
+        """A charge and, if asked for, what became of it, as the chain holds both."""
         if not self._journal.genuine(charged):
             raise LedgerError(f"entry {charged.seq} has a wrong hash: it was changed, or the key is another")
         spend = Spend.charged(charged, renewed=self._now.dataset(charged.dataset).renewed)
-        release = self._journal.find(log, "release", charged.seq)
+        release = self._journal.find(log, "release", charged.seq) if outcome else None
         return spend if release is None else spend.released_by(release)
 
     def head(self) -> dict[str, Any]:

@@ -95,7 +95,8 @@ class Books:
 
     def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
         kinds: dict[str, Spend] = {}
-        for spend in self.ledger.recent(dataset, analyst=None if everyone else analyst, at_most=RECENT):
+        whose = None if everyone else analyst
+        for spend in self.ledger.recent(dataset, analyst=whose, at_most=RECENT, outcomes=False):
             kinds.setdefault(str(spend.mechanism.get("text", "")), spend)
         state = self.ledger.state(dataset)
 

@@ -15,7 +15,7 @@ from dptopk._internal.choices import Domain
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.datasets import read_labels
-from dptopk.errors import InvalidParameter
+from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.keys import read_key
 from dptopk.ledger.names import analyst_name, canonical
@@ -322,7 +322,9 @@ class Catalog:
 
     def __post_init__(self) -> None:
         places = {"ledger": self.ledger, "access": self.access, "key_file": self.key_file, "head_file": self.head_file}
-        _refuse_same({name: _identity(str(place)) for name, place in places.items() if place and "://" not in str(place)})
+        _refuse_same(
+            {name: _identity(str(place)) for name, place in places.items() if place and "://" not in str(place)}
+        )
         read = {name: spec.identity for name, spec in self.datasets.items() if spec.source != "macbeth"}
         _refuse_same({f"datasets.{name}.source": place for name, place in read.items()})
 
@@ -389,9 +391,17 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
         filters=filters,
         limits=limits,
         analysts=None if analysts is None else _names(analysts, f"{where}.analysts"),
-        labels=None if labels is None else read_labels(labels),
+        labels=None if labels is None else _labels(labels, where),
         **given,
     )
+
+
+def _labels(path: Path, where: str) -> list[str]:
+    """The public labels in a file."""
+    try:
+        return read_labels(path)
+    except DptopkError as error:
+        raise InvalidParameter(f"{where}.labels: {error}") from None
 
 
 def _names(given: Iterable[Any], where: str) -> tuple[str, ...]:

@@ -91,7 +91,9 @@ def _dataset(spec: DatasetSpec) -> Iterator[Finding]:
         for column, values in {"": ("",), **spec.filters}.items():
             tried(spec, {column: values[0]} if column else {}, Segmented())
     except Exception as error:  # noqa: BLE001 - whatever a file or a parser says, without a traceback
-        yield Finding(refused=True, text=f"{where}: {error if isinstance(error, DptopkError) else type(error).__name__}")
+        yield Finding(
+            refused=True, text=f"{where}: {error if isinstance(error, DptopkError) else type(error).__name__}"
+        )
 
 
 def _ledger(catalog: Catalog) -> Iterator[Finding]:
@@ -100,7 +102,9 @@ def _ledger(catalog: Catalog) -> Iterator[Finding]:
         return
     tables = Tables(catalog.access) if _there(catalog.access) else None
     try:
-        with Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file, read_only=True, create=False) as ledger:
+        with Ledger(
+            catalog.ledger, key=catalog.key, head_file=catalog.head_file, read_only=True, create=False
+        ) as ledger:
             for one in differences(catalog, ledger, tables):
                 yield Finding(refused=True, text=f"{one}; {HOW}")
             for name in ledger.datasets():

@@ -98,7 +98,7 @@ class Divide(_Body):
 
     epsilon: float = Field(ge=0.01, le=100)
     delta: float = Field(ge=1e-15, le=0.01)
-    queries: list[Wanted] = Field(min_length=1, max_length=40)
+    queries: list[Wanted] = Field(min_length=1, max_length=20)
 
 
 class Problem(BaseModel):

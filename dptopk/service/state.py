@@ -78,6 +78,13 @@ class Service:
         self.pages: LRUCache[Any] = LRUCache(PAGES)
         self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs, self.commits)
 
+    def follow(self) -> None:
+        """Read the catalog again if an operator has said so."""
+        generation, before = self.tables.value(Tables.settings, RELOAD), self._generation
+        self._generation = generation
+        if generation != before:
+            self.reload()
+
     def reload(self) -> None:
         """Read the catalog again; one that does not fit the ledger is refused, and the old one stays.
 
@@ -141,9 +148,7 @@ class Service:
                 if not charged and self.tables.value(Tables.usage, person.analyst) >= self.catalog.storage:
                     raise Busy("your stored answers take as much room as the catalog allows (storage): ask its owner")
                 self.jobs.start(job, person.analyst, spec.name, charged=charged)
-                running = self.questions.submit(
-                    person.analyst, partial(self._answer, spec, person, key, question, job)
-                )
+                running = self.questions.submit(person.analyst, partial(self._answer, spec, person, key, question, job))
                 self._running[job] = question, running
                 running.add_done_callback(lambda done: self._forget(job, done))
         return running
@@ -156,10 +161,7 @@ class Service:
             try:
                 if jobs:
                     self.jobs.beat(jobs)
-                generation = self.tables.value(Tables.settings, RELOAD)
-                if generation != self._generation:
-                    self._generation = generation
-                    self.reload()
+                self.follow()
             except DptopkError as error:
                 LOG.error("the catalog was not read again: %s", error)  # noqa: TRY400 - nothing but the message helps
             except Exception as error:  # noqa: BLE001 - the next beat may succeed; the questions themselves say more
@@ -194,7 +196,9 @@ class Service:
             detail = {"question": question.plain(), "key": key, "job": job}
             done = [self.access.note(person.analyst, action, spec.name, outcome, detail)]
             done += [self.tables.add(Tables.usage, person.analyst, written)] if written else []
-            done += [] if stage == "cancelled" else [self.jobs.end(job, stage, code, message)]  # that is written already
+            done += (
+                [] if stage == "cancelled" else [self.jobs.end(job, stage, code, message)]
+            )  # that is written already
             self.tables.change(*done)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:

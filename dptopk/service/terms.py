@@ -150,7 +150,9 @@ def _bind(tables: Tables, spec: DatasetSpec) -> None:
     """From here on a source is the data of this data set; the table that is shipped, which is public, of any."""
     if spec.source == "macbeth":
         return
-    text = "INSERT INTO service_sources VALUES (:source, :dataset) ON CONFLICT (source) DO UPDATE SET dataset = :dataset"
+    text = (
+        "INSERT INTO service_sources VALUES (:source, :dataset) ON CONFLICT (source) DO UPDATE SET dataset = :dataset"
+    )
     tables.change(sa.text(text).bindparams(source=spec.identity, dataset=spec.name), durable=True)
 
 

@@ -1,0 +1,283 @@
+"""Nobody can stop the service: turns, limits and rates, by counting."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.ledger import entries
+from dptopk.ledger.sqlite import SQLite
+from dptopk.service import app, connections, routes
+from dptopk.service.access import Person
+from dptopk.service.limits import Busy, Open, Rates, Turns
+from dptopk.service.questions import TopK
+from dptopk.service.tables import Tables
+
+from .conftest import ASKED, CATALOG, Server
+
+ANN = Person("ann", "analyst", "a-token")
+
+
+class Gate:
+    """Work that waits, and who began in what order."""
+
+    def __init__(self) -> None:
+        self.open, self.order, self.at_once, self.most = threading.Event(), [], Counter(), Counter()
+
+    def work(self, who: str):
+        def wait() -> str:
+            self.order.append(who)
+            self.at_once[who] += 1
+            self.most[who] = max(self.most[who], self.at_once[who])
+            assert self.open.wait(30)
+            self.at_once[who] -= 1
+            return who
+
+        return wait
+
+
+def test_who_asks_much_waits_for_nobody_else():
+    turns, gate = Turns(3, each=2, at_most=40), Gate()
+    futures = [turns.submit("ann", gate.work("ann")) for _ in range(30)]
+    futures += [turns.submit(who, gate.work(who)) for who in ("bob", "eve", "bob")]
+    gate.open.set()
+    assert Counter(future.result(30) for future in futures) == {"ann": 30, "bob": 2, "eve": 1}
+    assert gate.most["ann"] <= 2
+    assert max(place for place, who in enumerate(gate.order) if who != "ann") <= 7  # in turn, not after 30
+    turns.close()
+
+
+def test_one_person_has_a_limited_number_under_way():
+    turns, gate = Turns(2, each=1, at_most=3), Gate()
+    futures = [turns.submit("ann", gate.work("ann")) for _ in range(3)]
+    with pytest.raises(Busy):
+        turns.submit("ann", gate.work("ann"))
+    futures.append(turns.submit("bob", gate.work("bob")))
+    gate.open.set()
+    assert [future.result(30) for future in futures] == ["ann"] * 3 + ["bob"]
+    assert turns.submit("ann", lambda: 1).result(30) == 1
+
+    def fails() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        turns.submit("ann", fails).result(30)
+    for _ in range(5):
+        assert turns.submit("ann", lambda: 2).result(30) == 2
+    turns.close()
+
+
+def test_what_costs_more_takes_more_and_leaves_a_debt():
+    now = 0.0
+    rates = Rates(clock=lambda: now)
+    assert rates.wait("ann", 2.0, 50.0) == 0.0  # 8 were there: 42 are owed
+    assert rates.wait("ann", 2.0) == pytest.approx(21.5)
+    now = 21.0
+    assert rates.wait("ann", 2.0) > 0
+    now = 21.5
+    assert rates.wait("ann", 2.0) == 0.0
+
+
+def test_what_is_open_is_counted():
+    opened = Open()
+    opened.enter("ann", 2)
+    opened.enter("ann", 2)
+    with pytest.raises(Busy):
+        opened.enter("ann", 2)
+    opened.leave("ann")
+    opened.enter("ann", 2)
+
+
+def test_streams_and_requests_leave_when_they_end(server, monkeypatch):
+    monkeypatch.setattr(routes, "MOST_STREAMS", 0)
+    with server.client("ann") as ann:
+        refused = ann.get(f"/v1/jobs/{'0' * 32}/events")
+        assert (refused.status_code, refused.json()["error"]) == (429, "busy")
+        assert ann.get("/v1/me").status_code == 200
+        assert not server.service.open._count
+        monkeypatch.setattr(routes, "MOST_REQUESTS", 0)
+        assert ann.get("/v1/me").status_code == 429
+
+
+def test_plans_and_answers_cost_by_their_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(routes, "ROWS", 0.1)
+    text = CATALOG.replace("free = 1000.0, spending = 1000.0", "free = 10.0, spending = 5.0")
+    with Server(tmp_path, text).running() as server, server.client("ann") as ann, server.client("bob") as bob:
+        server.service.rates._clock = lambda: 0.0
+        assert ann.post("/v1/datasets/words/plan", json=ASKED).status_code != 429  # 32 of the 40 that are there
+        assert ann.post("/v1/datasets/words/plan", json=ASKED | {"epsilon": 0.4}).status_code != 429
+        assert ann.post("/v1/datasets/words/plan", json=ASKED | {"epsilon": 0.5}).status_code == 429
+        assert bob.get("/v1/datasets/words/budget").status_code == 200
+
+
+def test_stored_answers_have_a_quota(tmp_path):
+    text = CATALOG.replace("rates =", "storage = 1500\nrates =")
+    with Server(tmp_path, text).running() as server, server.client("ann") as ann, server.client("bob") as bob:
+        statuses = []
+        for number in range(4):
+            key = {"Idempotency-Key": f"question-{number}"}
+            statuses.append(ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code)
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+        again = ann.post("/v1/datasets/words/topk", json=ASKED, headers={"Idempotency-Key": "question-0"})
+        assert again.status_code == 200  # what is stored stays one's own
+        key = {"Idempotency-Key": "question-0"}
+        assert bob.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
+        assert server.service.tables.value(Tables.usage, "ann") > 1500
+
+
+def asked(service, key: str, **changes):
+    return service.begin(service.catalog.datasets["words"], ANN, key, TopK(**(ASKED | changes)))
+
+
+@pytest.fixture
+def commits(monkeypatch):
+    """The durable commits of the ledger, and whether changes of the other database waited for the disk."""
+    ledger, others, real, change = [], [], SQLite.commit, Tables.change
+
+    def commit(self, *arguments):
+        ledger.extend([1] * (self._written is not None))
+        real(self, *arguments)
+
+    def changing(self, *statements, durable=False):
+        others.append(durable)
+        return change(self, *statements, durable=durable)
+
+    monkeypatch.setattr(SQLite, "commit", commit)
+    monkeypatch.setattr(Tables, "change", changing)
+    return ledger, others
+
+
+def test_a_spend_is_one_durable_commit(tmp_path, commits):
+    service = Server(tmp_path).service
+    for made in commits:
+        made.clear()
+    asked(service, "one-spend").result(30)
+    assert len(commits[0]) == 1
+    assert commits[1]
+    assert not any(commits[1])
+    service.close()
+
+
+def test_spends_that_are_ready_together_share_a_commit(tmp_path, commits):
+    """One that is refused leaves the others alone."""
+    service = Server(tmp_path).service
+    ledger, charge, told = service.books.ledger, asked(service, "the-first").result(30).charge, []
+    commits[0].clear()
+
+    def write(who: str) -> None:
+        try:
+            service.commits.do(lambda: ledger.charge("words" if who != "eve" else "nowhere", who, charge))
+        except InvalidParameter:
+            told.append(who)
+
+    with service.commits._turn:  # somebody is writing meanwhile
+        threads = [threading.Thread(target=write, args=(who,)) for who in ("ann", "bob", "eve", "dan")]
+        for thread in threads:
+            thread.start()
+        while len(service.commits._waiting) < 4:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert len(commits[0]) == 1
+    assert told == ["eve"]
+    assert len(ledger.history("words")) == 4
+    assert ledger.verify()
+    service.close()
+
+
+def test_an_error_undoes_all_that_was_to_be_committed_together(tmp_path):
+    service = Server(tmp_path).service
+    ledger, charge = service.books.ledger, asked(service, "the-first").result(30).charge
+
+    def breaks() -> None:
+        ledger.charge("words", "ann", charge)
+        raise LedgerError("the disk is full")
+
+    with pytest.raises(LedgerError):
+        service.commits.do(breaks)
+    assert len(ledger.history("words")) == 1
+    service.commits.do(lambda: ledger.charge("words", "ann", charge) and None)
+    assert len(ledger.history("words")) == 2
+    assert ledger.verify()
+    service.close()
+
+
+def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch):
+    service = Server(tmp_path).service
+    ledger, spec = service.books.ledger, service.catalog.datasets["words"]
+    asked(service, "the-first").result(30)
+    small, read, real = Charge.parse("DP(0.001)"), [], entries.Entry.read
+
+    def counted(row):
+        read.append(row)
+        return real(row)
+
+    monkeypatch.setattr(entries.Entry, "read", counted)
+    seen = []
+    for _ in range(3):
+        with ledger.together():
+            for _ in range(60):
+                ledger.charge("words", "ann", small)
+        read.clear()
+        service.books.budget("words", "ann")
+        answers = [service.page(spec, spend) for spend in ledger.recent("words", analyst="ann") if spend.answer]
+        seen.append(len(read))
+    assert answers == []  # of the newest twenty
+    assert seen[0] == seen[2] <= 100
+    service.close()
+
+
+@pytest.fixture
+def connection(monkeypatch):
+    """A connection of uvicorn's whose loop has a clock of its own, and when it was closed."""
+
+    class Loop:
+        due: dict = {}
+
+        def call_later(self, seconds, act):
+            timer = type("Timer", (), {"cancel": lambda timer: Loop.due.pop(timer)})()
+            Loop.due[timer] = act
+            return timer
+
+    for name in ("connection_made", "data_received", "connection_lost"):
+        monkeypatch.setattr(connections.AutoHTTPProtocol, name, lambda self, *_: None)
+    made = connections.Timely.__new__(connections.Timely)
+    made.loop, made.cycle, made.closed = Loop(), None, []
+    made.transport = type("Transport", (), {"close": lambda _: made.closed.append(1)})()
+    return made
+
+
+def test_a_connection_that_says_nothing_ends(connection):
+    connection.connection_made(connection.transport)
+    connection.data_received(b"GET / HT")  # the timer runs on
+    assert len(connection.loop.due) == 1
+    next(iter(connection.loop.due.values()))()
+    assert connection.closed == [1]
+
+
+def test_a_request_that_has_come_is_waited_for(connection):
+    connection.connection_made(connection.transport)
+    connection.cycle = type("Cycle", (), {"response_complete": False})
+    connection.data_received(b"GET / HTTP/1.1")
+    assert not connection.loop.due
+    connection.cycle.response_complete = True
+    connection.data_received(b"GET")  # the next one has begun
+    assert len(connection.loop.due) == 1
+    connection.connection_lost(None)
+    assert not connection.loop.due
+
+
+def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
+    host, port = server.url.removeprefix("http://").split(":")
+    head = f"POST /v1/divide HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nAuthorization: Bearer {server.tokens['ann']}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(100).split()[1] == b"408"

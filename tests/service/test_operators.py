@@ -1,0 +1,279 @@
+"""What operators get wrong is refused or warned of by name, without a traceback; terms of the ledger hold."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from dptopk.cli import app
+from dptopk.errors import LedgerError
+from dptopk.ledger.ledger import Ledger
+from dptopk.service.access import Access
+from dptopk.service.app import create_app
+from dptopk.service.catalog import Catalog
+from dptopk.service.check import check
+from dptopk.service.tables import RELOAD, Tables
+
+from .conftest import CATALOG, Server, write_words
+
+TOTAL = "budget = { epsilon = 4.0, delta = 1e-5 }"
+LIMIT = "limits = { bob = { epsilon = 0.4, delta = 1e-6 } }"
+MISTAKES = [  # what is written, what instead, what is told
+    ("ledger =", "leger =", "unknown leger"),
+    ('ledger = "ledger.db"', "ledger = 5", "ledger must be a text"),
+    ('ledger = "ledger.db"', 'ledger = ""', "ledger must be a text"),
+    ('ledger = "ledger.db"', 'ledger = "nowhere/ledger.db"', "there is no folder"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\naccess = "ledger.db"', "access and ledger are the same file"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\naccess = "./ledger.db"', "access and ledger are the same file"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "ledger.db"', "head_file and ledger are the same"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "away/head.json"', "there is no folder"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "words-1.csv"', "not an exported head"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nkey_file = "no.key"', "cannot read 'no.key'"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nkey_file = "empty"', "'empty' is empty"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = "1"', "answers_every must be a number"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = -1', "answers_every must be a number"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nworkers = 8', "unknown workers"),
+    ('ledger = "ledger.db"', 'ledger = "ledger.db"\nstorage = "1 GB"', "storage must be a whole number"),
+    ('ledger = "ledger.db"', 'ledger = "words-1.csv"', "refused"),
+    ("rates = { free = 1000.0, spending = 1000.0 }", "rates = 5", "rates must be a table"),
+    ("rates = { free = 1000.0", 'rates = { free = "many"', "free must be a number"),
+    ("rates = { free = 1000.0", "rates = { free = 0", "free must be"),
+    ("rates = { free = 1000.0", "rates = { fee = 1000.0", "unknown fee"),
+    ("[datasets.words]", "[dataset.words]", "unknown dataset"),
+    ("[datasets.words]", '[datasets."../words"]', "dataset must be"),
+    ("[datasets.words]", "[[datasets.words]]", "datasets must be a table"),
+    ("ledger", "ledger = [", "not TOML"),
+    ('source = "words-{version}.csv"', "", "source and budget are needed"),
+    ('source = "words-{version}.csv"', "source = 5", "source must be a text"),
+    ('source = "words-{version}.csv"', 'source = "missing.csv"', "datasets.words:"),
+    ('source = "words-{version}.csv"', 'source = "/etc/passwd"', "datasets.words:"),
+    ('source = "words-{version}.csv"', 'source = "."', "datasets.words:"),
+    ('source = "words-{version}.csv"', 'source = "catalog.toml"', "datasets.words:"),
+    ('label = "word"', 'label = "wrd"', "datasets.words:"),
+    ('label = "word"', "label = 1", "label must be a text"),
+    ('label = "word"', 'user = "word"', "go together"),
+    ('count = "n"', 'count = "part"', "datasets.words:"),
+    ('count = "n"', 'cnt = "n"', "unknown cnt"),
+    ("labels_per_user = 1", "labels_per_user = 0", "labels_per_user must be a whole number"),
+    ("labels_per_user = 1", "labels_per_user = 1.5", "labels_per_user must be a whole number"),
+    ("labels_per_user = 1", "labels_per_user = true", "labels_per_user must be a whole number"),
+    ("labels_per_user = 1", "labels_per_member = 1", "unknown labels_per_member"),
+    ("labels_per_user = 1\nunit", "unit", "labels_per_user is not given"),
+    ("labels_per_user = 1", 'labels_per_user = 1\nper_label_cap = "1"', "per_label_cap must be a whole number"),
+    ("labels_per_user = 1", 'labels_per_user = 1\nlabels = "empty"', "labels: "),
+    ("labels_per_user = 1", 'labels_per_user = 1\nlabels = "nowhere.txt"', "datasets.words.labels: "),
+    ("labels_per_user = 1", "labels_per_user = 1\ntop = 1", "top must be"),
+    ('unit = "word"', 'unit = ""', "unit must be a text"),
+    ('unit = "word"', 'engine = "abacus"', "duckdb or spark"),
+    ('unit = "word"', 'unit = "word"\nversion = 1', "version must be a text"),
+    ('unit = "word"', 'unit = "word"\nversion = "a/b"', "version must be"),
+    ('unit = "word"', 'unit = "word"\ndescription = 1', "description must be a text"),
+    (TOTAL, "", "source and budget are needed"),
+    (TOTAL, "budget = 4", "budget must be a table"),
+    (TOTAL, "budget = { epsilon = 4.0, size = 1 }", "unknown size"),
+    (TOTAL, "budget = { delta = 1e-5 }", "exactly one of epsilon, registered and shares"),
+    (TOTAL, "budget = { epsilon = -1, delta = 1e-5 }", "epsilon"),
+    (TOTAL, 'budget = { epsilon = "4", delta = 1e-5 }', "epsilon"),
+    (TOTAL, "budget = { epsilon = nan, delta = 1e-5 }", "epsilon"),
+    (TOTAL, "budget = { epsilon = inf, delta = 1e-5 }", "epsilon"),
+    (TOTAL, "budget = { epsilon = 4.0, delta = 2 }", "delta"),
+    (TOTAL, "budget = { epsilon = 1e6, delta = 1e-5 }", "protects nobody"),
+    (TOTAL, "budget = { epsilon = 4.0, delta = 0.5 }", "should be far below"),
+    (TOTAL, "budget = { epsilon = 4.0, delta = 1e-5, failure_delta = 1 }", "failure_delta"),
+    (TOTAL, 'budget = { registered = "3*WR(1)", delta = 1e-5 }', "WR"),
+    (TOTAL, "budget = { shares = { ann = 3 }, delta = 1e-5 }", "exactly one"),
+    (TOTAL, "budget = { shares = {}, delta = 1e-5 }", "there is none"),
+    (LIMIT, "limits = 5", "limits must be a table of tables"),
+    (LIMIT, "limits = { bob = 5 }", "limits must be a table of tables"),
+    (LIMIT, "limits = { bob = { epsilon = 50, delta = 1e-6 } }", "above the whole budget"),
+    (LIMIT, LIMIT + '\nanalysts = ["ann"]', "limits for bob"),
+    (LIMIT, "limits = { bob = { epsilon = 1 }, Bob = { epsilon = 2 } }", "one analyst"),
+    (LIMIT, 'analysts = "ann"', "analysts must be a list"),
+    (LIMIT, "analysts = []", "analysts must be a list"),
+    (LIMIT, 'analysts = ["ann", "Ann"]', "one analyst"),
+    (LIMIT, 'analysts = ["\\u0430nn"]', "look alike"),
+    (LIMIT, 'analysts = ["Carol"]', "'carol' may ask and has no token"),
+    ('filters = { part = ["one", "two"] }', 'filters = { part = "eu" }', "filters must be a table of lists"),
+    ('filters = { part = ["one", "two"] }', 'filters = ["part"]', "filters must be a table of lists"),
+    ('filters = { part = ["one", "two"] }', "filters = { part = [] }", "filters must be a table of lists"),
+    ('filters = { part = ["one", "two"] }', 'filters = { part = ["a", "a"] }', "filters must be a table of lists"),
+    ('filters = { part = ["one", "two"] }', 'filters = { part = ["one"], ward = ["a"] }', "datasets.words:"),
+    ("segments = { part = 1 }", 'segments = ["part"]', "segments must be a table of counts"),
+    ("segments = { part = 1 }", "segments = { part = 0 }", "segments must be a table of counts"),
+    ("segments = { part = 1 }", "segments = { ward = 1 }", "need its public list"),
+    ("segments = { part = 1 }", 'segments = { part = 1 }\nbudget_by = "ward"', "a budget for each ward"),
+    ("segments = { part = 1 }", "segments = { part = 1 }\nbudget_by = 1", "budget_by must be a text"),
+    ('source = "macbeth"', 'source = "words-{version}.csv"', "are the same file"),
+    ('source = "macbeth"', 'source = "macbeth"\nfilters = { a = ["b"] }', "no columns to filter by"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mistakes")
+    write_words(folder, "1")
+    (folder / "empty").write_text("", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(("old", "new", "told"), MISTAKES)
+def test_a_mistake_in_a_catalog_is_named(folder, old, new, told):
+    assert CATALOG.count(old)
+    (folder / "catalog.toml").write_text(CATALOG.replace(old, new, 1), encoding="utf-8")
+    found = [str(one) for one in check(folder / "catalog.toml")]
+    assert any(told in one for one in found), found
+    assert not (folder / "ledger.db").exists()
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "300"}).invoke(app, ["serve", *map(str, arguments)])
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """A catalog whose ledger, access database and tokens are there."""
+    server = Server(tmp_path)
+    server.service.close()
+    server.tables.close()
+    return tmp_path / "catalog.toml"
+
+
+def rewritten(catalog, *changes):
+    text = CATALOG
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    catalog.write_text(text, encoding="utf-8")
+    return catalog
+
+
+def test_a_catalog_that_fits_can_be_served(catalog):
+    told = run(catalog, "--check")
+    assert told.exit_code == 0, told.output
+    assert "can be served" in told.output
+    assert run(catalog.with_name("none.toml"), "--check").exit_code == 1
+
+
+def test_terms_that_differ_are_refused_until_they_are_applied(catalog):
+    rewritten(catalog, ("epsilon = 4.0", "epsilon = 1.0"), ("epsilon = 0.4", "epsilon = 0.2"))
+    with pytest.raises(LedgerError, match=r"the ledger says epsilon 4.0, .* the catalog epsilon 1.0.*--apply"):
+        create_app(Catalog.load(catalog))
+    told = run(catalog, "--check")
+    assert told.exit_code == 1
+    assert "limit of 'bob': the ledger says epsilon 0.4" in told.output
+    assert run(catalog, "--apply").exit_code != 0  # without a reason
+    with Ledger(catalog.with_name("ledger.db")) as ledger:
+        assert ledger.state("words").account.epsilon() == 4.0
+    applied = run(catalog, "--apply", "--reason", "the owner decided")
+    assert applied.exit_code == 0, applied.output
+    create_app(Catalog.load(catalog)).state.service.close()
+    with Ledger(catalog.with_name("ledger.db")) as ledger:
+        assert ledger.state("words").account.epsilon() == 1.0
+        assert next(e for e in ledger.entries() if e.kind == "renewal").body["reason"] == "the owner decided"
+
+
+def test_another_kind_of_budget_is_another_budget(catalog):
+    registered = 'budget = { registered = "9*DP(0.1)", delta = 1e-5 }'
+    rewritten(catalog, (TOTAL, registered))
+    assert "the catalog registered" in run(catalog, "--check").output
+    assert run(catalog, "--apply", "--reason", "so that nothing is left to choose").exit_code == 0
+    assert run(catalog, "--check").exit_code == 0
+
+
+@pytest.mark.parametrize("source", ["words-{version}.csv", "./words-{version}.csv", "../{folder}/words-{version}.csv"])
+def test_a_source_has_one_budget_whatever_it_is_called(catalog, source):
+    source = source.replace("{folder}", catalog.parent.name)
+    rewritten(catalog, ("[datasets.words]", "[datasets.verba]"), ("words-{version}.csv", source))
+    with pytest.raises(LedgerError, match="the data of 'words'"):
+        create_app(Catalog.load(catalog))
+    assert run(catalog, "--apply", "--reason", "other people").exit_code == 0
+    create_app(Catalog.load(catalog)).state.service.close()
+
+
+def test_tokens_expire_and_readers_spend_nothing(server):
+    server.tokens["late"] = server.access.create("ann", days=1e-9)
+    server.tokens["reader"] = server.access.create("ann", "reader")
+    with server.client("late") as late, server.client("reader") as reader:
+        assert late.get("/v1/me").status_code == 401
+        assert reader.get("/v1/datasets/words/budget").status_code == 200
+        from .conftest import ASKED
+
+        refused = reader.post("/v1/datasets/words/topk", json=ASKED, headers={"Idempotency-Key": "reader-asks"})
+        assert refused.status_code == 403
+    assert {row["expires"] is None for row in server.access.people()} == {False}
+
+
+def test_tokens_of_older_databases_are_read(tmp_path):
+    import sqlite3
+
+    tables = Tables(str(tmp_path / "access.db"))
+    token = Access(tables).create("ann")
+    tables.close()
+    with sqlite3.connect(tmp_path / "access.db") as file:
+        file.execute("ALTER TABLE service_tokens DROP COLUMN expires")
+    tables = Tables(str(tmp_path / "access.db"))
+    assert Access(tables).person(token).analyst == "ann"
+    tables.close()
+
+
+def test_a_catalog_is_read_again_without_a_restart(server):
+    path, service = server.folder / "catalog.toml", server.service
+    with server.client("ann") as ann:
+        assert len(ann.get("/v1/datasets").json()) == 2
+        rewritten(path, ('analysts = ["ann"]', 'analysts = ["bob"]'))
+        told = run(path, "--reload")
+        assert told.exit_code == 0, told.output
+        assert service.tables.value(Tables.settings, RELOAD) == 1
+        service.follow()
+        assert [one["name"] for one in ann.get("/v1/datasets").json()] == ["words"]
+        rewritten(path, ("epsilon = 4.0", "epsilon = 9.0"))
+        with pytest.raises(LedgerError, match="epsilon 9.0"):
+            service.reload()
+        assert run(path, "--reload").exit_code == 1
+        assert service.catalog.datasets["words"].terms.budget.epsilon == 4.0
+
+
+def test_health(server, monkeypatch):
+    with server.client(None) as nobody:
+        assert nobody.get("/health").json() == {"status": "ok"}
+        monkeypatch.setattr(server.service, "_health", (-1, True))
+        (server.folder / "ledger.db").rename(server.folder / "moved.db")
+        failing = nobody.get("/health")
+        assert (failing.status_code, failing.json()) == (503, {"status": "failing"})
+        (server.folder / "moved.db").rename(server.folder / "ledger.db")
+
+
+def test_an_address_for_everybody_is_warned_of(monkeypatch, catalog):
+    monkeypatch.setattr("dptopk.cli.serve._run", lambda *_: None)
+    assert "unencrypted" in run(catalog, "--host", "0.0.0.0", "--port", "0").output  # noqa: S104 - that is the point
+    assert "unencrypted" not in run(catalog, "--port", "0").output
+
+
+def test_a_backup_is_restored_by_the_recipe(tmp_path):
+    """docs/deploy.md: both databases are copied while the service runs, and put back; the head file tells of losses."""
+    import sqlite3
+
+    from .conftest import ASKED
+
+    (tmp_path / "elsewhere").mkdir()
+    text = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file = "elsewhere/head.json"')
+    key = {"Idempotency-Key": "before-the-copy"}
+    with Server(tmp_path, text).running() as server, server.client("ann") as ann:
+        answer = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).json()
+        backed = CliRunner().invoke(
+            app, ["ledger", "backup", str(tmp_path / "ledger.db"), "--out", str(tmp_path / "elsewhere" / "ledger.db")]
+        )
+        assert backed.exit_code == 0, backed.output
+        with sqlite3.connect(tmp_path / "ledger.db.access") as file:
+            file.execute("VACUUM INTO ?", (str(tmp_path / "elsewhere" / "access.db"),))
+        token = server.tokens["ann"]
+    for lost in tmp_path.glob("ledger.db*"):
+        lost.unlink()
+    shutil.copy(tmp_path / "elsewhere" / "ledger.db", tmp_path / "ledger.db")
+    shutil.copy(tmp_path / "elsewhere" / "access.db", tmp_path / "ledger.db.access")
+    with Server(tmp_path, text).running() as server:
+        server.tokens["ann"] = token
+        with server.client("ann") as ann:
+            assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).json() == answer
