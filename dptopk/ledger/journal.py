@@ -216,8 +216,7 @@ class Journal:
                     self._upgrade(log)
                 self._writing = log
                 yield log
-                if self._broken:
-                    raise LedgerError("a part of this transaction failed: nothing was written")
+                self._refuse_a_part()
                 if self._appended and self.state.last[0] - self.state.checkpoint >= CHECKPOINT_EVERY:
                     self._checkpoint(log)
         except BaseException as error:
@@ -229,6 +228,10 @@ class Journal:
         if self._appended:
             self._known = self.head()
             self._keep(kept)
+
+    def _refuse_a_part(self) -> None:
+        if self._broken:
+            raise LedgerError("a part of this transaction failed: nothing was written")
 
     def append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
         """Append an entry and fold it in, as it was read back."""

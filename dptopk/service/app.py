@@ -144,6 +144,32 @@ async def _not_served(_: Request, error: Exception) -> Response:
     )
 
 
+class _Body:
+    """The body of a request, which is read when its sender is known, in limited time and up to a limited length."""
+
+    def __init__(self, request: Request, receive: Callable[[], Awaitable[Any]]) -> None:
+        self._request, self._receive = request, receive
+        self._clock = asyncio.get_running_loop().time
+        self._until, self._size, self._more = self._clock() + BODY_SECONDS, 0, True
+
+    async def receive(self) -> Any:
+        """The next piece; after the last one, that the sender has gone, for which there is no limit of time."""
+        try:
+            if self._request.method != "GET":
+                await authenticated(self._request)
+        except Busy:  # FastAPI would take any other error for one of the body
+            raise HTTPException(429, "Busy") from None
+        seconds = max(0.0, self._until - self._clock()) if self._more else None
+        try:
+            message = await asyncio.wait_for(self._receive(), seconds)
+        except TimeoutError:
+            raise HTTPException(408, "Too slow") from None
+        self._size, self._more = self._size + len(message.get("body", b"")), message.get("more_body", False)
+        if self._size > MOST_BYTES:
+            raise HTTPException(413, "Too large")
+        return message
+
+
 class _Outermost:
     """Counts requests, adds headers, reads short bodies of people it knows, and turns what nobody expected into a 500.
 
@@ -163,23 +189,7 @@ class _Outermost:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, size, request = 0, 0, Request(scope)
-        more, clock = True, asyncio.get_running_loop().time
-        until = clock() + BODY_SECONDS
-
-        async def receiving() -> Any:
-            nonlocal size
-            nonlocal more
-            if scope["method"] != "GET":
-                await authenticated(request)
-            try:  # who sends a body has so long for all of it; what comes after is that the sender has gone
-                message = await asyncio.wait_for(receive(), max(0.0, until - clock()) if more else None)
-            except TimeoutError:
-                raise HTTPException(408, "Too slow") from None
-            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-            if size > MOST_BYTES:
-                raise HTTPException(413, "Too large")
-            return message
+        status, request = 0, Request(scope)
 
         async def sending(message: Any) -> None:
             nonlocal status
@@ -192,7 +202,7 @@ class _Outermost:
             await send(message)
 
         try:
-            await self.app(scope, receiving, sending)
+            await self.app(scope, _Body(request, receive).receive, sending)
         except Exception as error:  # noqa: BLE001 - nothing may reach a log with its message
             LOG.error("a request failed: %s", place(error))  # noqa: TRY400 - a traceback may quote data
             if status:

@@ -157,11 +157,7 @@ class DatasetSpec:
             validate.count(top=self.top, at_least=2)
         if self.terms.shares is not None and self.limits:
             raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
-        strangers = {} if self.analysts is None else {canonical(name) for name in self.limits} - set(self.analysts)
-        if strangers:
-            raise InvalidParameter(f"datasets.{self.name}: limits for {', '.join(strangers)}, not among its analysts")
-        if self.labels is not None and not len(self.labels):
-            raise InvalidParameter(f"datasets.{self.name}: labels: the file holds none")
+        self._check_people()
         for column, per_user in self.segments.items():
             validate.count(segments=per_user)
             if column not in self.filters:
@@ -171,6 +167,11 @@ class DatasetSpec:
                 f"datasets.{self.name}: a budget for each {self.budget_by} needs segments = {{ {self.budget_by} = 1 }}"
             )
         validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
+
+    def _check_people(self) -> None:
+        strangers = {} if self.analysts is None else {canonical(name) for name in self.limits} - set(self.analysts)
+        if strangers:
+            raise InvalidParameter(f"datasets.{self.name}: limits for {', '.join(strangers)}, not among its analysts")
 
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
 
@@ -399,9 +400,12 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
 def _labels(path: Path, where: str) -> list[str]:
     """The public labels in a file."""
     try:
-        return read_labels(path)
+        labels = read_labels(path)
     except DptopkError as error:
         raise InvalidParameter(f"{where}.labels: {error}") from None
+    if not labels:
+        raise InvalidParameter(f"{where}.labels: the file holds none")
+    return labels
 
 
 def _names(given: Iterable[Any], where: str) -> tuple[str, ...]:

@@ -67,18 +67,7 @@ def _head(catalog: Catalog) -> Any:
 
 def _dataset(spec: DatasetSpec) -> Iterator[Finding]:
     where = f"datasets.{spec.name}"
-    total = spec.terms.budget
-    budgets = {"budget": total} | {f"limits.{name}": terms.budget for name, terms in spec.limits.items()}
-    budgets |= {f"shares.{name}": part for name, part in (spec.terms.shares or {}).items() if isinstance(part, Budget)}
-    for name, one in budgets.items():
-        if one is None:
-            continue
-        if one.epsilon > LARGE_EPSILON:
-            yield Finding(refused=False, text=f"{where}.{name}: epsilon {one.epsilon} protects nobody")
-        if one.delta > LARGE_DELTA:
-            yield Finding(refused=False, text=f"{where}.{name}: delta {one.delta} should be far below 1 / users")
-        if total is not None and (one.epsilon > total.epsilon or one.delta > total.delta):
-            yield Finding(refused=False, text=f"{where}.{name} is above the whole budget, and limits nothing")
+    yield from _budgets(spec, where)
     if spec.analysts is not None and spec.terms.shares is not None:
         others = {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
         if others:
@@ -94,6 +83,21 @@ def _dataset(spec: DatasetSpec) -> Iterator[Finding]:
         yield Finding(
             refused=True, text=f"{where}: {error if isinstance(error, DptopkError) else type(error).__name__}"
         )
+
+
+def _budgets(spec: DatasetSpec, where: str) -> Iterator[Finding]:
+    total = spec.terms.budget
+    budgets = {"budget": total} | {f"limits.{name}": terms.budget for name, terms in spec.limits.items()}
+    budgets |= {f"shares.{name}": part for name, part in (spec.terms.shares or {}).items() if isinstance(part, Budget)}
+    for name, one in budgets.items():
+        if one is None:
+            continue
+        if one.epsilon > LARGE_EPSILON:
+            yield Finding(refused=False, text=f"{where}.{name}: epsilon {one.epsilon} protects nobody")
+        if one.delta > LARGE_DELTA:
+            yield Finding(refused=False, text=f"{where}.{name}: delta {one.delta} should be far below 1 / users")
+        if total is not None and (one.epsilon > total.epsilon or one.delta > total.delta):
+            yield Finding(refused=False, text=f"{where}.{name} is above the whole budget, and limits nothing")
 
 
 def _ledger(catalog: Catalog) -> Iterator[Finding]:

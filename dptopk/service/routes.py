@@ -67,9 +67,11 @@ async def authenticated(request: Request) -> Person:
     host = request.client.host if request.client else ""
     person = None if spends else service.access.recent(token)
     if person is None:
+        turn = f"token {token_id(token)}"
         if not service.access.verified(token):  # scrypt takes long: whoever sends wrong secrets waits for it
             _slow_down(service.rates.wait(f"guess {host} {token_id(token)}", _GUESSES_PER_SECOND))
-        person = await asyncio.to_thread(service.access.person, token)
+            turn = "unknown"
+        person = await wrap_future(service.logins.submit(turn, partial(service.access.person, token)))
     if person is None:
         _slow_down(service.rates.wait(f"guess {host}", _GUESSES_PER_SECOND))
         raise HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})
@@ -171,7 +173,7 @@ def datasets(service: Worker, person: Asking) -> Response:
 
 @router.get("/datasets/{dataset}")
 @queued
-def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001 - who may see it
+def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001 - whose turn it is
     """What is known of a data set without looking into it."""
     return _reply(_schema(service, spec))
 
@@ -288,7 +290,7 @@ def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> 
 
 @router.get("/datasets/{dataset}/spending", responses=_ADMIN)
 @queued
-def spending(service: Worker, person: Admin, spec: Dataset) -> Response:
+def spending(service: Worker, person: Admin, spec: Dataset) -> Response:  # noqa: ARG001 - whose turn it is
     """Spending over time and by analyst, for who owns the data."""
     return _reply(service.books.spending(spec.name))
 
@@ -362,7 +364,7 @@ async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Bo
 @queued
 def audit(
     service: Worker,
-    person: Admin,
+    person: Admin,  # noqa: ARG001 - whose turn it is
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
@@ -372,7 +374,7 @@ def audit(
 
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)
 @queued
-def metrics(service: Worker, person: Admin) -> str:
+def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001 - whose turn it is
     """Numbers for Prometheus, of this worker."""
     head = service.books.ledger.head()
     return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))

@@ -38,7 +38,8 @@ SWITCH = 0.0005  # seconds after which one thread makes room for another
 class Service:
     """One worker: the catalog, open databases, caches, threads.
 
-    What takes long is in three queues, so that it never waits for each other: what reads, plans, and questions.
+    What takes a thread waits in one of four queues, none of which waits for another: logins, of which all whose secret
+    was not verified before share one thread, short reads, plans, and questions.
 
     Args:
         catalog: what is served.
@@ -52,6 +53,7 @@ class Service:
     rates: Rates = field(default_factory=Rates)
     metrics: Metrics = field(default_factory=Metrics)
     open: Open = field(default_factory=Open)
+    logins: Turns = field(default_factory=lambda: Turns(3, each=1, at_most=64))
     work: Turns = field(default_factory=lambda: Turns(8, each=2, at_most=32))
     planning: Turns = field(default_factory=lambda: Turns(4, each=1, at_most=8))
     questions: Turns = field(default_factory=lambda: Turns(16, each=2, at_most=16))
@@ -194,7 +196,7 @@ class Service:
             self.metrics.question(spec.name, outcome)
             action = "run" if isinstance(question, Run) else "topk"
             detail = {"question": question.plain(), "key": key, "job": job}
-            done = [self.access.note(person.analyst, action, spec.name, outcome, detail)]
+            done: list[Any] = [self.access.note(person.analyst, action, spec.name, outcome, detail)]
             done += [self.tables.add(Tables.usage, person.analyst, written)] if written else []
             done += (
                 [] if stage == "cancelled" else [self.jobs.end(job, stage, code, message)]
@@ -231,7 +233,7 @@ class Service:
 
     def close(self) -> None:
         """Wait for questions that are being answered, and close the databases."""
-        for turns in (self.questions, self.planning, self.work):
+        for turns in (self.questions, self.planning, self.work, self.logins):
             turns.close()
         self._closed.set()
         self.books.ledger.close()

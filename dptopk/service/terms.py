@@ -185,8 +185,7 @@ def _wanted(terms: Terms) -> dict[str, Any]:
 
 def _part(part: Charge | Budget | None) -> dict[str, Any]:
     if isinstance(part, Budget):
-        epsilon, delta = part.terms()
-        return {"epsilon": epsilon, "delta": delta, "failure_delta": delta / 2}
+        return {"epsilon": part.terms()[0], "delta": part.delta, "failure_delta": part.delta / 2}
     return {"registered": str(part)}
 
 
@@ -200,9 +199,9 @@ def _said(terms: Mapping[str, Any]) -> dict[str, Any]:
         return {"shares": parts, "delta": terms["delta"]}
     if "registered" in terms:
         return {"registered": terms["registered"], "delta": terms["delta"]}
-    epsilon, delta = terms["budget"]
+    epsilon, delta, *rho = terms["budget"]
     failures = terms.get("filter", {}).get("failure_delta", delta / 2)
-    return {"epsilon": epsilon, "delta": delta, "failure_delta": failures}
+    return {"epsilon": epsilon, "delta": delta, "failure_delta": failures} | ({"rho": rho[0]} if rho else {})
 
 
 def _shown(said: Mapping[str, Any]) -> str:

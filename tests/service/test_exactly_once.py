@@ -260,8 +260,8 @@ def _key_of(ledger: Ledger, spend) -> str:
 
 def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     """Two workers find the same unanswered charge: both draw, the ledger takes one answer, both give that one."""
-    from dptopk.service.terms import opened
     from dptopk.service.questions import Plans, TopK, recorded
+    from dptopk.service.terms import opened
 
     catalog = Catalog.load(folder / "catalog.toml")
     spec, question, plans, tables = catalog.datasets["words"], TopK(**ASKED), Plans(), Tables(catalog.access)
@@ -298,8 +298,8 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
 def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(folder):
     """An answer that was lost before a renewal is not drawn after it: the new budget would not know of it."""
     from dptopk.service.asking import KeyUsed
-    from dptopk.service.terms import opened
     from dptopk.service.questions import Plans, TopK, recorded
+    from dptopk.service.terms import opened
 
     catalog = Catalog.load(folder / "catalog.toml")
     spec, question, plans, tables = catalog.datasets["words"], TopK(**ASKED), Plans(), Tables(catalog.access)

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,7 +103,8 @@ def test_streams_and_requests_leave_when_they_end(server, monkeypatch):
         assert ann.get("/v1/me").status_code == 200
         assert not server.service.open._count
         monkeypatch.setattr(routes, "MOST_REQUESTS", 0)
-        assert ann.get("/v1/me").status_code == 429
+        for answer in (ann.get("/v1/me"), ann.post("/v1/divide", json={})):
+            assert (answer.status_code, answer.json()["error"]) == (429, "busy")
 
 
 def test_plans_and_answers_cost_by_their_size(tmp_path, monkeypatch):
@@ -239,11 +241,13 @@ def connection(monkeypatch):
     """A connection of uvicorn's whose loop has a clock of its own, and when it was closed."""
 
     class Loop:
-        due: dict = {}
+        def __init__(self):
+            self.due = {}
 
         def call_later(self, seconds, act):
-            timer = type("Timer", (), {"cancel": lambda timer: Loop.due.pop(timer)})()
-            Loop.due[timer] = act
+            timer = SimpleNamespace()
+            timer.cancel = lambda: self.due.pop(id(timer))
+            self.due[id(timer)] = act
             return timer
 
     for name in ("connection_made", "data_received", "connection_lost"):
@@ -277,7 +281,8 @@ def test_a_request_that_has_come_is_waited_for(connection):
 def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
     monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
     host, port = server.url.removeprefix("http://").split(":")
-    head = f"POST /v1/divide HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nAuthorization: Bearer {server.tokens['ann']}\r\n\r\n"
+    head = "POST /v1/divide HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+    head += f"Authorization: Bearer {server.tokens['ann']}\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(head.encode())
         assert connection.recv(100).split()[1] == b"408"
