@@ -133,11 +133,15 @@ class Books:
         }
 
     def _spent(self, account: Account, terms: Mapping[str, Any]) -> float:
-        """What was spent as an ε, a reading: computed once for each sum of charges."""
+        """What was spent as an ε, an upper bound, computed once for each sum of charges.
+
+        Of a budget of free choice by the bounds that hold for charges chosen one after the other, which are closed forms.
+        """
         spent = account.spent()
         key = canonical_json([terms, str(spent)])
+        how: dict[str, Any] = {"interaction": "filter"} if "budget" in terms else {"effort": "quick", "lower": False}
         delta = _delta_of(terms)
-        known = self._readings.get(key, lambda: compose(spent, delta=delta).epsilon if spent.costs else 0.0)
+        known = self._readings.get(key, lambda: compose(spent, delta=delta, **how).epsilon if spent.costs else 0.0)
         return min(known, account.epsilon())
 
     def spending(self, dataset: str) -> dict[str, Any]:

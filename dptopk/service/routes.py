@@ -16,8 +16,6 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from dptopk._internal.json_text import canonical_json
-from dptopk.ledger.spends import Spend
-from dptopk.ledger.names import canonical
 from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person, token_id
 from dptopk.service.asking import job_of
@@ -264,18 +262,19 @@ def releases(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Response:
     """Your answers, newest first, again and free."""
-    mine = service.books.ledger.recent(spec.name, analyst=person.analyst, at_most=limit)
-    return _reply([service.page(spec, spend) for spend in mine if spend.answer is not None])
+    pay(service, person, limit / 5)
+    mine = service.books.ledger.recent(spec.name, analyst=person.analyst, at_most=limit, outcomes=False)
+    return _reply([page for spend in mine if (page := service.page_of(spec, spend.seq, person.analyst)) is not None])
 
 
 @router.get("/datasets/{dataset}/releases/{entry}")
 @queued
 def release(service: Worker, person: Asking, spec: Dataset, entry: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """One of your answers, by the number of its charge in the ledger."""
-    spend = service.books.ledger.spend(spec.name, entry)
-    if spend is None or spend.analyst != canonical(person.analyst) or spend.answer is None:
+    page = service.page_of(spec, entry, person.analyst)
+    if page is None:
         raise HTTPException(404, "No such answer")
-    return _reply(service.page(spec, spend))
+    return _reply(page)
 
 
 @router.post("/datasets/{dataset}/versions", responses=_ADMIN)

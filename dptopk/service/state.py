@@ -15,6 +15,7 @@ from typing import Any
 
 from dptopk._internal.lru import LRUCache
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
 from dptopk.service.asking import Asker, KeyUsed, job_of, shown
@@ -110,6 +111,21 @@ class Service:
             self.metrics.question(spec.name, "again")
             return known
         return self.submit(spec, person, key, question, charged=known is not None)
+
+    def page_of(self, spec: DatasetSpec, seq: int, analyst: str) -> dict[str, Any] | None:
+        """The answer to a charge of an analyst's, by its entry, if there is one."""
+
+        def read() -> tuple[str, dict[str, Any]]:
+            spend = self.books.ledger.spend(spec.name, seq)
+            if spend is None or spend.answer is None:
+                raise LookupError
+            return spend.analyst, self.page(spec, spend)
+
+        try:
+            owner, page = self.pages.get(("charge", spec.name, seq), read)
+        except LookupError:
+            return None
+        return page if owner == canonical(analyst) else None
 
     def page(self, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
         """An answer as it leaves: what is stored never changes, and is read once."""
