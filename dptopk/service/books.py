@@ -135,7 +135,7 @@ class Books:
     def _spent(self, account: Account, terms: Mapping[str, Any]) -> float:
         """What was spent as an ε, an upper bound, computed once for each sum of charges.
 
-        Of a budget of free choice by the bounds that hold for charges chosen one after the other, which are closed forms.
+        Of a budget of free choice by the bounds for charges that are chosen one after the other: closed forms.
         """
         spent = account.spent()
         key = canonical_json([terms, str(spent)])

@@ -14,7 +14,7 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger import entries
 from dptopk.ledger.sqlite import SQLite
-from dptopk.service import app, connections, routes
+from dptopk.service import app, books, connections, routes
 from dptopk.service.access import Person
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.questions import TopK
@@ -233,6 +233,16 @@ def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch
         seen.append(len(read))
     assert answers == []  # of the newest twenty
     assert seen[0] == seen[2] <= 100
+    service.close()
+
+
+def test_what_was_spent_is_read_off_closed_forms(tmp_path, monkeypatch):
+    """The best bound for a new mix of charges took 10 s of processor time, after each charge anew."""
+    service, asked_for, real = Server(tmp_path).service, [], books.compose
+    monkeypatch.setattr(books, "compose", lambda *args, **options: asked_for.append(options) or real(*args, **options))
+    asked(service, "one-spend").result(30)
+    assert 0 < service.books.budget("words", "ann")["total"]["epsilon_spent"] <= 4
+    assert [one["interaction"] for one in asked_for] == ["filter"]
     service.close()
 
 
