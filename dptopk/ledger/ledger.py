@@ -6,7 +6,8 @@ hash is an entry of the log, saves reading all of it again.
 
 Order of a spend: inside one transaction that holds the write lock, read what others appended, check the budgets, append
 the charge, read it back, commit durably; only then may an answer be given. A ``release`` entry, in the same transaction
-(``together``) or a later one, marks it as given and returns unused costs (never δ). A process killed at any instant therefore leaves charged >= released.
+(``together``) or a later one, marks it as given and returns unused costs (never δ). A process killed at any instant
+therefore leaves charged >= released.
 """
 
 from __future__ import annotations

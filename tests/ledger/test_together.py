@@ -1,0 +1,58 @@
+"""Several writes in one transaction: all of them or, on an error, nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.errors import BudgetExceeded, LedgerError
+from dptopk.ledger.ledger import Ledger
+
+SMALL = Charge.parse("DP(0.3)")
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.create_dataset("data", budget=Budget(1.0, 1e-6))
+        yield ledger
+
+
+def test_a_charge_and_its_answer_and_what_is_refused_beside_them(ledger, tmp_path):
+    with ledger.together():
+        receipt = ledger.charge("data", "ann", SMALL, once="a-key")
+        ledger.settle(receipt, SMALL, answer={"rows": []})
+        with pytest.raises(BudgetExceeded):
+            ledger.charge("data", "ann", Charge.parse("DP(5)"))
+        assert ledger.asked("data", "ann", "a-key").released  # inside, what was written is there
+        with Ledger(tmp_path / "ledger.db", read_only=True) as other:
+            assert other.recent("data") == []
+    assert [spend.seq for spend in ledger.recent("data", analyst="Ann")] == [receipt.seq]
+    assert ledger.spend("data", receipt.seq).answer == receipt.seq + 1
+    assert ledger.spend("data", receipt.seq + 1) is None
+    assert ledger.verify()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, LedgerError, KeyboardInterrupt])
+def test_an_error_undoes_all(ledger, error):
+    with pytest.raises(error), ledger.together():
+        ledger.charge("data", "ann", SMALL, once="a-key")
+        raise error
+    assert ledger.asked("data", "ann", "a-key") is None
+    assert ledger.spent("data") == Charge()
+    assert ledger.verify()
+
+
+def test_an_error_inside_that_was_caught_undoes_all(ledger):
+    def part():
+        with ledger.together():
+            ledger.charge("data", "ann", SMALL)
+            raise LedgerError("half done")
+
+    with pytest.raises(LedgerError, match="a part of this"), ledger.together():
+        ledger.charge("data", "bob", SMALL)
+        with pytest.raises(LedgerError, match="half done"):
+            part()
+    assert ledger.recent("data") == []
+    assert ledger.verify()
