@@ -65,7 +65,7 @@ def unit(folder: Path) -> str:
     """What systemd-analyze says of the unit, its program replaced by one that is here."""
     if shutil.which("systemd-analyze") is None:
         return "not tried: systemd-analyze is not installed"
-    text = re.sub(r"ExecStart=\S+", f"ExecStart={sys.executable}", block("[Service]")).replace(
+    text = re.sub(r"(ExecStart(?:Pre)?)=\S+", rf"\1={sys.executable}", block("[Service]")).replace(
         "User=dptopk", "User=nobody"
     )
     (folder / "dptopk.service").write_text(text, encoding="utf-8")
