@@ -197,10 +197,11 @@ class Journal:
                 with self._write() as log:
                     yield log
                 return
+            before = self.state.last
             try:
                 yield self._writing
             except BaseException as error:
-                self._broken = self._broken or not isinstance(error, REFUSALS)
+                self._broken = self._broken or self.state.last != before or not isinstance(error, REFUSALS)
                 raise
 
     @contextmanager

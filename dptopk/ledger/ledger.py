@@ -5,9 +5,8 @@ remains is the fold of the log (``state``) into the same accounts that work with
 hash is an entry of the log, saves reading all of it again.
 
 Order of a spend: inside one transaction that holds the write lock, read what others appended, check the budgets, append
-the charge, read it back, commit durably; only then may an answer be given. A ``release`` entry, in the same transaction
-(``together``) or a later one, marks it as given and returns unused costs (never δ). A process killed at any instant
-therefore leaves charged >= released.
+the charge, read it back, commit durably; only then may noise be drawn. After the answer a ``release`` entry marks it as
+given and returns unused costs (never δ). A process killed at any instant therefore leaves charged >= released.
 """
 
 from __future__ import annotations
@@ -252,7 +251,7 @@ class Ledger(Reader):
     def together(self) -> Iterator[None]:
         """Whatever is written inside is one transaction with one durable commit: all of it, or on an error nothing.
 
-        A charge inside is durable at the end alone: an answer to it may be drawn and stored before, and given after.
+        A charge inside is durable at the end alone: no noise may be drawn for it before.
         What is refused inside (BudgetExceeded, InvalidParameter) was not written, and the others may go on.
         """
         with self._journal.write():

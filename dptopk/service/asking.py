@@ -3,23 +3,22 @@
 1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer stored, it is given
    again. Is it not (the process was killed, or another one is at it), the answer is drawn with the plan that the charge
    remembers, and stored; the ledger takes one answer for a charge, so of two that are drawn one is never seen.
-2. Else: plan, read the data, move the job to "charging" (from where it cannot be called off, see ``jobs``), draw, and
-   write the charge and the answer in one transaction, which looks for the key and the version again. An answer that
-   cannot be drawn is charged all the same: whether it can be may depend on the data.
+2. Else: plan, read the data, move the job to "charging" (from where it cannot be called off, see ``jobs``), charge (one
+   transaction that looks for the key and the version again), wait until the charge is durable, draw, store.
 
-Nothing leaves before it is stored: an answer that was given is the one that is given again, and what was drawn and not
-written is never seen. Killed at any instant, charged >= released.
+Nothing leaves before it is stored: an answer that was given is the one that is given again. Killed at any instant,
+charged >= released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.json_text import fingerprint
-from dptopk.costs import Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram
 from dptopk.ledger.ledger import Ledger
@@ -30,7 +29,7 @@ from dptopk.service.catalog import DatasetSpec
 from dptopk.service.commits import Commits
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
-from dptopk.service.questions import Plans, Prepared, Question, charge_of, recorded, revived
+from dptopk.service.questions import Plans, Question, charge_of, recorded, revived
 
 
 class KeyUsed(DptopkError):
@@ -42,15 +41,17 @@ def job_of(analyst: str, dataset: str, key: str) -> str:
     return fingerprint([analyst_name(analyst), dataset, key])[:32]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Asker:
-    """Everything that asking needs."""
+    """Everything that asking needs; charges share durable commits with charges alone, so that no answer undoes one."""
 
     ledger: Ledger
     histograms: Histograms
     plans: Plans
     jobs: Jobs
-    commits: Commits
+
+    def __post_init__(self) -> None:
+        self._charges, self._answers = Commits(self.ledger), Commits(self.ledger)
 
     def known(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend | None:
         """The charge under a key, if there is one.
@@ -88,29 +89,16 @@ class Asker:
         """
         plan = self.plans.get(spec, question)
         version = self.ledger.state(spec.name).version
-        histograms = self._read(spec, version, question, job)
-        for histogram in histograms.values():
+        for histogram in self._read(spec, version, question, job).values():
             plan.check(histogram)
         self.jobs.charging(job)
-        charge = charge_of(spec, question, plan)
         about: dict[str, Any] = {"version": version, "unit": spec.unit, "sensitivity": spec.sensitivity}
         about |= {"mechanism": recorded(question, plan) | {"version": version}, "once": key}
         about["segments"] = spec.paying(question.segments, question.where)
         try:
-            drawn = _drawn(question, plan, histograms, charge, version)
-        except Exception:  # noqa: BLE001 - may depend on the data: it is charged, and drawn again
-            drawn = None
-
-        def write() -> None:
-            if self.ledger.asked(spec.name, analyst, key) is None:
-                receipt = self.ledger.charge(spec.name, analyst, charge, **about)
-                if drawn is not None:
-                    self.ledger.settle(receipt, drawn[0], answer=drawn[1])
-
-        try:
-            self.commits.do(write)
+            self._charges.do(partial(self.ledger.charge, spec.name, analyst, charge_of(spec, question, plan), **about))
         except InvalidParameter:
-            charged = self.known(spec, analyst, key, question) is not None
+            charged = self.known(spec, analyst, key, question) is not None  # by another worker, for an earlier version
             if not charged and self.ledger.state(spec.name).version == version:
                 raise
 
@@ -133,34 +121,23 @@ class Asker:
             raise KeyUsed("the data changed before this question was answered: take a new idempotency key")
         if spend.seq <= state.renewed:  # what is drawn now would be about data that the budget of now is for
             raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
-        histograms = self._read(spec, state.version, question, None)
+        releases = {}
+        for segment, histogram in self._read(spec, state.version, question, None).items():
+            try:
+                release = releases[segment] = plan.release(histogram)
+            except InvalidParameter as error:  # the data changed since the charge, and no longer suits it
+                raise LedgerError(f"the answer to what was charged cannot be drawn now ({error})") from None
+            if not plan.charge.includes(release.charge):
+                raise ReleaseWithheld(plan.charge, release.charge)
+        if question.segments:  # what a segment did not use is not given back: another one may have used it
+            answer: dict[str, Any] = {"segments": [{"segment": s} | one.to_dict() for s, one in releases.items()]}
+            used = spend.charge
+        else:
+            answer, used = releases[""].to_dict(), releases[""].charge
         try:
-            used, answer = _drawn(question, plan, histograms, spend.charge, state.version)
-        except InvalidParameter as error:  # the data changed since the charge, and no longer suits it
-            raise LedgerError(f"the answer to what was charged cannot be drawn now ({error})") from None
-        try:
-            self.ledger.settle(receipt, used, answer=answer)
+            self._answers.do(partial(self.ledger.settle, receipt, used, answer=answer | {"version": state.version}))
         except InvalidParameter:  # another one was faster: its answer counts, and this one is never seen
             return
-
-
-def _drawn(
-    question: Question, plan: Prepared, histograms: Mapping[str, Histogram], charge: Charge, version: str
-) -> tuple[Charge, dict[str, Any]]:
-    """Draw an answer: what it has cost, and what is stored.
-
-    Raises:
-        ReleaseWithheld: when it has cost more than was planned.
-    """
-    releases = {}
-    for segment, histogram in histograms.items():
-        release = releases[segment] = plan.release(histogram)
-        if not plan.charge.includes(release.charge):
-            raise ReleaseWithheld(plan.charge, release.charge)
-    if question.segments:  # what a segment did not use is not given back: another one may have used it
-        each = [{"segment": segment} | release.to_dict() for segment, release in releases.items()]
-        return charge, {"segments": each, "version": version}
-    return releases[""].charge, releases[""].to_dict() | {"version": version}
 
 
 def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE) -> dict[str, Any]:

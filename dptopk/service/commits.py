@@ -20,10 +20,10 @@ class Commits:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
+        self._waiting: list[tuple[Future[None], Callable[[], object]]] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
-    def do(self, work: Callable[[], None]) -> None:
+    def do(self, work: Callable[[], object]) -> None:
         """Write to the ledger, and wait until it is durable; raises what ``work`` raises.
 
         What is refused leaves the others alone; any other error undoes the whole transaction, and all are told.
@@ -38,7 +38,7 @@ class Commits:
                 self._commit(batch)
         mine.result()
 
-    def _commit(self, batch: list[tuple[Future[None], Callable[[], None]]]) -> None:
+    def _commit(self, batch: list[tuple[Future[None], Callable[[], object]]]) -> None:
         refused: dict[Future[None], DptopkError] = {}
         try:
             with self._ledger.together():

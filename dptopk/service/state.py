@@ -21,7 +21,6 @@ from dptopk.service.access import Access, Person
 from dptopk.service.asking import Asker, KeyUsed, job_of, shown
 from dptopk.service.books import Books
 from dptopk.service.catalog import Catalog, DatasetSpec
-from dptopk.service.commits import Commits
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import BEAT, Cancelled, Jobs
 from dptopk.service.limits import Busy, Open, Rates, Turns
@@ -64,7 +63,6 @@ class Service:
         self.access = Access(self.tables)
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
         self.books = Books(opened(self.catalog, self.tables))
-        self.commits = Commits(self.books.ledger)
         self._running: dict[str, tuple[Question, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -79,7 +77,7 @@ class Service:
         self.catalog = catalog
         self.plans = Plans()
         self.pages: LRUCache[Any] = LRUCache(PAGES)
-        self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs, self.commits)
+        self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
 
     def follow(self) -> None:
         """Read the catalog again if an operator has said so."""
@@ -136,8 +134,7 @@ class Service:
                 raise LedgerError("this answer was not stored")
             return shown(spend, answer, spec.name)
 
-        page: dict[str, Any] = self.pages.get(("answer", spend.seq, spend.answer), read)
-        return page
+        return self.pages.get(("answer", spend.seq, spend.answer), read)
 
     def submit(
         self, spec: DatasetSpec, person: Person, key: str, question: Question, *, charged: bool
@@ -213,10 +210,10 @@ class Service:
             action = "run" if isinstance(question, Run) else "topk"
             detail = {"question": question.plain(), "key": key, "job": job}
             done: list[Any] = [self.access.note(person.analyst, action, spec.name, outcome, detail)]
-            done += [self.tables.add(Tables.usage, person.analyst, written)] if written else []
-            done += (
-                [] if stage == "cancelled" else [self.jobs.end(job, stage, code, message)]
-            )  # that is written already
+            if written:
+                done.append(self.tables.add(Tables.usage, person.analyst, written))
+            if stage != "cancelled":  # that is written already
+                done.append(self.jobs.end(job, stage, code, message))
             self.tables.change(*done)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:

@@ -56,3 +56,15 @@ def test_an_error_inside_that_was_caught_undoes_all(ledger):
             part()
     assert ledger.recent("data") == []
     assert ledger.verify()
+
+
+def test_a_part_that_wrote_and_was_refused_then_undoes_all(ledger):
+    def part():
+        with ledger.together():
+            ledger.charge("data", "ann", SMALL)
+            ledger.charge("data", "ann", Charge.parse("DP(5)"))
+
+    with pytest.raises(LedgerError, match="a part of this"), ledger.together(), pytest.raises(BudgetExceeded):
+        part()
+    assert ledger.recent("data") == []
+    assert ledger.verify()

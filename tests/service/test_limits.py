@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +13,12 @@ import pytest
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger import entries
+from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.sqlite import SQLite
+from dptopk.planning import Plan
 from dptopk.service import app, books, connections, routes
 from dptopk.service.access import Person
+from dptopk.service.commits import Commits
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.questions import TopK
 from dptopk.service.tables import Tables
@@ -156,14 +159,56 @@ def commits(monkeypatch):
     return ledger, others
 
 
-def test_a_spend_is_one_durable_commit(tmp_path, commits):
+def test_a_spend_is_two_durable_commits(tmp_path, commits):
     service = Server(tmp_path).service
     for made in commits:
         made.clear()
     asked(service, "one-spend").result(30)
-    assert len(commits[0]) == 1
+    assert len(commits[0]) == 2  # of the charge, before noise is drawn, and of the answer
     assert commits[1]
     assert not any(commits[1])
+    service.close()
+
+
+def test_noise_is_drawn_when_the_charge_is_durable(tmp_path, monkeypatch):
+    """Another process sees the charge while noise is drawn; a draw or an answer that fails leaves it charged."""
+    service = Server(tmp_path).service
+    seen, real, settle = [], Plan.release, Ledger.settle
+
+    def release(self, histogram):
+        with Ledger(tmp_path / "ledger.db", read_only=True) as other:
+            seen.append([spend.released for spend in other.recent("words")])
+        if len(seen) == 2:
+            raise MemoryError
+        return real(self, histogram)
+
+    def settling(self, receipt, used, *, answer):
+        if len(seen) == 3:
+            raise LedgerError("the answer is too large")
+        settle(self, receipt, used, answer=answer)
+
+    monkeypatch.setattr(Plan, "release", release)
+    monkeypatch.setattr(Ledger, "settle", settling)
+    asked(service, "the-first").result(30)
+    for key, error in (("no-draw-1", MemoryError), ("no-store", LedgerError)):
+        with pytest.raises(error):
+            asked(service, key).result(30)
+    assert seen == [[False], [False, True], [False, False, True]]
+    assert [spend.released for spend in service.books.ledger.recent("words")] == [False, False, True]
+    service.close()
+
+
+def test_a_charge_and_an_answer_are_never_committed_together(tmp_path, monkeypatch):
+    """An answer that cannot be stored undoes what it is committed with: that is never the charge of anybody."""
+    service, kinds, real = Server(tmp_path).service, defaultdict(set), Commits.do
+
+    def doing(self, work):
+        kinds[id(self)].add(work.func.__name__)
+        real(self, work)
+
+    monkeypatch.setattr(Commits, "do", doing)
+    asked(service, "the-first").result(30)
+    assert sorted(kinds.values(), key=str) == [{"charge"}, {"settle"}]
     service.close()
 
 
@@ -172,18 +217,19 @@ def test_spends_that_are_ready_together_share_a_commit(tmp_path, commits):
     service = Server(tmp_path).service
     ledger, charge, told = service.books.ledger, asked(service, "the-first").result(30).charge, []
     commits[0].clear()
+    commits_of_charges = service.asker._charges
 
     def write(who: str) -> None:
         try:
-            service.commits.do(lambda: ledger.charge("words" if who != "eve" else "nowhere", who, charge))
+            commits_of_charges.do(lambda: ledger.charge("words" if who != "eve" else "nowhere", who, charge))
         except InvalidParameter:
             told.append(who)
 
-    with service.commits._turn:  # somebody is writing meanwhile
+    with commits_of_charges._turn:  # somebody is writing meanwhile
         threads = [threading.Thread(target=write, args=(who,)) for who in ("ann", "bob", "eve", "dan")]
         for thread in threads:
             thread.start()
-        while len(service.commits._waiting) < 4:
+        while len(commits_of_charges._waiting) < 4:
             time.sleep(0.001)
     for thread in threads:
         thread.join()
@@ -203,9 +249,9 @@ def test_an_error_undoes_all_that_was_to_be_committed_together(tmp_path):
         raise LedgerError("the disk is full")
 
     with pytest.raises(LedgerError):
-        service.commits.do(breaks)
+        service.asker._charges.do(breaks)
     assert len(ledger.history("words")) == 1
-    service.commits.do(lambda: ledger.charge("words", "ann", charge) and None)
+    service.asker._charges.do(lambda: ledger.charge("words", "ann", charge))
     assert len(ledger.history("words")) == 2
     assert ledger.verify()
     service.close()
