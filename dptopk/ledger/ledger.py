@@ -12,8 +12,7 @@ given and returns unused costs (never δ). A process killed at any instant there
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Unpack
@@ -246,16 +245,6 @@ class Ledger(Reader):
         with cls(url, key=key, create=False, network=network) as ledger:
             lost = ledger._journal.accept_restore(None if head_file is None else witness_at(head_file), reason)
         return None if lost is None else asdict(lost)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Whatever is written inside is one transaction with one durable commit: all of it, or on an error nothing.
-
-        A charge inside is durable at the end alone: no noise may be drawn for it before.
-        What is refused inside (BudgetExceeded, InvalidParameter) was not written, and the others may go on.
-        """
-        with self._journal.write():
-            yield
 
     def charge(  # noqa: PLR0913 - what an entry says
         self,

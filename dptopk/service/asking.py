@@ -21,12 +21,12 @@ from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.json_text import fingerprint
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram
+from dptopk.ledger.commits import Commits
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Receipt, Spend
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
-from dptopk.service.commits import Commits
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
 from dptopk.service.questions import Plans, Question, charge_of, recorded, revived

@@ -20,7 +20,7 @@ def ledger(tmp_path):
 
 
 def test_a_charge_and_its_answer_and_what_is_refused_beside_them(ledger, tmp_path):
-    with ledger.together():
+    with ledger._journal.write():
         receipt = ledger.charge("data", "ann", SMALL, once="a-key")
         ledger.settle(receipt, SMALL, answer={"rows": []})
         with pytest.raises(BudgetExceeded):
@@ -36,7 +36,7 @@ def test_a_charge_and_its_answer_and_what_is_refused_beside_them(ledger, tmp_pat
 
 @pytest.mark.parametrize("error", [RuntimeError, LedgerError, KeyboardInterrupt])
 def test_an_error_undoes_all(ledger, error):
-    with pytest.raises(error), ledger.together():
+    with pytest.raises(error), ledger._journal.write():
         ledger.charge("data", "ann", SMALL, once="a-key")
         raise error
     assert ledger.asked("data", "ann", "a-key") is None
@@ -46,11 +46,11 @@ def test_an_error_undoes_all(ledger, error):
 
 def test_an_error_inside_that_was_caught_undoes_all(ledger):
     def part():
-        with ledger.together():
+        with ledger._journal.write():
             ledger.charge("data", "ann", SMALL)
             raise LedgerError("half done")
 
-    with pytest.raises(LedgerError, match="a part of this"), ledger.together():
+    with pytest.raises(LedgerError, match="a part of this"), ledger._journal.write():
         ledger.charge("data", "bob", SMALL)
         with pytest.raises(LedgerError, match="half done"):
             part()
@@ -60,11 +60,11 @@ def test_an_error_inside_that_was_caught_undoes_all(ledger):
 
 def test_a_part_that_wrote_and_was_refused_then_undoes_all(ledger):
     def part():
-        with ledger.together():
+        with ledger._journal.write():
             ledger.charge("data", "ann", SMALL)
             ledger.charge("data", "ann", Charge.parse("DP(5)"))
 
-    with pytest.raises(LedgerError, match="a part of this"), ledger.together(), pytest.raises(BudgetExceeded):
+    with pytest.raises(LedgerError, match="a part of this"), ledger._journal.write(), pytest.raises(BudgetExceeded):
         part()
     assert ledger.recent("data") == []
     assert ledger.verify()

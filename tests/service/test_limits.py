@@ -13,12 +13,12 @@ import pytest
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger import entries
+from dptopk.ledger.commits import Commits
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.sqlite import SQLite
 from dptopk.planning import Plan
 from dptopk.service import app, books, connections, routes
 from dptopk.service.access import Person
-from dptopk.service.commits import Commits
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.questions import TopK
 from dptopk.service.tables import Tables
@@ -270,7 +270,7 @@ def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch
     monkeypatch.setattr(entries.Entry, "read", counted)
     seen = []
     for _ in range(3):
-        with ledger.together():
+        with ledger._journal.write():
             for _ in range(60):
                 ledger.charge("words", "ann", small)
         read.clear()

@@ -19,14 +19,15 @@ class Commits:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self._journal = ledger._journal  # noqa: SLF001 - of one package
         self._waiting: list[tuple[Future[None], Callable[[], object]]] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def do(self, work: Callable[[], object]) -> None:
         """Write to the ledger, and wait until it is durable; raises what ``work`` raises.
 
-        What is refused leaves the others alone; any other error undoes the whole transaction, and all are told.
+        A charge in ``work`` is durable when this returns: no noise may be drawn for it before. What is refused leaves
+        the others alone; any other error undoes the whole transaction, and all are told.
         """
         mine: Future[None] = Future()
         with self._lock:
@@ -41,10 +42,10 @@ class Commits:
     def _commit(self, batch: list[tuple[Future[None], Callable[[], object]]]) -> None:
         refused: dict[Future[None], DptopkError] = {}
         try:
-            with self._ledger.together():
+            with self._journal.write():
                 for future, work in batch:
                     try:
-                        with self._ledger.together():
+                        with self._journal.write():
                             work()
                     except REFUSALS as error:
                         refused[future] = error
