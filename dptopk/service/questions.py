@@ -17,6 +17,7 @@ from dptopk.datasets import segments_charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram
 from dptopk.histogram.labels import from_plain
+from dptopk.ledger.entries import normal
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning import Plan, plan_topk
@@ -169,8 +170,9 @@ class Run(Question):
     ranking: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("labels", "ranking"):
-            if getattr(self, name) is not None:
+        for name in ("mechanism", "labels", "ranking"):
+            normal(**{name: {name: getattr(self, name)}})  # a number that is not finite has no fingerprint
+            if name != "mechanism" and getattr(self, name) is not None:
                 _bounded(MOST_ROWS, **{name: len(getattr(self, name))})
 
     @property

@@ -203,3 +203,12 @@ def test_the_shipped_table_has_no_segments(tmp_path):
     text = CATALOG.replace('source = "words-{version}.csv"', 'source = "macbeth"')
     with pytest.raises(InvalidParameter, match="no columns to filter by"):
         Catalog.read(tomllib.loads(text), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mechanism", "labels", "ranking"])
+def test_a_number_that_is_not_finite_is_refused_by_name(name):
+    given = {"mechanism": {"name": "KnownLaplace", "epsilon": 0.1}} | {
+        name: {"d_bar": float("inf")} if name == "mechanism" else [float("inf")]
+    }
+    with pytest.raises(InvalidParameter, match=name):
+        Run(**given)
