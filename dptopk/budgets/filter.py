@@ -222,7 +222,9 @@ class Filter(Account):
         except (BudgetExceeded, IncompatibleCosts):
             whole = self._whole(charge)
             if whole is None:
-                raise
+                if self._split is None:
+                    raise
+                raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}") from None
             record = {"whole": str(whole), "prices": {str(whole): list(self.price(whole))}}
             entered = Charge({whole: 1})
             with suppress(BudgetExceeded, IncompatibleCosts):

@@ -47,6 +47,11 @@ def decimal_up(exact: Fraction) -> float:
     return rounded if decimal(rounded) >= exact else math.nextafter(rounded, math.inf)
 
 
+def read_up(exact: Fraction) -> float:
+    """The smallest float that is not below an exact non-negative number, read as a float and as a decimal."""
+    return max(round_up(exact), decimal_up(exact))
+
+
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
     """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward +inf."""
     counted = values.items() if isinstance(values, Mapping) else [(value, 1) for value in values]

@@ -12,6 +12,7 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -150,13 +151,22 @@ def _key(label: Any) -> tuple[Any, ...]:
     if kind in _REAL and label == label:  # noqa: PLR0124 - a NaN, which a tuple may hold, is smaller than nothing
         return 0, label, kind.__name__, repr(label) if kind is float else ""
     names = kind.__name__, kind.__module__, kind.__qualname__
-    if kind in {tuple, frozenset}:
-        parts = list(map(_key, label))
-        return 1, _text(label) if _written(label) else "", *names, tuple(parts if kind is tuple else sorted(parts))
+    parts = _parts(label)
+    if parts is not None:
+        keys = list(map(_key, parts))
+        ordered = sorted(keys) if isinstance(label, frozenset) else keys
+        return 1, _text(label) if _written(label) else "", *names, tuple(ordered)
     writer, text = _writer(label), _text(label)
     if writer is None and _ADDRESS.search(text):
         raise InvalidParameter("labels: one has no text of its own, only an address of memory; use texts or tuples")
     return 1, text, *names, canonical_json(writer(label)) if writer else ""
+
+
+def _parts(label: Any) -> list[Any] | None:
+    """What a tuple, a frozen set or a dataclass consists of, their subclasses too; None for what is whole."""
+    if isinstance(label, tuple | frozenset):
+        return list(label)
+    return [getattr(label, part.name) for part in fields(label) if part.compare] if is_dataclass(label) else None
 
 
 def _written(label: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from dptopk._internal import validate
 from dptopk._internal.box_tails import box_std, log_power_sum, slack
 from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
+from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
@@ -22,6 +22,8 @@ from dptopk.release.intervals import CountNoise
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Noise, Scene
+
+MOST_COUNTS, LARGEST_EPSILON = 10**6, 700.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,9 @@ class Box(CountingMechanism):
         return Charge({box_cost(self.epsilon, labels + 1, sensitivity.touched(labels) or 0): 1})
 
     def _checked(self, sensitivity: Sensitivity, labels: int) -> int:
-        """The power of the law of the side, where noise stays within 64-bit integers."""
+        """The power of the law of the side, where noise stays within 64-bit integers and its law is listed."""
+        if labels > MOST_COUNTS or self.epsilon > LARGEST_EPSILON:
+            raise InvalidParameter(f"box noise takes at most 10^6 counts and epsilon 700, got {labels}, {self.epsilon}")
         if self.epsilon * LARGEST_SCALE < (labels + 1) * sensitivity.linf:
             raise InvalidParameter(f"epsilon={self.epsilon} is too small: labels·linf/epsilon must be at most 2^48")
         return labels + 1
@@ -74,7 +78,7 @@ class Box(CountingMechanism):
 
         if not size:
             return np.zeros(0, dtype=np.int64)
-        law = side_law(self._checked(sensitivity, labels), Fraction(self.epsilon))
+        law = side_law(self._checked(sensitivity, labels), smaller_of(self.epsilon))
         return box_noise(law, sensitivity.linf, size, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:

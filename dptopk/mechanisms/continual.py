@@ -13,7 +13,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.costs import ZCDP, Charge, Cost, DiscreteGaussianDP
-from dptopk.costs.rounding import round_up
+from dptopk.costs.rounding import read_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
@@ -114,7 +114,7 @@ class ContinualTopK:
             costs = {DiscreteGaussianDP(scale, linf * weight): touched * active * n for weight, n in shifts}
         else:
             squares = touched * linf**2 * self.measurements.energy(active, apart)
-            costs = {ZCDP(round_up(squares / (2 * Fraction(scale) ** 2))): 1} if squares else {}
+            costs = {ZCDP(read_up(squares / (2 * Fraction(scale) ** 2))): 1} if squares else {}
         return Charge(costs, delta=self._failure(sensitivity, wanted, apart), adaptive=self.days > 1)
 
     def _active(self, days_per_user: int, days_apart: int) -> np.ndarray[Any, Any]:

@@ -58,6 +58,7 @@ class UnknownBox(NoisyFloorMechanism):
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        self.counting._checked(sensitivity, self.floor_rank)  # noqa: SLF001 - the same noise
         return _offset(self.counting.law(sensitivity, self.floor_rank), special, self.delta)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:

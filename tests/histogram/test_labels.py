@@ -9,6 +9,7 @@ import itertools
 import json
 import pathlib
 import re
+from collections import namedtuple
 from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
@@ -250,3 +251,12 @@ def test_the_order_of_a_set_does_not_follow_how_it_was_filled():
     assert len(set(map(str, sets))) > 1
     for one in sets:
         assert listing([(two := (frozenset({0, 9}), 1)), (pair := (one, 2))]) == [identity(pair), identity(two)]
+
+
+def test_types_of_the_callers_own_are_ordered_by_their_parts():
+    """Equal sets that were filled in another order have other texts: the order of labels must not show which."""
+    kind = namedtuple("kind", "tags")
+    one, same, other = kind(frozenset([8, 0])), kind(frozenset([0, 8])), kind(frozenset([1]))
+    assert one == same
+    assert str(one) != str(same)
+    assert label_order(as_labels([one, other])).tolist() == label_order(as_labels([same, other])).tolist()

@@ -25,7 +25,8 @@ from dptopk import (
 from dptopk._internal.box_tails import box_side_tail, box_std, box_tail, log_power_sum
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.mechanisms import UnknownBox
-from dptopk.mechanisms.samplers.box_noise import SideLaw, box_noise
+from dptopk.mechanisms.samplers import box_noise as sampler
+from dptopk.mechanisms.samplers.box_noise import SideLaw, box_noise, side_law
 from dptopk.mechanisms.samplers.random import random_bits
 
 ANY = Sensitivity()
@@ -225,3 +226,17 @@ def test_intervals_over_a_noisy_floor_hold_together():
     distance = mechanism.appears_at(sensitivity, probability=0.9)
     one = Histogram(["x"], [distance], sensitivity=sensitivity)
     assert sum(len(mechanism.release(one, rng)) for _ in range(runs)) / runs >= 0.9 - 4 * 0.3 / math.sqrt(runs)
+
+
+@pytest.mark.parametrize("odd", [{"d_bar": 2**40, "epsilon": 1.0}, {"d_bar": 5, "epsilon": 1e6}])
+def test_laws_that_cannot_be_listed_are_refused_before_anything_is_charged(odd):
+    with pytest.raises(InvalidParameter, match="box noise takes at most"):
+        UnknownBox(delta=1e-6, **odd).check(Histogram(["a"], [5], sensitivity=Sensitivity(l0=2)))
+
+
+def test_the_noise_runs_at_the_decimal_where_that_is_smaller(monkeypatch):
+    """The float 0.1 is above 1/10, which is what is charged."""
+    asked = []
+    monkeypatch.setattr(sampler, "side_law", lambda power, rate: asked.append(rate) or side_law(power, rate))
+    Box(epsilon=0.1).release(Histogram(["a"], [5], domain="public"), labels=["a"])
+    assert asked == [Fraction(1, 10)]

@@ -38,7 +38,7 @@ from dptopk.errors import InvalidParameter, NotApplicable
 
 Ints = NDArray[np.int64]
 
-LARGEST_EPSILON = 700.0  # above, e^-ε underflows
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-300, 700.0  # beyond, ratios of e^-ε - 1, or e^-ε itself, underflow
 UNPRUNED = 32  # so few candidates are not worth pruning
 CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
 
@@ -79,8 +79,8 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> F
 def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     """The curve behind the two functions above."""
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
-    if epsilon > LARGEST_EPSILON:
-        raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
+    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise InvalidParameter(f"epsilon must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON}, got {epsilon}")
     return _Homogeneous(epsilon, count)
 
 
@@ -98,8 +98,8 @@ def _br_nonadaptive(charge: Charge) -> Curve:
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")
     ((cost, count),) = charge.of(BoundedRange).items()
-    if cost.epsilon > LARGEST_EPSILON:
-        raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON} only")
+    if not SMALLEST_EPSILON <= cost.epsilon <= LARGEST_EPSILON:
+        raise NotApplicable(f"computes with epsilon from {SMALLEST_EPSILON} to {LARGEST_EPSILON} only")
     return br_nonadaptive_curve(cost.epsilon, count)
 
 

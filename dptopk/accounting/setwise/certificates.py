@@ -40,7 +40,7 @@ from dptopk.costs.rounding import round_up
 from dptopk.errors import NotCertified
 
 FORMAT = 2
-LARGEST_EPSILON = 50.0  # of one cost
+LARGEST_EPSILON = 10.0  # of one cost
 SMALLEST_DELTA = 1e-11  # below, the float products that propose ε lose their digits
 
 

@@ -131,7 +131,7 @@ class SetwiseCurve(Curve):
             start /= 2
             if start < SMALLEST_ORDER:
                 raise OverflowError("a loss that has no moment")
-        low, high = (end - math.log(math.sqrt(self.variance(start))) for end in (-14.0, 14.0))
+        low, high = (end - math.log(math.sqrt(max(self.variance(start), 1e-20))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
         for _ in range(guesses.ZOOMS):
             orders = (
