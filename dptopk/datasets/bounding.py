@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -27,8 +27,11 @@ CHOICES = ("hash", "random", "top")
 LARGEST_CAP = 2**31 - 1
 # Hexadecimal digits kept of a digest: 48 bits, which the engines hold inline; equal ones are decided by the item.
 DIGITS = 12
-# Where the engine's memory is full, the users are split into at most so many parts.
+# Where the engine's memory is full, the users are split into at most this many parts.
 MOST_PARTS = 64
+# By a hash, users fall into this many buckets, a power of 2; where those with more than Δ events hold at most this
+# share of all events, only their users are ranked.
+BUCKETS, MOST_CROWDED = 2**21, 0.25
 
 Progress = Callable[[int, int], None]
 # The columns that are summed up: name of the sum, and of what it sums.
@@ -46,7 +49,7 @@ class Bounds:
             looks random and repeats), "random" ("hash" under a fresh secret key) or "top" (the user's most frequent,
             ties as in "hash").
         key: text that varies the choice of "hash" and "top".
-        portable: hash by SHA-256, the same on every engine and version, in place of the engine's own 64-bit hash, which
+        portable: hash by SHA-256, the same on every engine and version, instead of the engine's own 64-bit hash, which
             is about twice as fast. Either is a function of the key and the one user's rows: all that privacy needs.
     """
 
@@ -79,11 +82,12 @@ class Bounds:
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
 
 
-Contribute = Callable[[OpenTable, Any], Any]
+# Of a source and events, and where users need not be ranked also of ``bounds`` without Δ.
+Contribute = Callable[..., Any]
 
 
 def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
-    """What each user adds to each label after the bounds: columns ``within``, item, value, and perhaps more.
+    """What each user adds to each label after the bounds: columns ``within``, user, item, value, perhaps more.
 
     Args:
         source: whose hash decides.
@@ -91,18 +95,28 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
         bounds: hold for each user and each value of ``within`` by itself.
         within: further columns whose values are kept apart.
     """
-    if bounds.labels_per_user is None:
-        return _amounts_under(events, bounds, within)
-    ranked = _ranked(source, events, bounds, within)
-    return ranked.filter(ranked.place < bounds.labels_per_user)
+    if bounds.labels_per_user is not None:
+        ranked = _ranked(source, events, bounds, within)
+        return ranked.filter(ranked.place < bounds.labels_per_user)
+    if bounds.per_label_cap == 1:
+        return _counting(events).select(*within, "user", "item").distinct().mutate(value=1)
+    return _amounts_under(events, bounds, within)
 
 
 def both(source: OpenTable, events: Any, bounds: Bounds) -> Any:
     """What each user adds to each label: ``value`` without a cap on labels, ``capped`` after it."""
     import ibis
 
+    if bounds.labels_per_user is None:
+        free = contributions(source, events, bounds)
+        return free.mutate(capped=free.value)
     ranked = _ranked(source, events, bounds, ())
     return ranked.mutate(capped=ibis.ifelse(ranked.place < bounds.labels_per_user, ranked.value, 0))
+
+
+def _counting(events: Any) -> Any:
+    """The events that count where a label counts once: those of a weight of at least 1."""
+    return events.filter(_whole(events.weight, 1) >= 1) if "weight" in events.columns else events
 
 
 def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
@@ -126,8 +140,7 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
     """
     import ibis
 
-    if "weight" in events.columns:
-        events = events.filter(_whole(events.weight, 1) >= 1)
+    events = _counting(events)
     window = ibis.window(group_by=[*within, "user"], order_by=lots(source, events.user, events.item, bounds))
     ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
     return ranked.filter(~ranked.item.identical_to(ranked.before)).mutate(value=1)
@@ -163,83 +176,143 @@ def label_counts(
 
     In several passes each user is in one part, so the bounds hold as in a single pass, and the parts' counts add up.
     """
-    import ibis
     import pyarrow as pa
 
-    names = None if bounds.portable else _names(source, events)
+    keys = [*within, "item"]
+    crowded = _crowded(source, events, bounds)
+    names = None if crowded is not None or bounds.portable else _names(source, events)
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
+
+    def counted(part: int, parts: int) -> Any:
+        chosen = events if parts == 1 else events.filter(_part_of(source, events.user, parts) == part)
+        rows = _values(source, chosen, contribute, bounds, crowded, keys, sums)
+        return rows.group_by(keys).agg(**{name: rows[column].sum() for name, column in sums.items()})
+
     parts = source.passes or 1
     while True:
         try:
-            total = _in_parts(
-                source, events, contribute, parts, top, within, sums, coded=names is not None, progress=progress
-            )
+            total = _added_up(source, counted, parts, keys, sums, progress)
+            if names is not None:
+                total = _cut(total, top, within, ties=True).join(names, "item")
+                total = total.select(*within, *sums, item=total["name"])
+            rows = _run(source, _cut(total, top, within)).select([*keys, *sums])
             break
         except MemoryFull:
             if source.passes is not None or parts >= MOST_PARTS:
                 raise
             parts *= 2
-    if names is not None:
-        total = total.join(names, "item", join_type="inner").drop("item").rename_columns({"name": "item"})
-        total = total.select([*within, "item", *sums])
-    if top is not None and (parts > 1 or names is not None):
-        total = _run(source, _cut(ibis.memtable(total), top, within))
-    text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in total.schema]
-    return total.cast(pa.schema(text))
+    if progress is not None and parts == 1:
+        progress(1, 1)
+    text = [field.with_type(pa.string()) if pa.types.is_binary(field.type) else field for field in rows.schema]
+    return rows.cast(pa.schema(text))
 
 
-def _in_parts(
+def _added_up(
+    source: OpenTable,
+    counted: Callable[[int, int], Any],
+    parts: int,
+    keys: Sequence[str],
+    sums: Mapping[str, str],
+    progress: Progress | None,
+) -> Any:
+    """The counts of all users as an expression; those of several parts are run here, one after the other."""
+    import ibis
+
+    if parts == 1:
+        return counted(0, 1)
+    done = []
+    for part in range(parts):
+        done.append(_keep(source, f"dptopk_part_{part}", counted(part, parts)))
+        if progress is not None:
+            progress(part + 1, parts)
+    total = ibis.union(*done)
+    return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
+
+
+def _values(
     source: OpenTable,
     events: Any,
     contribute: Contribute,
-    parts: int,
-    top: int | None,
-    within: Sequence[str],
+    bounds: Bounds,
+    crowded: Any,
+    keys: Sequence[str],
     sums: Mapping[str, str],
-    *,
-    coded: bool,
-    progress: Progress | None,
 ) -> Any:
-    """The counts of all users, one part of them after the other; in one part cut to the top, with ties where coded."""
-    import pyarrow as pa
+    """What each user adds to each label, of users in ``crowded`` buckets and of the others apart.
 
-    total: Any = None
-    for part in range(parts):
-        chosen = events if parts == 1 else events.filter(_part_of(source, events.user, parts) == part)
-        kept = contribute(source, chosen)
-        counted = kept.group_by([*within, "item"]).agg(**{name: kept[column].sum() for name, column in sums.items()})
-        if parts == 1:
-            counted = _cut(counted, top, within, ties=coded)
-        rows = _run(source, counted)
-        if total is not None:
-            added = (
-                pa.concat_tables([total, rows]).group_by([*within, "item"]).aggregate([(name, "sum") for name in sums])
-            )
-            rows = added.rename_columns({f"{name}_sum": name for name in sums})
-        total = rows
-        if progress is not None:
-            progress(part + 1, parts)
-    return total
+    A user with at most Δ events has at most Δ labels, and all of them count: without Δ they are the same. So the answer
+    does not depend on the buckets, which may therefore look at the data.
+    """
+    import ibis
+
+    if crowded is None:
+        return contribute(source, events)
+    placed = events.mutate(bucket=_bucket(source, events.user))
+    free = replace(bounds, labels_per_user=None, choose="hash")
+    ranked = contribute(source, placed.semi_join(crowded, "bucket").drop("bucket"))
+    unranked = contribute(source, placed.anti_join(crowded, "bucket").drop("bucket"), bounds=free)
+    whole = dict.fromkeys(sums.values(), "int64")
+    return ibis.union(*(each.select(*keys, *whole).cast(whole) for each in (ranked, unranked)))
+
+
+def _bucket(source: OpenTable, user: Any) -> Any:
+    import ibis
+
+    hashed = source.mix(user)
+    return (hashed & ibis.literal(BUCKETS - 1, hashed.type())).cast("int32")
+
+
+def _crowded(source: OpenTable, events: Any, bounds: Bounds) -> Any:
+    """The buckets with more than Δ events (a table: bucket), where ranking their users alone is faster; else None.
+
+    It is where most users have few events, so that a query which has to look at all pairs of a user and a label is
+    spared a sort of them.
+    """
+    most = bounds.labels_per_user
+    if source.keep is None or most is None:
+        return None
+    size = _run(source, events.agg(events=events.count(), users=events.user.approx_nunique())).to_pylist()[0]
+    if size["events"] > most * size["users"]:
+        return None
+    placed = events.select(bucket=_bucket(source, events.user))
+    try:
+        loads = _keep(source, "dptopk_loads", placed.group_by("bucket").agg(n=placed.count()))
+    except MemoryFull:
+        return None
+    found = _run(source, loads.agg(all=loads.n.sum(), crowded=loads.n.sum(where=loads.n > most))).to_pylist()[0]
+    few = (found["crowded"] or 0) <= MOST_CROWDED * (found["all"] or 0)
+    return loads.filter(loads.n > most).select("bucket") if few else None
 
 
 def _names(source: OpenTable, events: Any) -> Any:
-    """The texts of the items and their codes (pyarrow.Table: item, name), where grouping by codes is faster.
+    """The texts of the items and their codes (a table: item, name), where grouping by codes is faster.
 
     None where it is not, where the rows may change before they are counted, and where two texts share a code: then the
     texts themselves are grouped, and ordered by the same codes, so that which labels of a user count is the same as
     with codes. Others' texts never enter a choice.
     """
-    import pyarrow.compute as pc
-
-    if not (source.frozen and source.backend.narrow) or events.item.type().is_integer():
+    if source.keep is None or events.item.type().is_integer():
         return None
     texts = events.select(name=events.item).distinct()
-    found = _run(source, texts.mutate(item=code(source, texts["name"])))
-    return found if pc.count_distinct(found["item"]).as_py() == len(found) else None
+    found = _keep(source, "dptopk_names", texts.mutate(item=code(source, texts["name"])))
+    tally = _run(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[0]
+    return found if tally["codes"] == tally["names"] else None
 
 
 def _run(source: OpenTable, expression: Any) -> Any:
-    action = partial(source.run, expression)
+    return _asked(source, partial(source.run, expression))
+
+
+def _keep(source: OpenTable, name: str, expression: Any) -> Any:
+    """The rows of an expression as a table: in the engine where it may keep them, else in memory."""
+    import ibis
+
+    if source.keep is None:
+        return ibis.memtable(_run(source, expression))
+    return _asked(source, partial(source.keep, name, expression))
+
+
+def _asked(source: OpenTable, action: Callable[[], Any]) -> Any:
     return without_data("table", "the engine could not run the query", action, full=source.backend.full)
 
 
@@ -268,6 +341,8 @@ def lots(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
     """
     if _digested(source, bounds):
         return [digest(source, user, item, bounds.key), item]
+    if source.backend.keep is None:  # no codes ever stand for the texts
+        return [source.mix(_key(bounds.key), user, item), item]
     coded = code(source, item)
     return [source.mix(_key(bounds.key), user, coded), coded, item]
 
@@ -297,7 +372,7 @@ def _key(key: str) -> Any:
 
 
 def _part_of(source: OpenTable, user: Any, parts: int) -> Any:
-    """In which of so many parts a user falls, by any hash of the engine's; the answer does not depend on it."""
+    """In which of several parts a user falls, by any hash of the engine's; the answer does not depend on it."""
     return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 

@@ -16,8 +16,9 @@ from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.rowwise import refuse_across_rows
 from dptopk.errors import InvalidParameter
 
-# A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
-NUMBER = r"^ *[+-]?[0-9]{1,18}([.][0-9]{0,18})?([eE][+-]?[0-9]{1,2})? *$"
+# A number written in text: up to 18 digits on each side of the point, an exponent of up to two. Groups that capture
+# nothing count as no match on DataFusion.
+NUMBER = r"^ *[+-]?[0-9]{1,18}(?:[.][0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})? *$"
 
 MATERIALISED = (
     "; writing its rows to a table or a frame first hides it from this check, and does not make it private: each row "

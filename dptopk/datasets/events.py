@@ -33,9 +33,9 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     """How many users are at each item, with every user's contribution bounded; a private-domain histogram.
 
     Args:
-        table: events, one a row: an Ibis table on DuckDB, Spark or PostgreSQL (projections, casts, filters and unions
-            of tables; all else is refused), a Spark, pandas or polars frame, an Arrow table, or the path of a Parquet
-            (also directory or glob), CSV, TSV, JSON-lines or DuckDB file.
+        table: events, one a row: an Ibis table of DuckDB, Spark, PostgreSQL or DataFusion (projections, casts, filters
+            and unions of tables; all else is refused), a Spark, pandas or polars frame, an Arrow table, or the path
+            of a Parquet (also directory or glob), CSV, TSV, JSON-lines or DuckDB file.
         user: column of whom the privacy is for: text, integers, decimals, truth values, dates or UUIDs. Texts that the
             column takes for equal, as under a collation, are one user.
         item: column of the labels; the same types: integers stay integers, all others become text. Floating-point

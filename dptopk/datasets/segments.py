@@ -152,7 +152,7 @@ def _numbers(source: OpenTable, events: Any, names: Sequence[Any]) -> Any:
     import ibis
     import pyarrow as pa
 
-    if events.segment.type().is_integer() or not source.backend.narrow:
+    if events.segment.type().is_integer() or source.backend.keep is None:
         return None
     exact = [name.encode() if events.segment.type().is_binary() else name for name in names]
     return ibis.memtable(pa.table({"segment_name": exact, "place": pa.array(range(len(exact)), pa.int32())}))

@@ -4,7 +4,11 @@ The store keeps, for each user, the Δ labels with the smallest lots, and what t
 new partition is added to these rows and the Δ smallest are kept again. That is what reading everything at once would
 keep: a label's lot is a function of key, user and label, so a label that is among a user's Δ smallest in the end was
 among them ever since it first came, and none of its events was lost; and min(min(a, τ) + b, τ) = min(a + b, τ). It
-needs the choice "hash": what a user does most can change with every event.
+needs the choice "hash": what a user does most can change with every event. For the same reason a partition is cut to
+the Δ smallest lots of each user in the engine that holds it, where that engine has the store's lots.
+
+What a partition added cannot be read off these rows, so a store made with ``partitions=True`` also holds the rows of
+each partition by themselves: then it gives the histogram of one day, and grows with the days.
 
 The store is personal data, as the events are: a DuckDB file that only its owner may read.
 """
@@ -26,8 +30,9 @@ from typing import Any
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json
 from dptopk.datasets.backends.base import imported, without_data
+from dptopk.datasets.backends.duckdb import DUCKDB
 from dptopk.datasets.backends.opening import Engine, open_table
-from dptopk.datasets.bounding import DIGITS, Bounds, amounts
+from dptopk.datasets.bounding import DIGITS, Bounds, contributions
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
@@ -43,18 +48,15 @@ _LOT = {
 # What says that DuckDB's hash is another one than that by which the labels of a store were chosen.
 _FINGERPRINT = "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
 
-_KEEP = """
-CREATE OR REPLACE TEMP TABLE merged AS
-    SELECT user, item, least(sum(amount), $cap)::BIGINT AS amount
-    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item, amount FROM day)
-    GROUP BY user, item;
-DELETE FROM kept WHERE user IN (SELECT user FROM day);
-INSERT INTO kept SELECT user, item, amount FROM (
-    SELECT user, item, amount,
+_CHOSEN = """SELECT user, item, amount FROM (
+    SELECT user, item, least(amount, $cap)::BIGINT AS amount,
            row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place
-    FROM (SELECT *, {code} AS code FROM merged)
-) WHERE place <= $most;
-"""
+    FROM (SELECT *, {code} AS code FROM {rows})
+) WHERE place <= $most"""
+_MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
+    SELECT user, item, sum(amount) AS amount
+    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item, amount FROM day)
+    GROUP BY user, item"""
 
 _BOTH = """
 SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN amount ELSE 0 END)::BIGINT AS capped
@@ -77,6 +79,8 @@ class EventsStore:
         key: varies which labels of a user count; with the same key the histogram is that of events_histogram.
         portable: choose by SHA-256, as with events_histogram. Otherwise a store serves as long as DuckDB's own hash is
             the same, and is refused by a version of DuckDB with another.
+        partitions: hold what of each partition counts by itself too, for ``histogram(partition=)``; the file then grows
+            with every partition.
 
     The columns and bounds are fixed when the store is made; opening it again needs its path alone, and refuses others.
 
@@ -105,6 +109,7 @@ class EventsStore:
         weight: str | None = None,
         key: str = "",
         portable: bool = False,
+        partitions: bool = False,
     ) -> None:
         duckdb = imported("duckdb", extra="data")
         self.path = Path(path)
@@ -116,6 +121,7 @@ class EventsStore:
             Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)  # refuses what is wrong
             wanted = {"user": user, "item": item, "weight": weight, "labels_per_user": labels_per_user}
             wanted |= {"per_label_cap": per_label_cap, "key": key, "portable": portable}
+            wanted |= {"partitions": True} if partitions else {}
         if new:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
             self.path.unlink()  # DuckDB wants to make the file itself: that the folder can be written is known now
@@ -158,8 +164,8 @@ class EventsStore:
                 "earlier ones; use that version, or make the store again, with portable=True"
             )
         for name, value in (wanted or {}).items():
-            if settings[name] != value:
-                raise InvalidParameter(f"{name}: the store was made with {settings[name]!r}, got {value!r}")
+            if settings.get(name) != value:
+                raise InvalidParameter(f"{name}: the store was made with {settings.get(name)!r}, got {value!r}")
         return settings
 
     def _fingerprint(self) -> str:
@@ -215,8 +221,10 @@ class EventsStore:
                     "user: the column's collation or type takes different texts for equal, and the store tells users "
                     "by their bytes; bring each user to one text in a column without a collation first"
                 )
-            pairs = amounts(events, self.bounds)
-            pairs = pairs.mutate(user=_plain(source, pairs.user), item=_plain(source, pairs.item))
+            same_lots = self.bounds.portable or source.backend is DUCKDB
+            cut = self.bounds if same_lots else replace(self.bounds, labels_per_user=None)
+            pairs = contributions(source, events, cut)
+            pairs = pairs.select(user=_plain(source, pairs.user), item=_plain(source, pairs.item), amount=pairs.value)
             day = without_data("partition", "the engine could not run the query", partial(source.run, pairs))
         kinds = [_kind(day.schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
@@ -227,17 +235,22 @@ class EventsStore:
     def _keep(self, day: Any, items: str) -> None:
         """Add a day (pyarrow.Table: user, item, amount) to what is kept; ``items``: type of its labels."""
         values = {"cap": self.bounds.per_label_cap, **_values(self.bounds)}
+        lot, code = _LOT[self.bounds.portable], _CODE[items]
+        run, chosen = self._file.execute, partial(_CHOSEN.format, lot=lot, code=code)
         self._file.register("day", day)
-        for statement in _KEEP.format(code=_CODE[items], lot=_LOT[self.bounds.portable]).split(";\n"):
-            used = {name: value for name, value in values.items() if f"${name}" in statement}
-            if statement.strip():
-                self._file.execute(statement, used)
+        run(_MERGED)
+        run("DELETE FROM kept WHERE user IN (SELECT user FROM day)")
+        run(f"INSERT INTO kept {chosen(rows='merged')}", values)
+        if self._settings.get("partitions"):
+            run(f"INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({chosen(rows='day')})", values)  # noqa: S608
         self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:
         found = self._kinds()
         if not found:
-            self._file.execute(f"CREATE TABLE kept (user {kinds[0]}, item {kinds[1]}, amount BIGINT)")
+            columns = f"user {kinds[0]}, item {kinds[1]}, amount BIGINT"
+            self._file.execute(f"CREATE TABLE kept ({columns})")
+            self._file.execute(f"CREATE TABLE days (place BIGINT, {columns})")
         elif found[:2] != kinds:
             raise InvalidParameter(
                 "partition: user and item must be of the same types as before: text, integer, uint64"
@@ -251,24 +264,32 @@ class EventsStore:
         if not isinstance(user, str | int) or isinstance(user, bool):
             raise InvalidParameter(f"user must be text or an integer, got {type(user).__name__}")
         if self.versions:
-            delete = "DELETE FROM kept WHERE user::VARCHAR = ?"
-            without_data("user", "the store could not be changed", lambda: self._file.execute(delete, [str(user)]))
+            with self._transaction():
+                for rows in ("kept", "days") if self._settings.get("partitions") else ("kept",):
+                    delete = partial(self._file.execute, f"DELETE FROM {rows} WHERE user::VARCHAR = ?", [str(user)])  # noqa: S608
+                    without_data("user", "the store could not be changed", delete)
 
-    def histogram(self, *, top: int | None = None) -> Histogram:
-        """The bounded histogram of all partitions so far, as events_histogram gives it for all of them at once.
+    def histogram(self, *, top: int | None = None, partition: str | None = None) -> Histogram:
+        """The bounded histogram of all partitions so far, or of one, as events_histogram gives it for their events.
 
         Args:
             top: at most this many rows, as in events_histogram.
+            partition: the version of one partition, of a store made with ``partitions=True``; None = all. The bounds
+                hold for each partition by itself: a user counts in every one, and releases on several of them add up.
+
+        Raises:
+            InvalidParameter: for a version that was not appended, or a store that does not hold partitions.
         """
         import pyarrow as pa
 
         if top is not None:
             top = validate.count(top=top)
+        rows = "kept" if partition is None else f"days WHERE place = {self._place(partition)}"
         if not self.versions:
             empty = {"item": pa.array([], pa.string()), "count": pa.array([], pa.int64())}
             return to_histogram(pa.table(empty), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
-        query = f"SELECT item, sum(amount)::BIGINT AS count FROM kept GROUP BY item ORDER BY count DESC, item {limit}"  # noqa: S608
+        query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} GROUP BY item ORDER BY count DESC, item {limit}"  # noqa: S608
         counted = self._file.sql(query).to_arrow_table()
         return to_histogram(counted, self.bounds, top)
 
@@ -310,6 +331,16 @@ class EventsStore:
             "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER BY ordinal_position"
         ).fetchall()
         return [kind for (kind,) in found]
+
+    def _place(self, partition: str) -> int:
+        """Which of the partitions a version is."""
+        if not self._settings.get("partitions"):
+            raise InvalidParameter(
+                "partition: the store holds what counts of all partitions together; make it with partitions=True"
+            )
+        if partition not in self.versions:
+            raise InvalidParameter(f"partition: {partition!r} was not appended")
+        return self.versions.index(partition)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

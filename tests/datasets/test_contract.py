@@ -14,7 +14,7 @@ ibis = pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
-from dptopk.datasets import Backend, DuckDB, admit, events_histogram  # noqa: E402
+from dptopk.datasets import Backend, DuckDB, admit, check_backend, events_histogram  # noqa: E402
 from dptopk.datasets.backends.base import builtin  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
@@ -60,7 +60,7 @@ def test_a_backend_keeps_the_contract(connection, backend, check):
 
 @each_backend
 def test_without_a_hash_of_its_own_a_backend_has_sha256(connection, backend):
-    plain = replace(backend, mix=None, narrow=False)
+    plain = replace(backend, mix=None, keep=None)
     for name in ("the_hash_is_a_function", "the_hash_spreads", "the_answer_is_the_definition"):
         clause_of(name)(Tried(connection, plain))
 
@@ -108,10 +108,14 @@ def test_a_mutant_is_caught(duckdb, name):
         clause_of(clause)(Tried(duckdb, mutant))
 
 
+def _names_anyway(source, events):
+    return _names(replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events)
+
+
 RULES = {
     "integers of their own width": ("columns._LABELS", ((lambda kind: True, lambda column: column),)),
     "users by their bytes": ("backends.base.OpenTable.coarse", lambda *_: False),
-    "two statements": ("bounding._names", lambda source, events: _names(replace(source, frozen=True), events)),
+    "two statements": ("bounding._names", _names_anyway),
     "all relations": ("backends.rowwise._allowed", lambda node: True),
 }
 CLAUSES = (
@@ -148,6 +152,9 @@ class Other:
 
     def __init__(self, connection, change):
         self.connection, self.change = connection, change
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
 
     def to_pyarrow(self, expression):
         return self.change(self.connection.to_pyarrow(expression))
@@ -187,6 +194,18 @@ def test_a_collation_is_caught():
     with pytest.raises(InvalidParameter, match="texts_are_their_bytes"):
         admit(connection, Backend(name="duckdb"))
     assert ADMITTED["duckdb"] is DUCKDB
+
+
+def test_datafusion_keeps_the_contract():
+    pytest.importorskip("datafusion")
+    tried = check_backend(ibis.datafusion.connect(), ADMITTED["datafusion"])
+    assert tried["passed"].all(), tried[~tried["passed"]].to_dict("records")
+
+
+def test_where_the_contract_stops_an_engine_the_operation_is_named():
+    polars = Tried(ibis.polars.connect(), Backend(name="polars"))
+    with pytest.raises(InvalidParameter, match="OperationNotDefinedError: WindowFunction"):
+        clause_of("missing_values_are_dropped")(polars)
 
 
 def test_an_engine_that_is_not_up_to_it_is_not_let_in():
@@ -238,8 +257,8 @@ def test_reading_files_otherwise_is_caught(monkeypatch, tmp_path, where, mutant,
 
 @pytest.mark.parametrize(
     "change",
-    [{"encode": DUCKDB.encode}, {"decode": DUCKDB.decode}, {"narrow": True}],
-    ids=["encode", "decode", "narrow"],
+    [{"encode": DUCKDB.encode}, {"decode": DUCKDB.decode}, {"keep": DUCKDB.keep}],
+    ids=["encode", "decode", "keep"],
 )
 def test_parameters_that_do_not_fit_together(change):
     with pytest.raises(InvalidParameter, match=next(iter(change))):

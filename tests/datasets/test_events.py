@@ -233,15 +233,15 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
 
     rows = frame(random_events(np.random.default_rng(2), 300, users=60, items=30))
     options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2, "top": 7}
-    whole, run_in_parts, tried, seen = as_dict(events_histogram(rows, **options)), bounding._in_parts, [], []
+    whole, run_in_parts, tried, seen = as_dict(events_histogram(rows, **options)), bounding._added_up, [], []
 
-    def tight(source, events, contribute, parts, *rest, **named):
+    def tight(source, counted, parts, *rest):
         tried.append(parts)
         if parts < fits:
             raise MemoryFull("table")
-        return run_in_parts(source, events, contribute, parts, *rest, **named)
+        return run_in_parts(source, counted, parts, *rest)
 
-    monkeypatch.setattr(bounding, "_in_parts", tight)
+    monkeypatch.setattr(bounding, "_added_up", tight)
     options |= {"engine": DuckDB(passes=passes), "progress": lambda *done: seen.append(done)}
     if (passes or 64) < fits:
         with pytest.raises(MemoryFull):
@@ -250,6 +250,36 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
         return
     assert as_dict(events_histogram(rows, **options)) == whole
     assert seen == [(part + 1, passes or fits) for part in range(passes or fits)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_users_who_need_no_ranking_are_left_out_of_it_without_a_trace(seed, monkeypatch):
+    """Whatever share of the users is ranked, in buckets of many users or of one, the histogram is the same."""
+    from dptopk.datasets import bounding, events, segment_histograms
+
+    rng = np.random.default_rng(seed)
+    users = rng.integers(-9, 9, 150) * rng.integers(1, 99, 150)  # some with many events, many with one
+    rows = frame([*zip(users, rng.zipf(1.5, 150) % 30, rng.integers(0, 3, 150), strict=True)])
+    rows["item"] = rows["item"] if seed % 2 else "i" + rows["item"].astype(str)
+    rows["segment"] = rng.integers(0, 3, 150)
+    options = {"user": "user", "item": "item", "labels_per_user": 3 + seed % 2, "top": 9, "key": str(seed)}
+    options |= [{}, {"per_label_cap": 2}, {"choose": "top"}, {"portable": True}][seed]
+    options |= {"weight": "weight"} if seed < 2 else {}
+    divided = {"segment": "segment", "segments": [0, 1], "segments_per_user": 1}
+    answers, halves, contribute = [], [], bounding.contributions
+
+    def counted(*args, **options):
+        halves.append(1)
+        return contribute(*args, **options)
+
+    monkeypatch.setattr(events, "contributions", counted)
+    for buckets, most in ((2**21, 1.0), (2**21, -1.0), (4, 1.0), (1, 1.0)):
+        monkeypatch.setattr(bounding, "BUCKETS", buckets)
+        monkeypatch.setattr(bounding, "MOST_CROWDED", most)
+        each = [events_histogram(rows, **options), *segment_histograms(rows, **options, **divided).values()]
+        answers.append([as_dict(histogram) for histogram in each])
+    assert answers[1:] == answers[:1] * 3
+    assert len(halves) == 2 + 1 + 2 + 2
 
 
 def test_duckdb_says_when_its_memory_is_full():

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from dptopk import Budget, Charge, InvalidParameter, Ledger, PureDP, Sensitivity
 from dptopk.cli import app
 
-pytest.importorskip("ibis")
-pytest.importorskip("duckdb")
+ibis = pytest.importorskip("ibis")
+duckdb = pytest.importorskip("duckdb")
 
-from dptopk.datasets import EventsStore, events_histogram
+from dptopk.datasets import EventsStore, events_histogram  # noqa: E402
 
 COLUMNS = {"user": "who", "item": "what"}
 
@@ -37,13 +37,13 @@ DAYS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwx
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(DAYS, st.sampled_from([1, 2, None]), st.integers(1, 3), st.sampled_from(["", "k"]), st.booleans())
 def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, portable):
     options = COLUMNS | {"labels_per_user": delta, "per_label_cap": cap, "key": key, "portable": portable}
     path = tmp_path_factory.mktemp("store") / "events.store"
     so_far = []
-    with EventsStore(path, **options) as store:
+    with EventsStore(path, **options, partitions=True) as store:
         for number, day in enumerate(days):
             store.append(frame(day), version=str(number))
             so_far += day
@@ -51,10 +51,14 @@ def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, port
             found = store.histogram()
             assert as_dict(found) == as_dict(whole)
             assert found.sensitivity == whole.sensitivity == Sensitivity(linf=cap, l0=delta)
-        for gone in {user for user, _ in so_far[:3]}:
+        for gone in ("", *{user for user, _ in so_far[:3]}):
             store.delete_user(gone)
-            so_far = [event for event in so_far if event[0] != gone]
+            so_far, *days = ([event for event in day if event[0] != gone] for day in (so_far, *days))
             assert as_dict(store.histogram()) == as_dict(events_histogram(frame(so_far), **options))
+            for number, day in enumerate(days):
+                found, alone = store.histogram(partition=str(number)), events_histogram(frame(day), **options)
+                assert as_dict(found) == as_dict(alone)
+                assert found.sensitivity == alone.sensitivity
 
 
 @pytest.mark.slow
@@ -72,14 +76,35 @@ def test_it_reopens_by_its_path_and_refuses_other_settings(tmp_path):
         with pytest.raises(InvalidParameter, match="types"):
             store.append(pd.DataFrame({"who": [1], "what": ["x"]}), version="tuesday")
         assert store.versions == ("monday",)
-    with pytest.raises(InvalidParameter, match="labels_per_user"):
-        EventsStore(path, **COLUMNS, labels_per_user=3)
+        with pytest.raises(InvalidParameter, match="partitions=True"):
+            store.histogram(partition="monday")
+    for other in ({"labels_per_user": 3}, {"labels_per_user": 2, "partitions": True}):
+        with pytest.raises(InvalidParameter, match=[*other][-1]):
+            EventsStore(path, **COLUMNS, **other)
     with pytest.raises(InvalidParameter, match="no store"):
         EventsStore(tmp_path / "other.store")
     (tmp_path / "text.store").write_text("secret", encoding="utf-8")
     with pytest.raises(InvalidParameter, match="no store") as caught:
         EventsStore(tmp_path / "text.store")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("portable", [False, True])
+def test_a_day_is_cut_before_it_leaves_its_engine(tmp_path, monkeypatch, portable):
+    events = [(user, f"{item} is a label of more than twelve letters") for user in "abc" for item in range(20)]
+    with duckdb.connect(str(tmp_path / "day.duckdb")) as file:  # its columns are read as bytes
+        file.register("rows", frame(events).astype(object))
+        file.execute("CREATE TABLE day AS SELECT * FROM rows")
+    options = COLUMNS | {"labels_per_user": 4, "portable": portable}
+    left, keep = [], EventsStore._keep
+    monkeypatch.setattr(EventsStore, "_keep", lambda self, day, items: (left.append(len(day)), keep(self, day, items)))
+    with EventsStore(tmp_path / "e.store", **options) as store:
+        connection = ibis.duckdb.connect(tmp_path / "day.duckdb")
+        store.append(connection.table("day"), version="1")
+        connection.disconnect()
+        assert left == [12]
+        assert as_dict(store.histogram()) == as_dict(events_histogram(frame(events), **options))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ what all of them must have in common is the contract (contract.py), which a back
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,12 +37,14 @@ class Backend:
         mix: a 64-bit hash of one to three columns or literals, text, bytes or integers, as an integer column; None =
             the SHA-256 is used in its place, as with ``portable=True``.
         digest: text to the hexadecimal digits of its SHA-256.
-        narrow: whether grouping by 64-bit codes of texts, and joining the texts later, is faster than by the texts.
+        keep: of a connection, a name and an expression: a temporary table of this name with its rows, instead of an
+            earlier one. For engines on which several statements are faster than one: texts are grouped by 64-bit codes
+            and joined later, and users with few events are not ranked. None = a histogram is always one statement.
         peers: whether dense_rank gives equal rows the same place; else pairs are grouped before they are ranked.
         full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
 
-    >>> Backend(name="duckdb").narrow
-    False
+    >>> Backend(name="duckdb").peers
+    True
     """
 
     name: str
@@ -49,15 +52,15 @@ class Backend:
     decode: Callable[[Any], Any] | None = None
     mix: Callable[..., Any] | None = None
     digest: Callable[[Any], Any] = digits_of_ibis
-    narrow: bool = False
+    keep: Callable[[Any, str, Any], Any] | None = None
     peers: bool = True
     full: Callable[[Exception], bool] = lambda _: False
 
     def __post_init__(self) -> None:
         if (self.encode is None) != (self.decode is None):
             raise InvalidParameter("encode and decode go together: text to its bytes, and back")
-        if self.narrow and self.mix is None:
-            raise InvalidParameter("narrow: codes need a hash of the engine's own, mix")
+        if self.keep is not None and self.mix is None:
+            raise InvalidParameter("keep: codes need a hash of the engine's own, mix")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class OpenTable:
             and more where the engine says that its memory is full.
         close: gives back what was opened for this table; called on leaving a ``with`` block.
         collated: whether its text may have a collation, in which different texts are equal.
-        frozen: whether all statements see the same rows; where they may not, a histogram is one statement.
+        keep: takes a name and an expression, puts its rows into a temporary table of this name and returns that; None
+            where the rows may change between two statements: a histogram is then one statement.
         together: takes an expression with a column ``user``, returns it with each user's rows in one place, where that
             saves the engine later shuffles.
     """
@@ -83,7 +87,7 @@ class OpenTable:
     passes: int | None = None
     close: Callable[[], Any] = lambda: None
     collated: bool = True
-    frozen: bool = False
+    keep: Callable[[str, Any], Any] | None = None
     together: Callable[[Any], Any] = lambda events: events
 
     def __enter__(self) -> OpenTable:
@@ -175,8 +179,19 @@ def without_data(
     except (InvalidParameter, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
-        failure, kind = type(error).__name__, MemoryFull if full(error) else InvalidParameter
+        failure, kind = _failure(error), MemoryFull if full(error) else InvalidParameter
     raise kind(f"{argument}: {what} ({failure})")
+
+
+def _failure(error: Exception) -> str:
+    """What kind of error it is, and for one of Ibis which operation the engine cannot do: no word of the data."""
+    name = type(error).__name__
+    if type(error).__module__ != "ibis.common.exceptions":
+        return name
+    import ibis.expr.operations as ops
+
+    asked = dict.fromkeys(word for word in re.findall(r"\w+", str(error)) if word[:1].isupper() and hasattr(ops, word))
+    return ": ".join([name, *(["/".join(asked)] if asked else [])])
 
 
 def imported(module: str, *, extra: str) -> Any:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,8 @@ class Tried:
         import ibis
         import pyarrow as pa
 
-        return OpenTable(ibis.memtable(pa.table(columns)), self.connection.to_pyarrow, self.backend, frozen=True)
+        keep = partial(self.backend.keep, self.connection) if self.backend.keep else None
+        return OpenTable(ibis.memtable(pa.table(columns)), self.connection.to_pyarrow, self.backend, keep=keep)
 
     def counts(self, table: OpenTable, **options: Any) -> dict[Any, int]:
         """The bounded histogram of a table with the columns u and i."""
@@ -338,7 +340,7 @@ def answers_are_of_one_state(tried: Tried) -> None:
             asked = expression.op().replace({before.table.op(): now.table.op()}).to_expr()
             return tried.connection.to_pyarrow(asked)
 
-        found = tried.counts(replace(before, run=run, frozen=False))
+        found = tried.counts(replace(before, run=run, keep=None))
         if found not in states:
             raise Broken(f"the histogram {found} is of neither state, {states}")
 

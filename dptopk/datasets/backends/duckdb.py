@@ -32,10 +32,16 @@ def _mix(*columns: Any) -> Any:
     return _hash(_hash(*columns))
 
 
-DUCKDB = Backend(
-    name="duckdb", encode=_encode, decode=_decode, mix=_mix, narrow=True,
-    full=lambda error: type(error).__name__ == "OutOfMemoryException",
-)  # fmt: skip
+def _keep(connection: Any, name: str, expression: Any) -> Any:
+    connection.con.execute(f"DROP TABLE IF EXISTS temp.{name}").fetchall()
+    return connection.create_table(name, expression, temp=True)
+
+
+def _full(error: Exception) -> bool:
+    return type(error).__name__ == "OutOfMemoryException"
+
+
+DUCKDB = Backend(name="duckdb", encode=_encode, decode=_decode, mix=_mix, keep=_keep, full=_full)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +94,26 @@ class DuckDB:
     def _opened(self, connection: Any, table: Any, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
         collated = False  # our own connection compares bytes, and only a database says otherwise for a column
         read, run = FRAMES.get(library(table)), connection.to_pyarrow
+        keep: Callable[[str, Any], Any] = partial(_keep, connection)
         if read is not None:
             found = _framed(connection, read(table, columns))
         else:
             files = located(table)
             collated = files.kind == "database"
             found = opened(files.kind, lambda: _FILES[files.kind](connection, files, table_name))
-            run = files.steady(run)
-        return OpenTable(found, run, DUCKDB, self.passes, connection.disconnect, collated=collated, frozen=True)
+            run, keep = files.steady(run), files.steady(keep)
+            if files.kind in _PARSED:
+                found = _once(keep, found, columns)
+        return OpenTable(found, run, DUCKDB, self.passes, connection.disconnect, collated=collated, keep=keep)
+
+
+def _once(keep: Callable[[str, Any], Any], found: Any, columns: Sequence[str] | None) -> Any:
+    """The columns needed of a text file, parsed once: in a table of DuckDB's, which stays within its memory."""
+    names = {name.casefold() for name in found.columns if columns is None or name in columns}
+    chosen = found.select([name for name in found.columns if name.casefold() in names] or found.columns[:1])
+    return without_data(
+        "table", "the engine could not read the file", lambda: keep("dptopk_events", chosen), full=_full
+    )
 
 
 def _framed(connection: Any, data: Any) -> Any:
@@ -145,6 +163,7 @@ def _parquet(connection: Any, files: Files, _: str | None) -> Any:
     return connection.read_parquet(paths, hive_types_autocast=False)
 
 
+_PARSED = ("csv", "tsv", "json")
 _FILES: dict[str, Callable[[Any, Files, str | None], Any]] = {
     "parquet": _parquet,
     "csv": _text,

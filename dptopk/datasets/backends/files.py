@@ -54,11 +54,11 @@ class Files:
         """What separates the cells of a text file."""
         return _DELIMITERS[self.kind]
 
-    def steady(self, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def steady(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The function ``run``, refused after a change of the files: so that all its answers are of one state."""
 
-        def checked(expression: Any) -> Any:
-            answer = run(expression)
+        def checked(*asked: Any) -> Any:
+            answer = run(*asked)
             if _state(self.paths) != self._seen:
                 raise InvalidParameter("table: its files changed while they were read; ask again when they are whole")
             return answer

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable
+from dptopk.datasets.backends.datafusion import DATAFUSION
 from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
 from dptopk.datasets.backends.frames import library
 from dptopk.datasets.backends.postgres import POSTGRES
@@ -19,7 +20,7 @@ from dptopk.errors import InvalidParameter
 Engine = DuckDB | Spark
 
 # The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit` in this process.
-ADMITTED: dict[str, Backend] = {backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES)}
+ADMITTED: dict[str, Backend] = {backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES, DATAFUSION)}
 
 
 def open_table(
