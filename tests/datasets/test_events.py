@@ -255,14 +255,14 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
 @pytest.mark.parametrize("seed", range(4))
 def test_users_who_need_no_ranking_are_left_out_of_it_without_a_trace(seed, monkeypatch):
     """Whatever share of the users is ranked, in buckets of many users or of one, the histogram is the same."""
-    from dptopk.datasets import bounding, events, segment_histograms
+    from dptopk.datasets import bounding, event_counts, events, segment_histograms
 
     rng = np.random.default_rng(seed)
     users = rng.integers(-9, 9, 150) * rng.integers(1, 99, 150)  # some with many events, many with one
     rows = frame([*zip(users, rng.zipf(1.5, 150) % 30, rng.integers(0, 3, 150), strict=True)])
     rows["item"] = rows["item"] if seed % 2 else "i" + rows["item"].astype(str)
     rows["segment"] = rng.integers(0, 3, 150)
-    options = {"user": "user", "item": "item", "labels_per_user": 3 + seed % 2, "top": 9, "key": str(seed)}
+    options = {"user": "user", "item": "item", "labels_per_user": 3 + seed % 2, "key": str(seed)}
     options |= [{}, {"per_label_cap": 2}, {"choose": "top"}, {"portable": True}][seed]
     options |= {"weight": "weight"} if seed < 2 else {}
     divided = {"segment": "segment", "segments": [0, 1], "segments_per_user": 1}
@@ -276,7 +276,12 @@ def test_users_who_need_no_ranking_are_left_out_of_it_without_a_trace(seed, monk
     for buckets, most in ((2**21, 1.0), (2**21, -1.0), (4, 1.0), (1, 1.0)):
         monkeypatch.setattr(bounding, "BUCKETS", buckets)
         monkeypatch.setattr(bounding, "MOST_CROWDED", most)
-        each = [events_histogram(rows, **options), *segment_histograms(rows, **options, **divided).values()]
+        each = [
+            events_histogram(rows, **options, top=9),
+            *segment_histograms(rows, **options, **divided, top=9).values(),
+            two := event_counts(rows, **options),
+            two.under_cap,
+        ]
         answers.append([as_dict(histogram) for histogram in each])
     assert answers[1:] == answers[:1] * 3
     assert len(halves) == 2 + 1 + 2 + 2
