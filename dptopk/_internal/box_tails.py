@@ -69,7 +69,9 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     middle = first + (width - 1) / 2 + width * np.arange(-(-(last - first + 1) // width), dtype=np.float64)
     half = np.maximum(np.abs(power / middle - rate) / 2, 1e-100)
     with np.errstate(over="ignore", under="ignore"):
-        mass = np.exp(_log_pmf(power, rate, middle)) * np.sinh(width * half) / np.sinh(half)
+        # sinh(width·half)/sinh(half), whose factors may be beyond floats
+        ratio = np.expm1(-2 * width * half) / np.expm1(-2 * half)
+        mass = np.exp(_log_pmf(power, rate, middle) + (width - 1) * half) * ratio
         below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))  # the law grows up to there
     ends = middle + (width - 1) / 2
     return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])

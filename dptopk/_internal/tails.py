@@ -47,6 +47,21 @@ def laplace_tail(rate: float, c: int) -> float:
     return rounded_up(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
 
 
+def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
+    """Upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound, bound], 1 <= width <= bound.
+
+    With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
+    """
+    edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
+    total = laplace_total(decay, bound)
+    return rounded_up(edge / total) if total > 0 else 1.0
+
+
+def laplace_total(decay: float, bound: int) -> float:
+    """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would cancel."""
+    return -math.expm1(-decay * (bound + 1)) - math.exp(-decay) * math.expm1(-decay * bound)
+
+
 def laplace_difference_tail(rate: float, c: int) -> float:
     """P[N1 - N2 > c] for c >= 0: the tail of the law's convolution with itself.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dptopk.cli.input import Source
     from dptopk.costs.budget import Budget
-    from dptopk.histogram.histogram import Sensitivity
+    from dptopk.histogram.histogram import Histogram, Sensitivity
     from dptopk.ledger.dataset import DatasetState
     from dptopk.planning import Plan
     from dptopk.release.release import Release
@@ -63,6 +63,10 @@ def topk(
         ),
     ] = None,
     domain: Domain = None,
+    look: Annotated[
+        float | None,
+        typer.Option("--look", metavar="SHARE", help="Plan by a private look at a few ranks, for this share of ε."),
+    ] = None,
     seed: Seed = None,
     user_col: Annotated[
         str | None, typer.Option("--user-col", help="Column of users; Δ and τ are enforced.", rich_help_panel=EVENTS)
@@ -164,6 +168,7 @@ def topk(
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
+    _looks_alone(look, ledger, segment_by, asked.accuracy)
     given = Source(
         path=spooled(source),
         label=label_col,
@@ -193,7 +198,7 @@ def topk(
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
     plans: Callable[..., Plan] = planned
-    if given.finds and _leaves_open(planned, fit=asked.fit, accuracy=asked.accuracy, state=state):
+    if look is None and given.finds and _leaves_open(planned, fit=asked.fit, accuracy=asked.accuracy, state=state):
         plans = _two_phases(planned)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
@@ -217,7 +222,7 @@ def topk(
     histogram = given.read(plan)
     left: list[str] = []
     if ledger is None:
-        release = plan.release(histogram, rng)
+        plan, release = _looked(look, plan, planned, histogram, rng)
     else:
         session = Session(histogram, **paying, rng=rng)
         if not reuse and session.answered(plan):
@@ -225,6 +230,25 @@ def topk(
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
     _written(plan, release, output_format, out, plot, left, ledger, confidence)
+
+
+def _looks_alone(look: float | None, *others: Any) -> None:
+    if look is not None and any(other is not None for other in others):
+        raise InvalidParameter("--look takes no --ledger, --segment-by or --accuracy")
+
+
+def _looked(
+    share: float | None, plan: Plan, planned: partial[Plan], histogram: Histogram, rng: np.random.Generator | None
+) -> tuple[Plan, Release]:
+    """The answer; by a look for a share of ε and the plan by it for what is left, where one was asked for."""
+    if share is None:
+        return plan, plan.release(histogram, rng)
+    from dptopk.planning.probe import Look, at_ranks
+
+    look = Look(plan.k, plan.budget, share)
+    seen = look.mechanism.release(at_ranks(histogram, look.k), rng)
+    plan = look.plan(seen, histogram.sensitivity, planned, look.rest)
+    return plan, look.on(plan.release(histogram, rng), seen.charge)
 
 
 def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float:

@@ -6,12 +6,14 @@ import math
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.search import first_true
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -170,10 +172,7 @@ class CountMLE(Mechanism):
 
     def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
         """How often that many rows can be counted for at most this charge."""
-        passes = 1
-        while rows and charge.includes(self.repeated(sensitivity, rows, passes + 1)):
-            passes += 1
-        return passes
+        return _passes(self, charge, sensitivity, rows) if rows else 1
 
     def told(self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool) -> dict[str, Any]:
         """The ranking, and how often to count it."""
@@ -282,3 +281,8 @@ def _pool(left: tuple[float, int, list[int]], right: tuple[float, int, list[int]
     total, n = left[1] + right[1], len(large)
     low, high = large[(n - 1) // 2], large[n // 2]
     return min(max(total / n, float(low)), float(high)), total, large
+
+
+@lru_cache(maxsize=4096)
+def _passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
+    return first_true(lambda passes: not charge.includes(mechanism.repeated(sensitivity, rows, passes)), 2) - 1

@@ -226,8 +226,14 @@ class ThresholdedMechanism(Mechanism):
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """All counts, or d_bar and the floor, were given noise; rows above the threshold remained."""
         counted, offset = self.floor_rank and self.floor_rank - 1, self.threshold_offset(sensitivity)
-        noisy_floor = counted is not None
-        return Measurement(self.law(sensitivity), counted, whole=True, threshold=offset, noisy_floor=noisy_floor)
+        return Measurement(
+            self.law(sensitivity),
+            counted,
+            whole=True,
+            threshold=offset,
+            noisy_floor=counted is not None,
+            at_threshold=self.at_threshold(sensitivity),
+        )
 
     def slots(self, histogram: Histogram) -> Slots:
         """The largest counts and the floor, or all present counts over a fixed floor of 0.

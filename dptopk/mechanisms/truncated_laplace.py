@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import laplace_tail, rounded_up, smallest_offset, union
+from dptopk._internal.tails import (
+    laplace_edge_mass,
+    laplace_tail,
+    laplace_total,
+    rounded_up,
+    smallest_offset,
+    union,
+)
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.thresholds import CutMechanism, checked_offset
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +72,7 @@ class TruncatedLaplace(CutMechanism):
         """π: a label that one user alone has is released with P[N > T - linf] + π P[N = T - linf], 1 - (1-δ)^(1/l0)."""
         bound, decay, linf = self.bound(sensitivity), rate(self.epsilon, sensitivity), sensitivity.linf
         each = -math.expm1(math.log1p(-self.delta) / _touched(sensitivity))
-        chance = (each * (1 - 1e-9) - _edge_mass(decay, linf, bound)) / _point_mass(decay, bound - linf, bound)
+        chance = (each * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)) / _point_mass(decay, bound - linf, bound)
         return min(max(chance, 0.0), 1 - 2.0**-20)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
@@ -111,25 +115,10 @@ def _touched(sensitivity: Sensitivity) -> int:
 @lru_cache(maxsize=256)
 def _cut(decay: float, linf: int, n: int, delta: float) -> int:
     """The smallest T >= linf with 1 - (1-q)^n <= delta, q the mass of the linf outermost points of noise in [-T, T]."""
-    return smallest_offset(lambda T: union(_edge_mass(decay, linf, T), n), delta, "delta", linf)
-
-
-def _edge_mass(decay: float, width: int, bound: int) -> float:
-    """Upper bound on P[N > bound - width] for P[n] ∝ exp(-decay |n|) cut to [-bound, bound], 1 <= width <= bound.
-
-    With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
-    """
-    edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
-    total = _total(decay, bound)
-    return rounded_up(edge / total) if total > 0 else 1.0
+    return smallest_offset(lambda T: union(laplace_edge_mass(decay, linf, T), n), delta, "delta", linf)
 
 
 def _point_mass(decay: float, at: int, bound: int) -> float:
     """Upper bound on P[N = at] of the same law."""
-    total = _total(decay, bound)
+    total = laplace_total(decay, bound)
     return rounded_up(math.exp(-decay * at) * -math.expm1(-decay) / total) if total > 0 else 1.0
-
-
-def _total(decay: float, bound: int) -> float:
-    """1 + q - 2 q^{bound + 1}, as two sums from 0 and from 1 on: of little decay the terms would cancel."""
-    return -math.expm1(-decay * (bound + 1)) - math.exp(-decay) * math.expm1(-decay * bound)

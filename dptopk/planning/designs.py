@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from dptopk._internal.choices import DOMAINS, METHODS, Domain
@@ -26,6 +27,8 @@ from dptopk.mechanisms import (
     SparseGaussian,
     TruncatedGaussian,
     TruncatedLaplace,
+    UnknownBox,
+    UnknownCentred,
     UnknownGaussian,
     UnknownGumbel,
     UnknownLaplace,
@@ -34,13 +37,17 @@ from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.named import registered_designs
+from dptopk.planning.mixture import Mixture
 from dptopk.planning.request import Request, Split, at_least, at_most
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.whole import COUNTED_DRAWS, DRAWS, then_counts
 
 Mechanisms = tuple[Mechanism, ...]
+NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
+# The same where several shapes are open.
+MIXTURE_SHARES = (0.1, 0.35, 0.65, 0.9)
 # The same for a whole answer drawn at once, which takes longer to simulate.
 WHOLE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)
 # Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
@@ -68,12 +75,14 @@ class Design:
         own_delta: does not work without a δ.
         additive: labels are ordered by counts with noise of one law, so that its noise can be told without their gaps.
         shares: of the zCDP budget for the selection, where not the usual ones.
+        fold: over a noisy floor: how many times k labels take part, where not d_bar of the request; such designs are
+            compared on shapes only, since equal counts never appear over such a floor.
         least: how many labels a user touches at least, and at most MOST_FOLD k, where it is compared without its name.
     """
 
     name: str
     method: Literal["peel", "threshold", "whole"]
-    noise: Literal["gaussian", "laplace", "box", "any", "none"]
+    noise: NoiseName
     domain: Domain
     build: Callable[[Request, Split, float], Mechanisms]
     whole: bool = False
@@ -81,6 +90,7 @@ class Design:
     own_delta: bool = False
     additive: bool = True
     shares: tuple[float, ...] = ()
+    fold: int | None = None
     least: int = 1
 
     @property
@@ -99,7 +109,12 @@ class Design:
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
-            ((threshold or self.joint) and request.sensitivity.l0 is None, "needs a finite l0 (labels per user)"),
+            (
+                ((threshold and self.fold is None) or self.joint) and request.sensitivity.l0 is None,
+                "needs a finite l0 (labels per user)",
+            ),
+            ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
+            (self.fold is not None and request.shape is None and request.method != self.name, "compared on shapes"),
             (self.whole and not request.whole, "needs the whole histogram (d_bar=None)"),
             (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
@@ -140,6 +155,8 @@ class Design:
                 shares = (request.selection_share,)
             elif self.shares:
                 shares = self.shares
+            elif isinstance(request.shape, Mixture):
+                shares = MIXTURE_SHARES
             elif request.selection_share == "best":
                 shares = SELECTION_SHARES
             elif self.method == "whole":
@@ -172,8 +189,11 @@ def _gaussian_counts(request: Request, rho: float) -> KnownGaussian:
 
 
 def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
+    return _centred_gaussian(rho, *_weights(request.k, request.touched, 2))
+
+
+def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
     """μ² = A/σ_Z² + B/σ_Y² at σ_Z²/σ_Y² = sqrt(A/B) (docs/centred.md)."""
-    centre, A, B = _weights(request, 2)
     sigma = at_least(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
     common = KnownGaussian(sigma=at_least(sigma * (B / A) ** 0.25))
     return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)
@@ -181,13 +201,17 @@ def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
 
 def _centred_laplace_counts(request: Request, rho: float) -> Centred:
     own, common = _centred_rates(request, rho)
-    return Centred(noise=KnownLaplace(epsilon=own), common=KnownLaplace(epsilon=common), centre=_weights(request, 1)[0])
+    return Centred(
+        noise=KnownLaplace(epsilon=own),
+        common=KnownLaplace(epsilon=common),
+        centre=_weights(request.k, request.touched, 1)[0],
+    )
 
 
 def _centred_rates(request: Request, rho: float) -> tuple[float, float]:
     """ε of Z and of Y; their ratio is best for a sum of squares, without a δ for a plain sum."""
-    _, A, B = _weights(request, 2)
-    _, A1, B1 = _weights(request, 1)
+    _, A, B = _weights(request.k, request.touched, 2)
+    _, A1, B1 = _weights(request.k, request.touched, 1)
     ratio = (A / B) ** 0.25 if request.delta else (A1 / B1) ** (1 / 3)
     epsilon = at_most(math.sqrt(2 * rho / (A + B * ratio**2)))
     return epsilon, at_most(epsilon * ratio)
@@ -199,7 +223,7 @@ def _box_counts(request: Request, rho: float) -> Box:
     Without a δ it is what centred counts sum to.
     """
     if not request.delta:
-        _, A1, B1 = _weights(request, 1)
+        _, A1, B1 = _weights(request.k, request.touched, 1)
         own, common = _centred_rates(request, rho)
         return Box(epsilon=at_most(A1 * own + B1 * common))
     epsilon = math.sqrt(2 * rho)
@@ -210,12 +234,11 @@ def _box_counts(request: Request, rho: float) -> Box:
     return Box(epsilon=at_most(epsilon))
 
 
-def _weights(request: Request, power: int) -> tuple[Any, int, int]:
+def _weights(labels: int, touched: int, power: int) -> tuple[Fraction, int, int]:
     """The best centre a/b, and the sums of shift^power over the Z and for Y, in units of linf."""
-    k, t = request.k, request.touched
-    centre = best_centre(k, t)
+    centre = best_centre(labels, touched)
     a, b = centre.numerator, centre.denominator
-    return centre, t * (b - a) ** power + (k - t) * a**power, a**power
+    return centre, touched * (b - a) ** power + (labels - touched) * a**power, a**power
 
 
 def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
@@ -277,6 +300,30 @@ def _cut_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
 
 
+def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
+    def build(request: Request, split: Split, rho: float) -> Mechanisms:
+        d_bar, sensitivity = fold * request.k, request.sensitivity
+        moved = d_bar + 1 if sensitivity.l0 is None else min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
+        counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved, 2))
+        return (
+            UnknownCentred(
+                d_bar=d_bar,
+                noise=counting.noise,
+                delta=split.threshold * request.delta,
+                common=counting.common,
+                centre=counting.centre,
+            ),
+        )
+
+    return build
+
+
+def _cut_box(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
+    return lambda request, split, rho: (
+        UnknownBox(d_bar=fold * request.k, epsilon=at_most(math.sqrt(2 * rho)), delta=split.threshold * request.delta),
+    )
+
+
 def _cut_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
     sigma = _gaussian(rho, _slots(request)).sigma
     return (TruncatedGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
@@ -329,6 +376,11 @@ _COUNTS = (
     ("box", _box_counts),
 )
 
+_FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Callable[[Request, Split, float], Mechanisms]]], ...] = (
+    ("centred Gaussian", "gaussian", _cut_centred),
+    ("box", "box", _cut_box),
+)
+
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
@@ -359,6 +411,11 @@ DESIGNS = (
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),
     Design("truncated Gaussian over a noisy floor", "threshold", "gaussian", "private", _cut_truncated),
+    *(
+        Design(f"{law} noise over the noisy floor of {top}", "threshold", noise, "private", build(fold), fold=fold)
+        for fold, top in ((1, "the top k"), (2, "the top 2k"))
+        for law, noise, build in _FLOORS
+    ),
     *(
         design
         for domain in DOMAINS

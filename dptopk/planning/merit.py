@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ class Merit:
         appears_at: how far above the floor a label appears with probability 1/2; None in a public domain.
         swapped: the chance that, of two labels with the counts of rank k and 2k, the one of rank 2k is placed first; on
             the shape that was given, else on REFERENCE / rank. None where it is not known in closed form.
-        outcome: on the shape that was given; None without one.
+        outcome: on the shape that was given, or the means on those of ``request.mixture``; None without any.
     """
 
     total: float
@@ -40,12 +41,17 @@ class Merit:
 
 
 def merit_of(request: Request, mechanisms: tuple[Mechanism, ...], draws: int = BLOCK) -> Merit:
-    """The merit of mechanisms for a request, as plan_topk states it; on a shape from at least that many draws."""
+    """The merit of mechanisms for a request, as plan_topk states it; on shapes from at least that many draws.
+
+    Without draws, on several shapes, it is the product of the noise on a count and of where a label appears: an
+    estimate that compares divisions of the budget within a design.
+    """
     sensitivity, first, last = request.sensitivity, mechanisms[0], mechanisms[-1]
     noise = last.count_noise(sensitivity, labels=request.k) if request.counted else None
     threshold, appears = first.threshold_offset(sensitivity), first.appears_at(sensitivity, probability=0.5)
-    if request.shape is not None:
-        seen = request.shape.outcome(mechanisms, request.k, sensitivity, request.counted, draws)
+    played = request.shape if draws else None
+    if played is not None:
+        seen = played.outcome(mechanisms, request.k, sensitivity, request.counted, draws)
         words = "the error of a shown count and the count missed, per row" if request.counted else "the count missed"
         return Merit(seen.loss, words, noise, threshold, appears, swapped(request, first), seen)
     parts = {} if noise is None else {"the noise on a count": noise}
@@ -53,7 +59,8 @@ def merit_of(request: Request, mechanisms: tuple[Mechanism, ...], draws: int = B
         parts["the count (above the floor) at which a label appears"] = float(appears)
     if not parts:
         parts["the noise that selects labels"] = first.selection_noise(sensitivity)
-    return Merit(sum(parts.values()), " plus ".join(parts), noise, threshold, appears, swapped(request, first), None)
+    total = sum(parts.values()) if request.shape is None else math.prod(parts.values())
+    return Merit(total, " plus ".join(parts), noise, threshold, appears, swapped(request, first), None)
 
 
 def swapped(request: Request, first: Mechanism) -> float | None:

@@ -11,6 +11,7 @@ from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts,
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
+from dptopk.planning.mixture import Mixture
 from dptopk.planning.shape import Shape
 
 # Half way from one share that is tried first to the next.
@@ -49,7 +50,7 @@ class Request:
         d_bar: how many of the largest counts take part in a design over a cut histogram.
         whole: designs over the whole histogram are allowed.
         selection_share: the one that was asked for, "best" for the one of the smallest merit, or None.
-        shape: the counts to plan for, or None.
+        shape: the counts to plan for, several of them where they are not known, or None.
         users: how many users there are, or None.
         charge_as: how selections may be charged; "auto": whichever is less.
     """
@@ -66,7 +67,7 @@ class Request:
     method: str
     selection_share: float | Literal["best"] | None
     fit: bool
-    shape: Shape | None
+    shape: Shape | Mixture | None
     charge_as: ChargeAs | Literal["auto"] = "auto"
     users: int | None = None
 
@@ -101,6 +102,11 @@ class Request:
     def counted(self) -> bool:
         """Whether the answer shows counts."""
         return self.counts != "none"
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The shapes that designs are compared on, where several are open."""
+        return self.shape if isinstance(self.shape, Mixture) else None
 
     @property
     def touched(self) -> int:

@@ -20,6 +20,7 @@ from dptopk.planning.designs import Design, Mechanisms
 from dptopk.planning.merit import Merit, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
+from dptopk.planning.shape import Shape
 
 # How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
 # budget one look must be to be extrapolated from.
@@ -55,10 +56,10 @@ def looks(request: Request, design: Design) -> list[Candidate]:
 
 
 def closer(request: Request, found: Candidate, draws: int) -> Candidate:
-    """The same, its merit on a shape from so many draws."""
+    """The same, its merit on a shape from so many draws, or on each of several from a block."""
     if request.shape is None:
         return found
-    return replace(found, merit=merit_of(request, found.mechanisms, draws))
+    return replace(found, merit=merit_of(request, found.mechanisms, BLOCK if request.mixture else draws))
 
 
 def rank(request: Request, found: Candidate) -> float:
@@ -69,9 +70,10 @@ def rank(request: Request, found: Candidate) -> float:
 
 
 def at(request: Request, design: Design, split: Split, rho: float) -> Candidate:
-    """The design at a scale ρ; its merit on a shape from a few draws."""
+    """The design at a scale ρ; its merit on one shape from a few draws, else in closed form."""
     mechanisms = design.build(request, split, rho)
-    return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms, BLOCK))
+    draws = BLOCK if isinstance(request.shape, Shape) else 0
+    return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms, draws))
 
 
 def _affordable(request: Request, design: Design, split: Split) -> float:

@@ -17,7 +17,9 @@ from dptopk.accounting.work import CUT, late, within
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
+from dptopk.mechanisms.samplers.simulation import BLOCK
 from dptopk.planning.designs import Design, all_designs, method_names
+from dptopk.planning.mixture import Mixture
 from dptopk.planning.plan import Plan
 from dptopk.planning.request import Request, at_least
 from dptopk.planning.scaling import FINE, ROUGH, Candidate, at, closer, exactly, looks, rank, roughly
@@ -66,7 +68,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     the noise that selects them). It compares designs; a peel gives half of its budget to the selections, where the
     product of the noise on a count and of the noise that selects (and so of the threshold) is smallest. With ``like``:
     the root mean square error of a shown count plus the count that the answer misses, per row, as simulated on that
-    shape (Plan.outcome).
+    shape (Plan.outcome); only then are noisy floors of the top k and 2k compared too.
 
     Args:
         k: how many labels, at least 1.
@@ -124,7 +126,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         method=validate.member(method_names(), method=method),
         selection_share=selection_share,
         fit=fit,
-        shape=None if like is None else Shape.of(like),
+        shape=like if isinstance(like, Mixture) else None if like is None else Shape.of(like),
         charge_as=charge_as,
         users=users,
     )
@@ -161,6 +163,9 @@ def default_d_bar(k: int) -> int:
 
 def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best: by estimate; on a shape by few draws, then by more."""
+    if request.mixture is not None:
+        guesses = _quietest([guess for design in designs for guess in _divisions(request, design)])
+        return _hopeful([closer(request, guess, BLOCK) for guess in guesses], NEAR)[:FEW]
     if request.shape is None or request.epsilon is None:
         return _near(request, _guesses(request, designs))
     found = _hopeful([guess for design in designs for guess in looks(request, design)], WIDE)
@@ -190,6 +195,20 @@ def _guesses(request: Request, designs: list[Design]) -> list[Candidate]:
     ]
 
 
+def _quietest(guesses: list[Candidate]) -> list[Candidate]:
+    """Without selections whose counts are noisier than those of another with the same share: all else is alike."""
+    least: dict[float, float] = {}
+    for guess in guesses:
+        if guess.design.method == "peel":
+            share, noise = guess.split.selection, guess.merit.noise_std or 0.0
+            least[share] = min(least.get(share, math.inf), NEAR * noise)
+    return [
+        guess
+        for guess in guesses
+        if guess.design.method != "peel" or (guess.merit.noise_std or 0.0) <= least[guess.split.selection]
+    ]
+
+
 def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
     """Those that are within ``near`` of the best but for the luck of the draws, the best first."""
     least = min(guess.merit.total + _doubt(guess) for guess in found)
@@ -204,6 +223,14 @@ def _doubt(guess: Candidate) -> float:
 
 def _guess(request: Request, design: Design) -> Candidate:
     """The best division of the budget for a design, by estimate."""
+    found = _divisions(request, design)
+    if request.epsilon is None or request.shape is None:
+        return found[0]
+    return min((closer(request, guess, CLOSER) for guess in found[:FEW]), key=lambda guess: rank(request, guess))
+
+
+def _divisions(request: Request, design: Design) -> list[Candidate]:
+    """The divisions of the budget for a design, the best first; on several shapes the best one of each share."""
 
     def order(guess: Candidate) -> tuple[float, int, float]:
         """Of equal merits that of the lower threshold, where δ is of use to nothing else; else the middle one."""
@@ -211,9 +238,9 @@ def _guess(request: Request, design: Design) -> Candidate:
         return rank(request, guess), (guess.merit.threshold or 0) * lower, abs(guess.split.threshold - 0.5)
 
     found = sorted(looks(request, design), key=order)
-    if request.shape is None or request.epsilon is None:
-        return found[0]
-    return min((closer(request, guess, CLOSER) for guess in found[:FEW]), key=lambda guess: rank(request, guess))
+    if request.mixture is None:
+        return found
+    return list({guess.split.selection: guess for guess in reversed(found)}.values())[::-1]
 
 
 def _near(request: Request, guesses: list[Candidate]) -> list[Candidate]:
@@ -264,7 +291,7 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
         counted=request.counted,
         design=best.design.name,
         why=_why(request, best, len(designs)),
-        outcome=best.merit.outcome,
+        outcome=best.merit.outcome if isinstance(request.shape, Shape) else None,
         swapped=best.merit.swapped,
         users=request.users,
         compared=alternatives,

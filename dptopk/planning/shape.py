@@ -31,6 +31,7 @@ class Outcome:
         recall: share of the true top k among the labels shown.
         rows: how many labels are shown.
         deviation: standard error of the loss, that of the draws.
+        mixed: the mean of the losses on several shapes; None for one.
     """
 
     error: float
@@ -38,11 +39,12 @@ class Outcome:
     recall: float
     rows: float
     deviation: float = 0.0
+    mixed: float | None = None
 
     @property
     def loss(self) -> float:
         """The one number that is compared, in counts: the error of what is shown, and what is missed, per row."""
-        return self.error + self.missed
+        return self.error + self.missed if self.mixed is None else self.mixed
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ neither end of it is improbable form an interval. Statement and proof: docs/inte
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,38 +26,63 @@ def level(alpha: float, rows: int) -> float:
     return float(-np.expm1(np.log1p(-alpha) / max(rows, 1)))
 
 
-def passed_intervals(
-    values: np.ndarray[Any, Any], threshold: int, tail: Tail, alpha: float
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The lowest and highest true counts, at least 1, of values that were shown because they were above the threshold.
+@dataclass(frozen=True)
+class Passed:
+    """The law of a count with noise that was shown because it was above a threshold.
 
-    Args:
-        values: the values shown, integers above ``threshold``, shape (rows,).
+    Attributes:
         threshold: T.
         tail: upper bounds on P[N > c] for c >= 0, at most SHARE too large; N is symmetric around 0.
-        alpha: each interval misses with at most this probability, given which labels passed.
-
-    Returns:
-        Two int64 arrays of shape (rows,).
+        at_threshold: the chance with which a value of exactly T is shown.
     """
-    half = alpha / 2
-    signed = lru_cache(maxsize=None)(_signed(tail))
 
-    def at_least(y: int, x: int) -> float:
-        """Upper bound on P[x + N >= y | x + N > T]."""
-        return signed(y - x - 1) / signed(threshold - x) * (1 + 2 * SHARE)
+    threshold: int
+    tail: Tail
+    at_threshold: float = 0.0
 
-    def at_most(y: int, x: int) -> float:
-        """Upper bound on P[x + N <= y | x + N > T]."""
-        return 1 - signed(y - x) / signed(threshold - x) * (1 - 2 * SHARE)
+    def intervals(
+        self, values: np.ndarray[Any, Any], alpha: float
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The lowest and highest true counts, at least 1, of values that were shown.
 
-    def ends(y: int) -> tuple[int, int]:
-        return first_true(lambda x: at_least(y, x) > half, 1, y), first_true(lambda x: at_most(y, x) <= half, y) - 1
+        Args:
+            values: the values shown, integers of at least ``threshold``, shape (rows,).
+            alpha: each interval misses with at most this probability, given which labels passed.
 
-    low, high = np.array([ends(y) for y in values.tolist()], dtype=np.int64).reshape(-1, 2).T
-    return low, high
+        Returns:
+            Two int64 arrays of shape (rows,).
+        """
+        half = alpha / 2
 
+        @cache
+        def ends(y: int) -> tuple[int, int]:
+            above = first_true(lambda x: self.at_most(y, x) <= half, max(y, 1))
+            return first_true(lambda x: self.at_least(y, x) > half, 1, max(y, 1)), above - 1
 
-def _signed(tail: Tail) -> Tail:
-    """P[N > c] for every c, by symmetry."""
-    return lambda c: tail(c) if c >= 0 else 1 - tail(-c - 1)
+        low, high = np.array([ends(y) for y in values.tolist()], dtype=np.int64).reshape(-1, 2).T
+        return low, high
+
+    def at_least(self, y: int, x: int) -> float:
+        """Upper bound on P[x + N >= y | shown]."""
+        return min(self._more(y - x - 1) / self._shown(x) * (1 + 2 * SHARE), 1.0) if y > self.threshold else 1.0
+
+    def at_most(self, y: int, x: int) -> float:
+        """Upper bound on P[x + N <= y | shown]; of small chances the difference of the tails below is precise."""
+        by_rest = 1 - self._more(y - x) / self._shown(x) * (1 - 2 * SHARE)
+        if x <= y:
+            return by_rest
+        hidden = self._either(x, lambda c: self.tail(-c - 1))  # at most T, and not shown
+        return min(by_rest, (self.tail(x - y - 1) - hidden * (1 - SHARE)) / self._shown(x) * (1 + 2 * SHARE))
+
+    def _shown(self, x: int) -> float:
+        """P[a count x is shown]."""
+        return self._either(x, self._more)
+
+    def _either(self, x: int, chance: Tail) -> float:
+        """Of the threshold T, and of T - 1 with the chance that a value of T is shown."""
+        just = self.at_threshold * chance(self.threshold - x - 1) if self.at_threshold else 0.0
+        return (1 - self.at_threshold) * chance(self.threshold - x) + just
+
+    def _more(self, c: int) -> float:
+        """P[N > c] for every c, by symmetry."""
+        return self.tail(c) if c >= 0 else 1 - self.tail(-c - 1)

@@ -16,9 +16,18 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.box_tails import box_side_tail, box_std, box_tail
 from dptopk._internal.choices import INTERVALS, Intervals
-from dptopk._internal.tails import gaussian_tail, laplace_tail, rounded_up, smallest_offset, union
+from dptopk._internal.tails import (
+    EDGE_POINTS,
+    gaussian_edge_mass,
+    gaussian_tail,
+    laplace_edge_mass,
+    laplace_tail,
+    rounded_up,
+    smallest_offset,
+    union,
+)
 from dptopk.errors import InvalidParameter
-from dptopk.release.conditional import level, passed_intervals
+from dptopk.release.conditional import Passed, level
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,18 +68,27 @@ class CountNoise:
         return self.scale * math.sqrt(2) if self.kind == "laplace" else self.scale
 
     def tail(self, c: int) -> float:
-        """Upper bound on P[N > c], c >= 0; cutting the law only moves mass inwards: (a - b)/(1 - 2b) <= a for a <= 1/2.
+        """Upper bound on P[N > c], c >= 0.
 
         >>> CountNoise("laplace", 1.0).tail(0) > 0.2689
         True
         """
-        if self.bound is not None and c >= self.bound:
-            return 0.0
+        if self.bound is not None:
+            edge = partial(laplace_edge_mass, 1 / self.scale) if self.kind == "laplace" else self._gaussian_edge
+            return min(edge(self.bound - c, self.bound), 0.5) if c < self.bound else 0.0
         if self.kind == "subgaussian":  # Chernoff; N > c only where the real noise is at least c + 1/2
             return rounded_up(math.exp(-((c + 0.5) ** 2) / (2 * self.scale**2)))
         if self.kind == "box":
             return box_tail(self.power, self.step / self.scale, self.step, 1, c)
         return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)
+
+    def _gaussian_edge(self, width: int, bound: int) -> float:
+        return gaussian_edge_mass(self.scale, width, bound)
+
+    @property
+    def precise(self) -> bool:
+        """Whether ``tail`` is no more than a share 1e-6 too large."""
+        return self.bound is None or self.kind == "laplace" or self.scale <= self.bound <= EDGE_POINTS
 
     def missed(self, n: int, w: int) -> float:
         """Upper bound on P[some |N_i| > w, i = 1..n]."""
@@ -102,6 +120,7 @@ class Measurement:
         passed: how many values passed the threshold before that; None where none were cut.
         common: the law of Y, drawn once for all counts; None = 0.
         divisor: of the noise.
+        at_threshold: the chance with which a value of exactly the threshold was released.
     """
 
     noise: CountNoise
@@ -113,6 +132,7 @@ class Measurement:
     passed: int | None = None
     common: CountNoise | None = None
     divisor: int = 1
+    at_threshold: float = 0.0
 
     @property
     def selected(self) -> bool:
@@ -125,8 +145,8 @@ class Measurement:
 
     @property
     def by_passing(self) -> bool:
-        """Whether intervals rest on what passed a fixed threshold: unbounded noise on a private number of counts."""
-        return self.counted is None and self.noise.bound is None and self.threshold is not None
+        """Whether intervals rest on what passed a fixed threshold: noise on a private number of counts."""
+        return self.counted is None and self.threshold is not None and self.noise.precise
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
@@ -242,22 +262,29 @@ def _of_passed(
     values: np.ndarray[Any, Any],
     measurement: Measurement,
     alpha: float,
-    kind: Intervals,
+    asked: Intervals,
     confidence: float,
 ) -> pd.DataFrame:
-    """The rows of Release.intervals for counts that passed a fixed threshold; the ranks are those among the rows."""
-    rows, threshold = len(values), int(measurement.threshold or 0)
+    """The rows of Release.intervals for counts that passed a fixed threshold."""
+    kind = asked
+    rows, noise = len(values), measurement.noise
     passed = measurement.passed or rows
     if kind == "row" and measurement.cut:
-        raise InvalidParameter("kind='row': of the labels that passed, these are the largest; use kind='fcr'")
+        if noise.bound is None:
+            raise InvalidParameter("kind='row': of the labels that passed, these are the largest; use kind='fcr'")
+        kind = "simultaneous"
+    law = Passed(int(measurement.threshold or 0), noise.tail, measurement.at_threshold)
     together = level(alpha, passed)
     each = {"simultaneous": together, "row": alpha, "fcr": alpha * rows / max(passed, 1)}[kind]
-    low, high = passed_intervals(values, threshold, measurement.noise.tail, each)
-    lowest, highest = passed_intervals(values, threshold, measurement.noise.tail, together)
+    low, high = law.intervals(values, each)
+    lowest, highest = law.intervals(values, together)
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps = (highest[None, :] >= lowest[:, None]).sum(axis=1)
     answer = table.assign(low=low, high=high, rank_low=1 + above, rank_high=perhaps)
-    answer.attrs.update({"confidence": confidence, "kind": kind, "ranks": "rows"})
+    # What is not shown was noised to at most the threshold, or the least value shown where only the largest are.
+    unseen = int(values.min(initial=2**62)) if measurement.cut else law.threshold
+    in_domain = noise.bound is not None and measurement.whole and rows and lowest.min() > unseen + noise.bound
+    answer.attrs.update({"confidence": confidence, "kind": asked, "ranks": "domain" if in_domain else "rows"})
     return answer
 
 

@@ -18,7 +18,7 @@ from dptopk.budgets.parallel import Parallel
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.datasets.segments import Segments
-from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.release.release import Release
@@ -206,10 +206,27 @@ def _for_each(segments: Segments, account: Account) -> Parallel:
     own = validate.instance(Filter, budget=account)
     parts: dict[Any, Account] = {}
     for name in segments:
-        part = Filter.of_terms(own.terms())
-        part.restore(own.state())
-        parts[name] = part
+        parts[name] = _same(own)
     return Parallel(parts)
+
+
+def covers_both(account: Account, first: Charge, then: Charge) -> bool:
+    """Whether an account covers one charge and, when that has been paid, another; nothing is spent."""
+    if not isinstance(account, Filter):
+        return account.can_spend(Charge.join(first, then))
+    with suppress(BudgetExceeded, IncompatibleCosts):
+        trial = _same(account)
+        trial.spend(first)
+        return trial.can_spend(then)
+    return False
+
+
+def _same(account: Filter) -> Filter:
+    """A filter of the same terms that has spent as much."""
+    with _SPENDING:
+        same = Filter.of_terms(account.terms())
+        same.restore(account.state())
+    return same
 
 
 def _rebuilt(plain: Any) -> Any:

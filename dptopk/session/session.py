@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -20,14 +21,15 @@ from dptopk.budgets.remaining import Remaining
 from dptopk.costs import Charge, ExponentialClockDP
 from dptopk.costs.budget import Budget
 from dptopk.datasets.segments import Segments
-from dptopk.errors import InvalidParameter
+from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TwoPhasePlan, default_d_bar, plan_topk
+from dptopk.planning.probe import SHARE, Look, at_ranks, worth_a_look
 from dptopk.release.release import Release
-from dptopk.session.payment import InLedger, InMemory
+from dptopk.session.payment import InLedger, InMemory, covers_both
 from dptopk.session.question import PreparedQuery, mechanisms_of
 
 if TYPE_CHECKING:
@@ -208,7 +210,10 @@ class Session:
         """
         self._here()
         question = PreparedQuery.of(mechanism, self._histogram, options, average=average)
-        query = question.fingerprint(self._source)
+        return self._answer(question, question.fingerprint(self._source), reuse=reuse)
+
+    def _answer(self, question: PreparedQuery, query: str, *, reuse: bool) -> Release:
+        """Charge and draw, or give a stored answer again."""
         stored = self._book.stored(query) if reuse else None
         if stored is not None:
             _LOG.info("giving a stored answer again")
@@ -325,7 +330,14 @@ class Session:
             )
 
     def top_k(
-        self, k: int, *, budget: Budget, counts: Counts | None = None, reuse: bool = False, **options: Any
+        self,
+        k: int,
+        *,
+        budget: Budget,
+        counts: Counts | None = None,
+        look: Literal["auto"] | float | None = None,
+        reuse: bool = False,
+        **options: Any,
     ) -> Release:
         """Plan and answer "what are the top k?" for a part of the budget.
 
@@ -334,6 +346,9 @@ class Session:
             budget: the (ε, δ) of this answer; what is charged are the costs of its plan.
             counts: None for labels alone, so that all of the budget finds labels; "auto" for whichever noisy counts are
                 best, "gaussian", "laplace" or "box", as for plan_topk.
+            look: a share of ε, in (0, 1), for a private look at the counts of a few ranks, by which the rest is
+                planned; the ε's add up to the budget's. "auto": such a look where what is public says that it is worth
+                its price. None: no look. With ``like=`` the look checks the shape.
             reuse: as for ``run``.
             options: further arguments of plan_topk: d_bar, method, like, selection_share, charge_as.
 
@@ -349,10 +364,34 @@ class Session:
         if histogram.domain == "private" and not histogram.complete:
             options.setdefault("d_bar", default_d_bar(k))  # a fact known beforehand: only the top is at hand
         options.setdefault("charge_as", selections_charged_as(self._book.account()))
-        plan = plan_topk(
-            k, budget, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
+        planned = partial(
+            plan_topk, k, sensitivity=histogram.sensitivity, domain=histogram.domain, counts=counts, **options
         )
-        return self.run(plan, reuse=reuse)
+        if look is None or (look == "auto" and not worth_a_look(histogram, k, budget, counts)):
+            return self.run(planned(budget=budget), reuse=reuse)
+        return self._looked(Look(k, budget, SHARE if look == "auto" else look), planned, look == "auto", reuse)
+
+    def _looked(self, look: Look, planned: partial[Plan], may_do_without: bool, reuse: bool) -> Release:
+        """A look, and the plan by it; one that the account covers for certain is made before anything is charged."""
+        self._here()
+        like = planned.keywords.pop("like", None)
+        sorted_counts = at_ranks(self._histogram, look.k)
+        question = PreparedQuery.of(look.mechanism, sorted_counts, {})
+        account, price = self._book.account(), question.charge
+        # A filter sets half of its δ aside: after a look, which needs none, that half is what a whole answer can have.
+        for rest in (look.rest, Budget(look.rest.epsilon, look.rest.delta / 2)):
+            before = planned(budget=rest)
+            if covers_both(account, price, before.charge):
+                break
+        else:
+            if may_do_without:
+                return self.run(planned(budget=look.budget, like=like), reuse=reuse)
+            raise BudgetExceeded(Charge.join(price, before.charge), account.remaining())
+        where = canonical_json([self._source or self._histogram.identity, "sorted counts"])
+        seen = self._answer(question, question.fingerprint(where), reuse=reuse)
+        plan = look.plan(seen, self._histogram.sensitivity, planned, rest, like)
+        plan = plan if self._book.account().can_spend(plan.charge) else before
+        return look.on(self.run(plan, reuse=reuse), seen.charge)
 
     def remaining(self) -> Remaining:
         """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""

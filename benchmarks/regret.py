@@ -1,0 +1,91 @@
+"""The regret of a choice of design that sees no data: every design that fits, on counts of eight shapes.
+
+For each request (l0, ε, δ, k; private labels with counts) every design and division of δ is scaled to the budget and
+played on every shape. Regret: the loss of what a rule chooses over that of the best on that shape. Ten minutes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dptopk import Budget, Sensitivity
+from dptopk.datasets import macbeth
+from dptopk.planning.designs import DESIGNS
+from dptopk.planning.request import Request
+from dptopk.planning.scaling import looks, roughly
+from dptopk.planning.shape import Shape
+
+Row = dict[str, Any]
+BUDGETS = (Budget(1, 1e-6), Budget(2, 1e-9))
+L0 = (3, 5, 10, 20, 50, None)
+K = (10, 25, 100)
+RANKS = np.arange(1, 5001)
+COUNTS = {
+    "macbeth": np.asarray(macbeth().counts),
+    "zipf": 3e4 / RANKS,
+    "steep": 1e5 / RANKS**1.5,
+    "slow": 2e3 / RANKS**0.5,
+    "geometric": 5e3 * 0.97**RANKS,
+    "cliff": np.where(RANKS <= 40, 800, 20),
+    "low": np.maximum(60 / RANKS**0.3, 1),
+    "steps": 4e3 / np.ceil(RANKS / 20),
+}
+# Of the last rule but two: power laws, steep and slow, and a plateau.
+POWERS = ((1e4, 0.5), (1e4, 1.0), (1e4, 1.5), (1e3, 1.5))
+RULES: dict[str, Callable[[list[Row], np.ndarray], int]] = {
+    "sum of noise and threshold": lambda rows, _: _least(rows, lambda row: row["noise"] + row["appears"]),
+    "product": lambda rows, _: _least(rows, lambda row: row["noise"] * max(row["appears"], 1)),
+    "reference shapes": lambda rows, _: _least(rows, lambda row: row["reference"]),
+    "the least geometric mean possible": lambda _, regrets: int(np.log(regrets).mean(axis=1).argmin()),
+    "the least worst possible": lambda _, regrets: int(regrets.max(axis=1).argmin()),
+}
+
+
+def _least(rows: list[Row], key: Callable[[Row], float]) -> int:
+    return min(range(len(rows)), key=lambda row: key(rows[row]))
+
+
+def cell(budget: Budget, l0: int | None, k: int) -> list[Row]:
+    """A row a design and division: its loss on every shape, and what rules go by."""
+    asked = Request(
+        k=k, epsilon=budget.epsilon, delta=budget.delta, accuracy=None, sensitivity=Sensitivity(l0=l0),
+        domain="private", d_bar=max(10 * k, 100), whole=True, counts="auto", method="auto", selection_share=None,
+        fit=True, shape=None,
+    )  # fmt: skip
+    shapes, rows = {name: Shape.of(counts) for name, counts in COUNTS.items()}, []
+    top = np.arange(1, asked.d_bar + 3)
+    around = [300 * (k / top) ** 0.5, np.where(top <= 3 * k, 500.0, 50.0)]
+    references = [Shape.of(counts) for counts in (*(first / top**slope for first, slope in POWERS), *around)]
+    fitting = [design for design in DESIGNS if not design.misfit(replace(asked, method=design.name))]
+    for guess in itertools.chain(*(looks(asked, design) for design in fitting)):
+        found = roughly(asked, guess)
+        mechanisms = found.mechanisms
+        played = {name: shape.outcome(mechanisms, k, asked.sensitivity, True).loss for name, shape in shapes.items()}
+        losses = [max(shape.outcome(mechanisms, k, asked.sensitivity, True).loss, 1e-3) for shape in references]
+        reference = math.exp(float(np.log(losses).mean()))
+        appears = found.merit.appears_at or 0
+        rows.append(played | {"noise": found.merit.noise_std, "appears": appears, "reference": reference})
+    return rows
+
+
+def main() -> None:
+    """Print the regret of every rule."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in RULES}
+    for l0, k, budget in itertools.product(L0, K, BUDGETS):
+        rows = cell(budget, l0, k)
+        losses = np.array([[row[name] for name in COUNTS] for row in rows])
+        regrets = losses / losses.min(axis=0)
+        for name, rule in RULES.items():
+            found[name].append(regrets[rule(rows, regrets)])
+    for name, regrets in found.items():
+        print(f"{name}: geometric mean {math.exp(np.log(regrets).mean()):.3f}, worst {np.max(regrets):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""A private look before the plan: sorted counts at a few ranks with box noise, and the shapes that they leave open.
+
+Sorted counts move in one direction between neighbours, each by at most linf, whatever l0 and however many labels are
+unknown (ranks beyond the last have count 0). So box noise of ε on them is ε-DP. On every outcome its loss is at most ε,
+so whatever is asked afterwards at (ε', δ), chosen by what was seen, is (ε + ε', δ)-DP together with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.costs.rounding import decimal, round_down
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms import Box
+from dptopk.mechanisms.base import add_remove
+from dptopk.planning.mixture import Mixture
+from dptopk.planning.request import at_most
+from dptopk.planning.shape import Shape
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.planning.plan import Plan
+
+Array = np.ndarray[Any, Any]
+# What is looked at, in multiples of k, beside the largest count.
+FOLDS = (1, 2, 4, 10)
+# A look is taken by itself where a user may touch this many labels or more: below, noise on all counts is best anyway;
+# and for at most this many labels.
+LABELS, MOST = 10, 100
+# The share of ε for a look, and how many shapes are drawn from what it leaves open.
+SHARE, SHAPES, TRIED, SMALL = 0.04, 12, 4000, 10
+# Where the largest noisy count is below this many deviations of its noise nothing was seen.
+SEEN = 2.5
+
+
+def ranks(k: int) -> tuple[int, ...]:
+    """The ranks that are looked at."""
+    return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in FOLDS))))
+
+
+def at_ranks(histogram: Histogram, k: int) -> Histogram:
+    """The sorted counts at the ranks that are looked at, as a histogram of their own.
+
+    Raises:
+        InvalidParameter: where rows were left out, since a rank may jump where small rows were; for neighbours by
+            substitution, between which counts move in both directions.
+    """
+    validate.instance(Histogram, histogram=histogram)
+    sensitivity = add_remove(histogram.sensitivity)
+    if not histogram.complete:
+        raise InvalidParameter("look: needs the whole histogram, this one was cut to its top rows")
+    looked = ranks(k)
+    top = histogram.counts[histogram.top_rows(looked[-1])]
+    counts = [int(top[rank - 1]) if rank <= len(top) else 0 for rank in looked]
+    names = [f"rank {rank}" for rank in looked]
+    return Histogram(names, counts, sensitivity=replace(sensitivity, l0=None), domain="public")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look for a share of a budget, and the plan for the rest.
+
+    Attributes:
+        k: of the question.
+        budget: of the look and the answer together: ε's and δ's add up to it.
+        share: of ε, in (0, 1), for the look.
+    """
+
+    k: int
+    budget: Budget
+    share: float = SHARE
+
+    def __post_init__(self) -> None:
+        validate.assign(self, k=validate.count(k=self.k), share=validate.probability(allow_zero=False, look=self.share))
+        if validate.instance(Budget, budget=self.budget).rho is not None:
+            raise InvalidParameter("look: needs a budget in ε and δ, not in ρ")
+
+    @property
+    def mechanism(self) -> Box:
+        """What the ranks are released by."""
+        return Box(epsilon=at_most(self.share * self.budget.epsilon))
+
+    @property
+    def rest(self) -> Budget:
+        """What is left for the answer, by basic addition."""
+        exact = decimal(self.budget.epsilon) - decimal(self.mechanism.epsilon)
+        return Budget(round_down(exact), self.budget.delta)
+
+    def plan(
+        self, seen: Release, sensitivity: Sensitivity, planned: Callable[..., Plan], rest: Budget, like: Any = None
+    ) -> Plan:
+        """The plan that does best on what a look leaves open; of two, where a shape is given, which may be wrong.
+
+        Args:
+            seen: the release of ``at_ranks`` by ``mechanism``.
+            sensitivity: of the histogram.
+            planned: plan_topk with all arguments but the budget and ``like``.
+            rest: the budget of the plan.
+            like: as for plan_topk.
+        """
+        counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
+        noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
+        if noisy[0] < SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy)):
+            return planned(budget=rest, like=like)
+        open_ = shapes(noisy, self.k, self.mechanism, sensitivity.linf, ranks(self.k)[-1] + 92)
+        plans = [planned(budget=rest, like=open_), *([] if like is None else [planned(budget=rest, like=like)])]
+
+        def loss(plan: Plan) -> float:
+            return open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss
+
+        return min(plans, key=loss)
+
+    def on(self, answer: Release, looked: Charge) -> Release:
+        """The answer, which says what was looked at and what that cost."""
+        named = ", ".join(map(str, ranks(self.k)))
+        note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
+        total = Charge.join(looked, answer.charge)
+        total = Charge(total.costs, delta=total.delta, adaptive=True, neighbours=total.neighbours)
+        notes = "; ".join(filter(None, (answer.note, note)))
+        return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
+
+
+def shapes(seen: Array, k: int, mechanism: Box, linf: int, length: int) -> Mixture:
+    """Shapes that the noisy counts at the ranks leave open: noise of the same law taken off again, with fixed seeds.
+
+    Args:
+        seen: the noisy counts, shape (ranks,).
+        k: as for ``ranks``.
+        mechanism: whose noise it is.
+        linf: of the sensitivity.
+        length: how many ranks a shape has.
+
+    Between the ranks counts follow power laws, beyond the last the power law between the last two.
+    """
+    looked, wanted = np.array(ranks(k), dtype=np.float64), np.arange(1.0, length + 1)
+    noises = _noise(mechanism, len(looked), linf, TRIED, np.random.default_rng(k))
+    # Of the noise that may have been drawn, what leaves falling counts that are not negative, or nearly so; of these,
+    # since small counts are commoner than large ones, some by the density 1/(count + SMALL).
+    true, spread = seen - noises, noises.std()
+    odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
+    weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
+    noises = noises[np.argsort(-weight - np.random.default_rng(k + 1).gumbel(size=TRIED), kind="stable")[:SHAPES]]
+    # Between ranks counts may fall by powers, by a factor a rank, or all at once, just before the next.
+    scales: list[Callable[[Array], Array]] = [np.log, np.log, np.asarray]
+    scales.append(lambda rank: np.asarray(looked.searchsorted(rank, side="right"), dtype=np.float64))
+    return Mixture(
+        tuple(
+            _through(scale(looked), _falling(seen - noise), scale(wanted))
+            for noise, scale in zip(noises, itertools.cycle(scales))
+        )
+    )
+
+
+def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:
+    """Box noise in floats."""
+    side = rng.gamma(ranks + 2, linf / mechanism.epsilon, size=(draws, 1))
+    noise: Array = side * (rng.random((draws, ranks)) - rng.random((draws, 1)))
+    return noise
+
+
+def _falling(counts: Array) -> Array:
+    """The nearest falling counts that are not negative: pools of neighbours that are out of order take their mean."""
+    pools: list[list[float]] = []
+    for count in counts.tolist():
+        pools.append([count, 1])
+        while len(pools) > 1 and pools[-2][0] < pools[-1][0]:
+            mean, size = pools.pop()
+            before, others = pools.pop()
+            pools.append([(mean * size + before * others) / (size + others), size + others])
+    falling: Array = np.maximum(np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0)
+    return falling
+
+
+def _through(at: Array, counts: Array, wanted: Array) -> Shape:
+    """The counts at ``at``, and between and beyond them in a straight line of their logarithms."""
+    logs = np.log(np.maximum(counts, 0.5))
+    slope = (logs[-1] - logs[-2]) / (at[-1] - at[-2])
+    beyond = np.maximum(wanted - at[-1], 0.0) * slope
+    return Shape.of(np.rint(np.exp(np.interp(wanted, at, logs) + beyond)))
+
+
+def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:
+    """Whether a look is worth its price for most data, by what is public (docs/utility.md)."""
+    several = histogram.sensitivity.l0 is None or histogram.sensitivity.l0 >= LABELS
+    shown = counts not in (None, "none") and histogram.domain == "private" and budget.rho is None
+    return several and shown and histogram.complete and k <= MOST

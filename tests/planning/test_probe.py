@@ -1,0 +1,120 @@
+"""A private look before the plan: what it sees, what it costs, and what it refuses."""
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dptopk import Box, Budget, Histogram, InvalidParameter, Sensitivity, Session, plan_topk
+from dptopk.accounting.bounds import compose
+from dptopk.planning.mixture import Mixture
+from dptopk.planning.probe import Look, at_ranks, ranks, shapes, worth_a_look
+from dptopk.planning.shape import Shape
+
+TOTAL = Budget(1, 1e-6)
+
+
+def _words(counts, **stated):
+    return Histogram([f"w{i:04}" for i in range(len(counts))], counts, sensitivity=Sensitivity(**stated))
+
+
+@pytest.mark.parametrize("linf", [1, 2])
+def test_sorted_counts_of_neighbours_move_in_one_direction_by_at_most_linf(linf):
+    """All pairs of small histograms, present labels only: what box noise on the ranks is charged for."""
+    looked = Counter()
+    for counts in itertools.product(range(4), repeat=3):
+        before = np.array(at_ranks(_words([*counts], linf=linf), 1).counts)
+        for move in itertools.product(range(linf + 1), repeat=3):
+            after = np.array(at_ranks(_words([c + m for c, m in zip(counts, move, strict=True)], linf=linf), 1).counts)
+            assert ((after - before >= 0) & (after - before <= linf)).all()
+            looked[tuple(after - before)] += 1
+    assert max(map(sum, looked)) > linf  # several ranks move together, so that none may be charged alone
+
+
+def test_a_table_without_its_small_rows_is_not_looked_at():
+    cut = Histogram(["a", "b"], [9, 5], sensitivity=Sensitivity(), complete=False)
+    with pytest.raises(InvalidParameter, match="look"):
+        at_ranks(cut, 1)
+    swapped = Histogram(["a"], [9], sensitivity=Sensitivity(neighbours="replace_one"))
+    with pytest.raises(InvalidParameter, match="neighbours"):
+        at_ranks(swapped, 1)
+    assert not worth_a_look(cut, 5, TOTAL, "auto")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, math.nan, "much"])
+def test_a_share_that_is_none(share):
+    with pytest.raises(InvalidParameter, match="look"):
+        Look(5, TOTAL, share)
+    with pytest.raises(InvalidParameter, match="look"):
+        Look(5, Budget(rho=0.5, delta=1e-6))
+
+
+def test_shapes_fall_from_what_was_seen():
+    seen = np.array([9000.0, 900.0, 950.0, 200.0, 40.0])
+    open_ = shapes(seen, 10, Box(epsilon=0.5), 1, 120)
+    for shape in open_.shapes:
+        assert (np.diff(shape.counts) <= 0).all()
+        assert (shape.counts >= 0).all()
+        assert abs(shape.counts[0] - 9000) < 150
+    assert open_.counts[9] == pytest.approx(925, abs=60)
+    again = shapes(seen, 10, Box(epsilon=0.5), 1, 120)
+    assert all((one.counts == other.counts).all() for one, other in zip(open_.shapes, again.shapes, strict=True))
+
+
+def test_several_shapes_are_compared_by_their_mean():
+    heights = Mixture(tuple(Shape.of(level / np.arange(1, 60)) for level in (3e3, 3e4)))
+    mechanisms = plan_topk(3, TOTAL, sensitivity=Sensitivity(l0=2)).mechanisms
+    each = [shape.outcome(mechanisms, 3, Sensitivity(l0=2), True).loss for shape in heights.shapes]
+    assert heights.outcome(mechanisms, 3, Sensitivity(l0=2), True).loss == pytest.approx(np.mean(each))
+
+
+def test_an_answer_after_a_look_costs_what_was_stated_and_says_so():
+    words = _words((3e4 / np.arange(1, 300)).astype(int), l0=20)
+    session = Session(words, budget=TOTAL, rng=np.random.default_rng(3))
+    answer = session.top_k(5, budget=TOTAL, counts="auto", look=0.05)
+    first, plan = (entry["charge"] for entry in session._answered)
+    assert compose(first, delta=0.0).epsilon <= 0.05
+    assert compose(plan, delta=1e-6).epsilon <= 0.95
+    assert answer.charge.includes(first)
+    assert set(answer.phases) > {"look"}
+    assert "ranks 1, 5, 10, 20, 50" in answer.note
+    assert len(answer) == 5
+    blind = plan_topk(5, TOTAL, sensitivity=words.sensitivity)
+    assert np.abs(answer.counts - words.counts[:5]).max() < 4 * blind.noise_std
+
+
+def test_what_is_not_seen_changes_no_plan():
+    """Counts far below the noise of the look: the plan is that without one, for what is left."""
+    words, look = _words([12] * 40, l0=20), Look(5, TOTAL, 0.05)
+    seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(1))
+    planned = []
+    look.plan(seen, words.sensitivity, lambda **asked: planned.append(asked) or "plan", look.rest)
+    assert planned == [{"budget": look.rest, "like": None}]
+    assert look.rest.epsilon == 0.95
+
+
+def test_a_shape_that_is_wrong_is_found_out():
+    """Thirty equal counts, planned as if they fell steeply: the look sees that they do not."""
+    words, look = _words([3000] * 30 + [1] * 200), Look(5, TOTAL, 0.05)
+    seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(5))
+    names = {True: "Gumbel, then centred Gaussian counts", False: "box noise over the noisy floor of the top k"}
+
+    def planned(budget, like):
+        return plan_topk(5, budget, method=names[isinstance(like, Mixture)])
+
+    plan = look.plan(seen, words.sensitivity, planned, look.rest, like=[1e5, 1e4])
+    assert plan.design == names[True]
+
+
+def test_a_look_that_does_not_fit_is_refused_before_anything_is_drawn():
+    session = Session(_words([500, 400, 300], l0=20), budget=Budget(0.5, 1e-6))
+    with pytest.raises(Exception, match="budget"):
+        session.top_k(2, budget=TOTAL, counts="auto", look=0.05)
+    assert session.report().empty
+
+
+def test_ranks_are_public():
+    assert ranks(1) == (1, 2, 4, 10)
+    assert ranks(25) == (1, 25, 50, 100, 250)
