@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,7 +205,7 @@ class ThresholdedMechanism(Mechanism):
         probability = validate.probability(allow_zero=False, probability=probability)
         offset = self.threshold_offset(sensitivity)
         # Not released: noise of the floor - noise of the count >= distance - offset, hence > distance - offset - 1.
-        c = smallest_offset(lambda c: self.threshold_tail(sensitivity, c), 1 - probability, "probability")
+        c = smallest_offset(partial(self.threshold_tail, sensitivity), 1 - probability, "probability")
         return offset + 1 + c
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
@@ -52,7 +52,9 @@ class Candidate:
 def looks(request: Request, design: Design) -> list[Candidate]:
     """The design with each division of the budget, by estimate."""
     scale = _accurate if request.epsilon is None else _affordable
-    return [at(request, design, split, scale(request, design, split)) for split in design.splits(request)]
+    splits = design.splits(request)
+    scales = map(partial(scale, request, design), splits)
+    return list(map(partial(at, request, design), splits, scales))
 
 
 def closer(request: Request, found: Candidate, draws: int) -> Candidate:

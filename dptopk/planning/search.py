@@ -182,17 +182,36 @@ def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
 
 
 def _guesses(request: Request, designs: list[Design]) -> list[Candidate]:
-    """Each design by estimate; clocks are priced only where the most that they could gain makes a design hopeful."""
+    """Each design by estimate; clocks are priced only where the most that they could gain makes a design hopeful.
+
+    Box counts, whose costs are the longest to compute, are estimated only where selections are not far behind.
+    """
     gain = largest_gain(request)
-    if gain == 1 or request.epsilon is None or request.charge_as != "auto":
-        return list(map(partial(_guess, request), designs))
-    plain = replace(request, charge_as="bounded_range")
-    guesses = list(map(partial(_guess, plain), designs))
+    priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
+    plain = replace(request, charge_as="bounded_range") if priced else request
+    divisions = list(map(partial(_divisions, plain), [design for design in designs if design.noise != "box"]))
+    guesses = [found[0] for found in divisions]
+    if not _behind(request, guesses):
+        divisions = list(map(partial(_divisions, plain), [design for design in designs if design.noise == "box"]))
+        guesses += [found[0] for found in divisions]
+    if not priced:
+        return guesses
     limit = NEAR * gain * min(rank(request, guess) for guess in guesses)
     return [
         _guess(request, guess.design) if guess.design.method == "peel" and rank(request, guess) <= limit else guess
         for guess in guesses
     ]
+
+
+def _behind(request: Request, guesses: list[Candidate]) -> bool:
+    """Whether selections are too far behind for any counts: half of where their labels appear is beyond the best merit.
+
+    At half of its ρ or more, whatever its counts are, a selection moves that by a factor of less than two.
+    """
+    if request.epsilon is None or not request.counted or not guesses:
+        return False
+    appears = [guess.merit.appears_at or 0 for guess in guesses if guess.design.method == "peel"]
+    return min(appears, default=0) / 2 > NEAR * min(rank(request, guess) for guess in guesses)
 
 
 def _quietest(guesses: list[Candidate]) -> list[Candidate]:

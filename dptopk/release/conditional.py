@@ -59,7 +59,7 @@ class Passed:
             above = first_true(lambda x: self.at_most(y, x) <= half, max(y, 1))
             return first_true(lambda x: self.at_least(y, x) > half, 1, max(y, 1)), above - 1
 
-        low, high = np.array([ends(y) for y in values.tolist()], dtype=np.int64).reshape(-1, 2).T
+        low, high = np.array(list(map(ends, values.tolist())), dtype=np.int64).reshape(-1, 2).T
         return low, high
 
     def at_least(self, y: int, x: int) -> float:
@@ -71,17 +71,17 @@ class Passed:
         by_rest = 1 - self._more(y - x) / self._shown(x) * (1 - 2 * SHARE)
         if x <= y:
             return by_rest
-        hidden = self._either(x, lambda c: self.tail(-c - 1))  # at most T, and not shown
+        hidden = self._shown(x, hidden=True)
         return min(by_rest, (self.tail(x - y - 1) - hidden * (1 - SHARE)) / self._shown(x) * (1 + 2 * SHARE))
 
-    def _shown(self, x: int) -> float:
-        """P[a count x is shown]."""
-        return self._either(x, self._more)
-
-    def _either(self, x: int, chance: Tail) -> float:
-        """Of the threshold T, and of T - 1 with the chance that a value of T is shown."""
-        just = self.at_threshold * chance(self.threshold - x - 1) if self.at_threshold else 0.0
-        return (1 - self.at_threshold) * chance(self.threshold - x) + just
+    def _shown(self, x: int, *, hidden: bool = False) -> float:
+        """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not shown."""
+        total = 0.0
+        for c, weight in ((self.threshold - x, 1 - self.at_threshold), (self.threshold - x - 1, self.at_threshold)):
+            if weight:
+                tail = self.tail(-c - 1 if c < 0 else c)
+                total += weight * (1 - tail if c < 0 and not hidden else tail)
+        return total
 
     def _more(self, c: int) -> float:
         """P[N > c] for every c, by symmetry."""
