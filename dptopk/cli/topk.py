@@ -248,7 +248,7 @@ def _looked(
     look = Look(plan.k, plan.budget, share)
     seen = look.mechanism.release(at_ranks(histogram, look.k), rng)
     plan = look.plan(seen, histogram.sensitivity, planned, look.rest)
-    return plan, look.on(plan.release(histogram, rng), seen.charge)
+    return look.total(plan), look.on(plan.release(histogram, rng), seen.charge)
 
 
 def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float:

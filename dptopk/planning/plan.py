@@ -232,14 +232,13 @@ def joined(phases: tuple[Phase, ...]) -> Charge:
 
 def phases_of(request: Request, mechanisms: tuple[Mechanism, ...], method: str) -> tuple[Phase, ...]:
     """The mechanisms with their names and the most they can cost."""
-    names = ("select", "count") if method != "threshold" else ("count and select",)
     # How many labels an open-ended mechanism shows is not known before.
     any_number = mechanisms[0].open_ended or (mechanisms[-1].fewer_cost_more and request.domain == "private")
     counted = None if any_number else request.k
-    return tuple(
-        Phase(name, mechanism, mechanism.charge(request.sensitivity, labels=counted if name == "count" else None))
-        for name, mechanism in zip(names, mechanisms, strict=False)
-    )
+    first, *rest = mechanisms
+    name = "select" if method != "threshold" else "count and select"
+    counts = (Phase("count", last, last.charge(request.sensitivity, labels=counted)) for last in rest)
+    return (Phase(name, first, first.charge(request.sensitivity)), *counts)
 
 
 def _shown(released: Release, k: int, counted: bool) -> Release:

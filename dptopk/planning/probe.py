@@ -17,7 +17,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
-from dptopk.costs.rounding import decimal, round_down
+from dptopk.costs.rounding import decimal, round_down, sum_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
@@ -118,6 +118,19 @@ class Look:
             return open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss
 
         return min(plans, key=loss)
+
+    def total(self, plan: Plan) -> Plan:
+        """The plan for the rest as it is told: its guarantee is that of the look and the answer, by addition."""
+        spent = self.mechanism.epsilon
+        bound = replace(
+            plan.bound,
+            epsilon=sum_up([spent, plan.bound.epsilon]),
+            lower=None,
+            certificate=None,
+            name=f"{plan.bound.name} after a look",
+            source=f"{plan.bound.source}; ε = {spent:g} of it for the look, by addition",
+        )
+        return replace(plan, budget=self.budget, bound=bound)
 
     def on(self, answer: Release, looked: Charge) -> Release:
         """The answer, which says what was looked at and what that cost."""

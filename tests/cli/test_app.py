@@ -90,6 +90,18 @@ def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
 
 
 @pytest.mark.slow
+def test_a_look_is_part_of_the_guarantee(counts):
+    """ε of the look and of what is planned after it add up to what was asked for, and the answer says both."""
+    answer = topk(counts, *BUDGET, "--labels-per-user", 20, "--seed", 1, "--look", 0.25, "--format", "json")
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert 0.5 + 0.98 * 1.5 <= told["guarantee"]["epsilon"] <= 2
+    assert told["charge"].startswith(told["phases"]["look"])
+    refused = topk(counts, "--k", 10, "--accuracy", 5, "--delta", 1e-6, "--look", 0.25)
+    assert refused.exit_code == 2
+    assert "look" in refused.stderr
+
+
 def test_a_domain_file_names_the_public_labels(counts, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("the\nand\nunicorn\n", encoding="utf-8")
