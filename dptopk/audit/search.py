@@ -332,8 +332,9 @@ class _Exact(_Sampled):
         return Report(worst, len(seen), 0, self.effort.seconds)
 
     def _of_pair(self, pair: Pair) -> Iterable[Finding]:
+        law: Any = self.mechanism.law  # type: ignore[attr-defined]
         laws = [
-            {normal(answer): float(mass) for answer, mass in self.mechanism.law(dict(side)).items()}  # type: ignore[attr-defined]
+            {normal(answer): float(mass) for answer, mass in law(dict(side)).items()}
             for side in (pair.smaller, pair.larger)
         ]
         answers = list(dict.fromkeys([*laws[0], *laws[1]]))

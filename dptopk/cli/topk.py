@@ -206,7 +206,7 @@ def topk(
         "dataset": dataset,
         "analyst": analyst,
         "version": data_version,
-        "source": given.stated(),
+        "source": None if book is None else given.stated(),
     }
     if given.segment_by is not None:
         if plot is not None or reuse or asked.accuracy is not None or output_format not in BY_SEGMENT:
@@ -252,7 +252,10 @@ def _looked(
 
 
 def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float:
-    """The δ of the question: as given, not above the ledger's, else as much of that as epsilon is of its total."""
+    """The δ of the question: as given, not above the ledger's, else all for all of epsilon, a share of half for less.
+
+    Half of the ledger's δ is for failures, where the first question does not take all of epsilon.
+    """
     if state is None:
         return delta or 0.0
     terms = state.terms
@@ -260,7 +263,7 @@ def _delta(delta: float | None, epsilon: float | None, state: DatasetState | Non
     if delta is not None and delta > most:
         raise InvalidParameter(f"--delta {delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
     share = (epsilon or math.inf) / state.account.epsilon()
-    return most * min(share, 1.0) if delta is None else delta
+    return (most if share >= 1 else most * share / 2) if delta is None else delta
 
 
 def _sensitivity(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:

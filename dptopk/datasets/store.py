@@ -242,7 +242,8 @@ class EventsStore:
         run("DELETE FROM kept WHERE user IN (SELECT user FROM day)")
         run(f"INSERT INTO kept {chosen(rows='merged')}", values)
         if self._settings.get("partitions"):
-            run(f"INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({chosen(rows='day')})", values)  # noqa: S608
+            day = chosen(rows="day")
+            run(f"INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day})", values)  # noqa: S608
         self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:
@@ -266,7 +267,8 @@ class EventsStore:
         if self.versions:
             with self._transaction():
                 for rows in ("kept", "days") if self._settings.get("partitions") else ("kept",):
-                    delete = partial(self._file.execute, f"DELETE FROM {rows} WHERE user::VARCHAR = ?", [str(user)])  # noqa: S608
+                    statement = f"DELETE FROM {rows} WHERE user::VARCHAR = ?"  # noqa: S608
+                    delete = partial(self._file.execute, statement, [str(user)])
                     without_data("user", "the store could not be changed", delete)
 
     def histogram(self, *, top: int | None = None, partition: str | None = None) -> Histogram:
@@ -289,7 +291,8 @@ class EventsStore:
             empty = {"item": pa.array([], pa.string()), "count": pa.array([], pa.int64())}
             return to_histogram(pa.table(empty), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
-        query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} GROUP BY item ORDER BY count DESC, item {limit}"  # noqa: S608
+        order = f"GROUP BY item ORDER BY count DESC, item {limit}"
+        query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} {order}"  # noqa: S608
         counted = self._file.sql(query).to_arrow_table()
         return to_histogram(counted, self.bounds, top)
 

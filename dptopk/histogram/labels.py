@@ -151,6 +151,8 @@ def _key(label: Any) -> tuple[Any, ...]:
     if kind in _REAL and label == label:  # noqa: PLR0124 - a NaN, which a tuple may hold, is smaller than nothing
         return 0, label, kind.__name__, repr(label) if kind is float else ""
     names = kind.__name__, kind.__module__, kind.__qualname__
+    if kind is str:
+        return 1, label, *names, ""
     parts = _parts(label)
     if parts is not None:
         keys = list(map(_key, parts))

@@ -78,7 +78,13 @@ class TwoPhasePlan(Plan):
                 raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
         self.mechanisms[0].check(both.under_cap.with_sensitivity(self.under))
 
-    def release(self, histogram: Histogram, rng: Generator | None = None, *, average: bool = True) -> Release:  # noqa: ARG002
+    def release(
+        self,
+        histogram: Histogram,
+        rng: Generator | None = None,
+        *,
+        average: bool = True,  # noqa: ARG002
+    ) -> Release:
         """Find labels, count all of them without a cap, and show the k largest counts.
 
         Args:

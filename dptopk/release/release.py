@@ -283,11 +283,6 @@ def _name(mechanism: Any) -> str:
     return f"{mechanism.get('name', 'mechanism')}({values})"
 
 
-def _nested(measurement: Measurement | None) -> dict[str, Any] | None:
-    """A measurement as plain values."""
-    return None if measurement is None else asdict(measurement)
-
-
 def fields_to_json(value: Any) -> dict[str, Any]:
     """A dataclass as a dictionary of its name and its fields."""
     return {"name": type(value).__name__} | {one.name: to_json(getattr(value, one.name)) for one in fields(value)}

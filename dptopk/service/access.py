@@ -94,7 +94,8 @@ class Access:
         """All tokens, oldest first: id, analyst, role, made, expires, ended; never a hash."""
         table = Tables.tokens
         columns = (table.c.id, table.c.analyst, table.c.role, table.c.made, table.c.expires, table.c.ended)
-        return [dict(row._mapping) for row in self._tables.rows(sa.select(*columns).order_by(table.c.made))]  # noqa: SLF001
+        rows = self._tables.rows(sa.select(*columns).order_by(table.c.made))
+        return [dict(row._mapping) for row in rows]  # noqa: SLF001
 
     def person(self, token: str) -> Person | None:
         """Whose token this is, or None."""
