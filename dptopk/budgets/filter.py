@@ -219,10 +219,10 @@ class Filter(Account):
         try:
             record: Record = {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
             self._check(charge, Priced.of(charge, record, self._names))
-        except (BudgetExceeded, IncompatibleCosts):
+        except (BudgetExceeded, IncompatibleCosts) as refused:
             whole = self._whole(charge)
             if whole is None:
-                if self._split is None:
+                if self._split is None or isinstance(refused, BudgetExceeded):
                     raise
                 raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}") from None
             record = {"whole": str(whole), "prices": {str(whole): list(self.price(whole))}}

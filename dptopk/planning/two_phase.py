@@ -171,7 +171,7 @@ def plan_two_phases(
 
     >>> plan = plan_two_phases(10, Budget(1.0, 1e-6))
     >>> print(plan.phases[1].charge, plan.epsilon <= 1)
-    GDP(0.190334) True
+    GDP(0.190336) True
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
     if budget.rho is not None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dptopk import Histogram, InvalidParameter, Sensitivity
+from dptopk._internal.tails import laplace_edge_mass
 from dptopk.mechanisms import TruncatedLaplace
 from dptopk.mechanisms.laplace import rate
 from dptopk.mechanisms.samplers.noise import laplace_law
-from dptopk.mechanisms.truncated_laplace import _edge_mass
 
 from .charges import delta_of
 from .harness import World, counting_law, hockey_stick, laws
@@ -44,7 +44,7 @@ def test_the_divergence_stays_below_the_charge(epsilon, delta, linf, l0):
 @pytest.mark.parametrize("linf", [1, 2])
 def test_delta_is_attained_and_one_step_less_is_caught(linf):
     sensitivity = Sensitivity(linf=linf, l0=1)
-    mechanism = TruncatedLaplace(epsilon=1.5, delta=_edge_mass(1.5 / linf, linf, 4) * (1 + 1e-6))
+    mechanism = TruncatedLaplace(epsilon=1.5, delta=laplace_edge_mass(1.5 / linf, linf, 4) * (1 + 1e-6))
     assert mechanism.bound(sensitivity) == 4
     world = world_for(mechanism, sensitivity)
     found = divergence(mechanism, world)
@@ -58,8 +58,8 @@ def test_delta_is_attained_and_one_step_less_is_caught(linf):
 def test_the_edge_is_that_of_the_cut_law():
     for decay, width, bound in ((0.1, 1, 50), (1.0, 1, 14), (0.5, 3, 9), (2.0, 2, 2)):
         law = laplace_law(decay, 1, bound).pmf(bound)
-        assert _edge_mass(decay, width, bound) == pytest.approx(law[-width:].sum(), rel=1e-8)
-        assert _edge_mass(decay, width, bound) >= law[-width:].sum() * (1 - 1e-12)
+        assert laplace_edge_mass(decay, width, bound) == pytest.approx(law[-width:].sum(), rel=1e-8)
+        assert laplace_edge_mass(decay, width, bound) >= law[-width:].sum() * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [1e-13, 1e-12, 1e-9, 1e-3, 1.0, 60.0])
