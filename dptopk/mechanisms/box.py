@@ -23,7 +23,7 @@ from dptopk.release.intervals import CountNoise
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
-MOST_COUNTS, LARGEST_EPSILON = 10**6, 700.0
+MOST_COUNTS, LARGEST_EPSILON = 10**6, 1e300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Box(CountingMechanism):
     def _checked(self, sensitivity: Sensitivity, labels: int) -> int:
         """The power of the law of the side, where noise stays within 64-bit integers and its law is listed."""
         if labels > MOST_COUNTS or self.epsilon > LARGEST_EPSILON:
-            raise InvalidParameter(f"box noise takes at most 10^6 counts and epsilon 700, got {labels}, {self.epsilon}")
+            raise InvalidParameter(f"box noise takes at most 10^6 counts, epsilon 1e300; got {labels}, {self.epsilon}")
         if self.epsilon * LARGEST_SCALE < (labels + 1) * sensitivity.linf:
             raise InvalidParameter(f"epsilon={self.epsilon} is too small: labels·linf/epsilon must be at most 2^48")
         return labels + 1

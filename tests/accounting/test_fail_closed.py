@@ -97,7 +97,7 @@ def test_wide_discrete_gaussians_gathered_at_once(text, asked, monkeypatch):
     """The closed form on the grid against the convolution that narrower ones take."""
     charge = Charge.parse(text)
     wide = compose(charge, bound="optimal_setwise", effort="thorough", **asked)
-    monkeypatch.setattr(pld_sources, "WIDE", math.inf)
+    monkeypatch.setattr(pld_sources, "SUMMED_SCALE", math.inf)
     narrow = compose(charge, bound="optimal_setwise", effort="thorough", **asked)
     name = "epsilon" if "delta" in asked else "delta"
     assert getattr(wide, name) == pytest.approx(getattr(narrow, name), rel=2e-3)

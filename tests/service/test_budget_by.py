@@ -86,7 +86,7 @@ def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_ne
         raise LedgerError("killed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(asking, "_drawn", killed)
+        broken.setattr(asking.Asker, "_answer", killed)
         with by_part.client("ann") as ann:
             lost = ann.post("/v1/datasets/words/run", json=asked, headers={"Idempotency-Key": "was-killed"})
         assert lost.status_code == 503, lost.text
