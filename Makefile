@@ -70,7 +70,7 @@ measure: $(if $(SCRIPT),$(VENV)/.bench-ready)
 	@$(if $(SCRIPT),,echo "make measure WHAT=..., one of: $(sort $(SCRIPTS:bench_%=%))"; exit 2)
 	$(BIN)/python $(SCRIPT) $(ARGS)
 
-# Side by side with other libraries: writes docs/whole-answers.md, and docs/benchmarks.md.
+# Side by side with other libraries: writes docs/notes/whole-answers.md, and docs/notes/benchmarks.md.
 bench:
 	$(MAKE) measure WHAT=whole_answers ARGS=
 	$(MAKE) measure WHAT=peers ARGS=

@@ -1,4 +1,4 @@
-"""Whole answers without δ beside the published mechanisms: an excerpt of docs/whole-answers.md."""
+"""Whole answers without δ beside the published mechanisms: an excerpt of docs/notes/whole-answers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits of mechanisms known to be broken, and of ours, into docs/audit-results.md: `make measure WHAT=audits`.
+"""Audits of mechanisms known to be broken, and of ours, into docs/notes/audit-results.md: `make measure WHAT=audits`.
 
 OpenDP's thresholds release counts that *reach* the threshold and account for those *above* it; permute-and-flip is not
 bounded range; the truncated Gaussian of CR 2022, Algorithm 2 compares with a threshold that carries no noise.
@@ -113,7 +113,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each broken mechanism")
     parser.add_argument("--ours", type=float, default=60.0, help="seconds for each of ours")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "audit-results.md")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "notes" / "audit-results.md")
     arguments = parser.parse_args()
     made = f"Made by `make measure WHAT=audits`: at most {arguments.seconds:g} s for each broken mechanism, "
     lines = ["# Audits", "", f"{made}{arguments.ours:g} s for each of ours. α = 1e-6."]

@@ -1,8 +1,8 @@
 """Certified brackets of the adaptive optimum: their widths and times, beside the strongest baselines.
 
-``make measure WHAT=setwise`` prints the table and puts it into docs/setwise.md. Each charge is asked in a process of
-its own, so that nothing is in a cache. Time is processor time. At the end the rows are listed that are above their
-goal: what prototypes of the same theorems had reached, or was asked for.
+``make measure WHAT=setwise`` prints the table and puts it into docs/notes/setwise.md. Each charge is asked in a
+process of its own, so that nothing is in a cache. Time is processor time. At the end the rows are listed that are
+above their goal: what prototypes of the same theorems had reached, or was asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dptopk.costs import Charge
 from dptopk.errors import IncompatibleCosts
 
 DELTA = 1e-6
-PAGE = Path(__file__).parent.parent / "docs" / "setwise.md"
+PAGE = Path(__file__).parent.parent / "docs" / "notes" / "setwise.md"
 BEGIN, END = "<!-- table: make measure WHAT=setwise -->", "<!-- end of table -->"
 
 

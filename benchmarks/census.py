@@ -1,6 +1,6 @@
 """The privacy loss of the 2020 Census redistricting data (United States, persons), composed exactly.
 
-Run ``make measure WHAT=census`` (a few seconds): it writes docs/census.md. The parameters below are those of the published
+Run ``make measure WHAT=census`` (a few seconds): it writes docs/notes/census.md. The parameters below are those of the published
 production code, https://github.com/uscensusbureau/DAS_2020_Redistricting_Production_Code (commit 289ee46):
 ``source/configs/production/pl94/person_US.ini`` (shares of the geographic levels), ``person_default.ini`` (global
 scale), and ``source/programs/strategies/strategies.py``, ``ProductionCandidate20210527US_mult8_add02_dsepJune3``
@@ -19,7 +19,7 @@ from pathlib import Path
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP
 
-PAGE = Path(__file__).parent.parent / "docs" / "census.md"
+PAGE = Path(__file__).parent.parent / "docs" / "notes" / "census.md"
 DELTA = 1e-10
 GLOBAL_SCALE = Fraction(339, 542)
 QUERIES = (

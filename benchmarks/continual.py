@@ -1,4 +1,5 @@
-"""A top k every day: one mechanism for all days against an answer of its own for each day; writes docs/continual.md.
+"""A top k every day: one mechanism for all days against an answer of its own for each day; writes
+docs/notes/continual.md.
 
 Data grow by the day: labels with Zipf's law whose places drift, so that the true top changes. All designs have the same
 total (ε, δ) for one user-day. Errors are those of the totals shown; recall is that of the true top k.
@@ -152,7 +153,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--lengths", type=int, nargs="+", default=[30, 365])
     parser.add_argument("--daily", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "continual.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "notes" / "continual.md")
     options = parser.parse_args()
     before = options.out.read_text(encoding="utf-8").split(MARK)[0]
     intro = (

@@ -1,4 +1,4 @@
-"""Utility at equal privacy: every design of the planner on six shapes of data; writes docs/utility-table.md.
+"""Utility at equal privacy: every design of the planner on six shapes of data; writes docs/notes/utility-table.md.
 
 Run as ``make measure WHAT=utility``; a quarter of an hour on two cores. Seeded, so that it repeats. It ends with an
 error where a plan made for a shape loses more than 5% against the best design, where one made without it is the worst
@@ -23,7 +23,7 @@ from dptopk.datasets import macbeth
 from dptopk.planning.designs import DESIGNS
 
 K = 25
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "utility-table.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "notes" / "utility-table.md"
 RANKS = np.arange(1, 5001)
 SHAPES = {
     "Macbeth": macbeth().counts,

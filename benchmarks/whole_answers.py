@@ -1,4 +1,5 @@
-"""Whole answers beside the published mechanisms: writes docs/whole-answers.md (`make measure WHAT=whole_answers`).
+"""Whole answers beside the published mechanisms: writes docs/notes/whole-answers.md (`make measure
+WHAT=whole_answers`).
 
 The published mechanisms are written anew from their papers, in floats, to be compared with; they share no code with
 dptopk's samplers. All run on the same counts, with the same ε, and errors are medians over the runs.
@@ -376,7 +377,7 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "whole-answers.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "notes" / "whole-answers.md")
     arguments = parser.parse_args()
     arguments.out.write_text(page(arguments.runs), encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """Check a certificate of dptopk: python check_certificate.py FILE. Needs numpy and python-flint, nothing of dptopk.
 Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs
-(docs/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
+(docs/notes/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
 H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined by chords are the profile of a pair.
   BR(epsilon), in groups: the file holds node values V of each multiset that may be left. V must bound, for each range in it, the
          sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of the multiset without that range.

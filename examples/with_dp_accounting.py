@@ -1,7 +1,7 @@
 """Selections beside a training run in dp-accounting: all selections together are one privacy loss distribution.
 
 Run as ``python examples/with_dp_accounting.py``. A bounded-range cost has no pair of its own; a group of them has one
-(docs/setwise.md, Theorem C), and it may be composed with whatever dp-accounting knows.
+(docs/notes/setwise.md, Theorem C), and it may be composed with whatever dp-accounting knows.
 """
 
 from __future__ import annotations

@@ -93,9 +93,9 @@ def test_evidence_named_in_the_docs_exists():
 
 
 def test_every_citation_has_its_entry_and_every_entry_is_cited():
-    """docs/related.md and docs/references.bib name the same works."""
+    """docs/notes/related.md and docs/references.bib name the same works."""
     entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
-    cited = re.findall(r"\[(\w+\d\d\w*)\](?!\()", (ROOT / "docs" / "related.md").read_text(encoding="utf-8"))
+    cited = re.findall(r"\[(\w+\d\d\w*)\](?!\()", (ROOT / "docs" / "notes" / "related.md").read_text(encoding="utf-8"))
     assert len(entries) == len(set(entries)) > 30
     assert set(cited) == set(entries)
 

@@ -125,7 +125,7 @@ def test_accounting_is_families_with_few_corridors():
 
 
 def test_documents_name_files_that_exist():
-    texts = [PACKAGE.parent / "README.md", PACKAGE.parent / "CONTRIBUTING.md", *(PACKAGE.parent / "docs").glob("*.md")]
+    texts = [PACKAGE.parent / "README.md", PACKAGE.parent / "CONTRIBUTING.md", *(PACKAGE.parent / "docs").rglob("*.md")]
     named = {name for path in texts for name in re.findall(r"`((?:\w+/)+\w+\.py)`", path.read_text(encoding="utf-8"))}
     assert len(named) > 20
     for name in named:

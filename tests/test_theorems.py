@@ -109,11 +109,11 @@ def missing(mechanism: str, statements: list[list[str]], table: str) -> list[str
         *([] if proofs else ["a test in tests/proofs"]),
         *([] if cells else ["a statement in docs/theorems.md"]),
         *([] if not cells or proofs & named else ["a statement in docs/theorems.md that names its proof test"]),
-        *([] if re.search(rf"^\| `{mechanism}\(", table, re.MULTILINE) else ["a row in docs/mechanisms.md"]),
+        *([] if re.search(rf"^\| `{mechanism}\(", table, re.MULTILINE) else ["a row in docs/notes/mechanisms.md"]),
     ]
 
 
-MECHANISMS = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+MECHANISMS = (ROOT / "docs" / "notes" / "mechanisms.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("mechanism", mechanisms.__all__)
@@ -126,7 +126,7 @@ def test_a_mechanism_without_them_would_be_found():
     other = [["a claim", "`mechanisms.KnownLaplace`", "`tests/mechanisms/test_counting.py`", ""]]
     assert missing("KnownLaplace", other, "") == [
         "a statement in docs/theorems.md that names its proof test",
-        "a row in docs/mechanisms.md",
+        "a row in docs/notes/mechanisms.md",
     ]
 
 

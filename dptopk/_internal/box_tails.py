@@ -1,7 +1,7 @@
 """Tails of box noise: z_i = U_i - U_0, all U uniform on n = step·m integers, P(m) ∝ m^power e^{-rate·m}.
 
-Given n, P[max(U_1, ..., U_s) - U_0 > c] is a sum of powers; it grows with n (docs/box.md), so that over blocks of m it
-is at most its value at their ends. All bounds are above the truth, by a few per cent at most.
+Given n, P[max(U_1, ..., U_s) - U_0 > c] is a sum of powers; it grows with n (docs/notes/box.md), so that over blocks
+of m it is at most its value at their ends. All bounds are above the truth, by a few per cent at most.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def compose(
         max_seconds: a guard: what is finished by then is the answer, sound but not reproducible; the note says so.
         lower: whether a lower bound is wanted too. Without it an answer takes down to half the time; how narrow it is
             is then not proven, only estimated.
-        certificate: also make a certificate of ε at ``delta`` (docs/certificates.md); it takes a second or two more.
+        certificate: also make a certificate of ε at ``delta`` (docs/notes/certificates.md); it takes a second or two
+        more.
 
     Returns:
         Bound: its ``epsilon`` (or ``delta``) is an upper bound; inf (or 1) with a note when there is none.

@@ -82,8 +82,8 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
             costs, and a delta.
         interval: > 0, step of the grid of losses; time and memory grow as it falls.
         bounded_range: "refuse"; "dp": take ε-BR as ε-DP, an upper bound; "group": the pairs of groups of all BR costs
-            of the charge, rounded outward on the grid. By Theorem C (docs/setwise.md) they bound every adaptive game
-            with these costs beside any other cost, so the distribution may be composed with others.
+            of the charge, rounded outward on the grid. By Theorem C (docs/notes/setwise.md) they bound every adaptive
+            game with these costs beside any other cost, so the distribution may be composed with others.
 
     Returns:
         PrivacyLossDistribution: its ``get_epsilon_for_delta`` is an estimate from above, up to that library's
@@ -119,8 +119,8 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
 
     Args:
         charge: any costs but ApproxDP, MultiDP with an atom, and zCDP with ξ > 0; delta 0.
-        exact: the smallest constants, such as ε tanh(ε/2) (docs/zcdp-constants.md); False: the published ones, ε²/2
-            and ε²/8, which are what other libraries use.
+        exact: the smallest constants, such as ε tanh(ε/2) (docs/notes/zcdp-constants.md); False: the published ones,
+            ε²/2 and ε²/8, which are what other libraries use.
 
     Raises:
         IncompatibleCosts: on a cost without such a ρ, or a charge with delta.

@@ -1,8 +1,8 @@
 """Several analysts on one data set, each with a registration or a filter of their own: the total is their product.
 
-Each share is a group in the sense of Theorem C (docs/setwise.md): whatever its analyst does with it, adaptively and
-also after seeing the others' answers, its value is at most that of its own pair, and everything together at most the
-product of the pairs. That is far below the sum of the guarantees. *The shares are fixed before the first answer*: a
+Each share is a group in the sense of Theorem C (docs/notes/setwise.md): whatever its analyst does with it, adaptively
+and also after seeing the others' answers, its value is at most that of its own pair, and everything together at most
+the product of the pairs. That is far below the sum of the guarantees. *The shares are fixed before the first answer*: a
 share chosen by looking at answers would be a choice between games. Analysts who come later draw on the reserve, a share
 that was there from the start.
 """

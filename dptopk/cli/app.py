@@ -56,7 +56,7 @@ def options(
 COSTS = (
     "Costs: DP(ε) and ADP(ε, δ); BR(ε), bounded range: one Gumbel selection; Clock(ε): selections by the label that a "
     "user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; GDP(μ), ZCDP(ρ), CDP(μ, τ); MultiDP, "
-    "SGauss and Coins as answers write them; + delta(δ) for what may fail. docs/notation.md says what each means."
+    "SGauss and Coins as answers write them; + delta(δ) for what may fail. docs/notes/notation.md says what each means."
 )
 EXAMPLES = (
     "A row a label: [bold]dptopk topk words.csv --label-col word --k 25 --epsilon 1 --delta 1e-6 "

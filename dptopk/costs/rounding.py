@@ -2,7 +2,7 @@
 
 A declared ε of 0.1 is 1/10: the shortest decimal that reads as the float, which is what ``repr`` prints. A mechanism
 runs at ``smaller_of`` the decimal and the float, so that sums of decimals and all computations with the float are
-upper bounds (docs/notation.md, "Decimals").
+upper bounds (docs/notes/notation.md, "Decimals").
 """
 
 from __future__ import annotations

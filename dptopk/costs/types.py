@@ -112,7 +112,7 @@ class DiscreteLaplaceDP(Cost):
     """The discrete Laplace law P[n] ∝ e^{-|n|/scale} on the integers, moved by an integer of at most ``shift``.
 
     A mechanism may charge one for each group of values that its noise is added to when one user moves the values of
-    the group by integers whose absolute values add up to at most ``shift`` (docs/discrete-laplace.md). It implies
+    the group by integers whose absolute values add up to at most ``shift`` (docs/notes/discrete-laplace.md). It implies
     (shift/scale)-DP and costs less; with shift = 1 it is PureDP(1/scale).
     """
 
@@ -127,7 +127,7 @@ class LaplaceDP(Cost):
     """The Laplace law of density ∝ e^{-|x|/scale} on the reals, moved by at most ``shift``, a real number.
 
     For what others release: our own noise is discrete. It implies (shift/scale)-DP and costs less; the pair at the
-    largest shift dominates, in both directions (docs/discrete-laplace.md, "The continuous law").
+    largest shift dominates, in both directions (docs/notes/discrete-laplace.md, "The continuous law").
     """
 
     symbol: ClassVar[str] = "Lap"
@@ -145,7 +145,7 @@ class SparseGaussianDP(Cost):
 
     One user moves at most ``labels`` counts, each by an integer of at most ``shift``; a label that nobody else has is
     shown with the small probability P[noise > threshold - shift], or moves like any other. The statement is that of the
-    largest δ over all ways in which both can happen, at several hundred ε's (docs/sparse-gaussian.md).
+    largest δ over all ways in which both can happen, at several hundred ε's (docs/notes/sparse-gaussian.md).
 
     Raises:
         InvalidParameter: also when threshold < shift.
@@ -170,7 +170,7 @@ class LabelCoinsDP(Cost):
     The chance of the next level is the largest with a Rényi divergence of ``order`` of at most ``divergence`` in both
     directions, but for a share ``first``, the chance of a label that one user alone has. One user moves at most
     ``labels`` labels by one level each. The statement is that of the largest δ over all their levels, at one to several
-    hundred ε's (docs/partition-selection.md).
+    hundred ε's (docs/notes/partition-selection.md).
 
     Raises:
         InvalidParameter: unless order > 1, divergence > 0 and 0 < first < 1/2.
@@ -197,8 +197,8 @@ class ExponentialClockDP(Cost):
 
     For x >= 0, δ(x) <= (1 - e^{-ε}) e^{-(x + ε)κ}, κ = 1/(e^ε - 1), for both orders of the neighbours. A race of
     clocks, such as Gumbel top-k, costs one for each clock that a user can change, however many selections are made of
-    it (docs/clocks.md). BoundedRange(ε) implies it; it implies no pure DP and no zCDP, since the loss has exponential
-    tails: E e^{λL} is infinite from λ = κ on.
+    it (docs/notes/clocks.md). BoundedRange(ε) implies it; it implies no pure DP and no zCDP, since the loss has
+    exponential tails: E e^{λL} is infinite from λ = κ on.
     """
 
     symbol: ClassVar[str] = "Clock"

@@ -10,7 +10,7 @@ class EventCounts(Histogram):
 
     Attributes:
         under_cap: the histogram of the events of at most l0 labels of each user; which labels of a user, is decided by
-            this user's own rows (docs/two-phases.md).
+            this user's own rows (docs/notes/two-phases.md).
     """
 
     under_cap: Histogram

@@ -35,9 +35,9 @@ class CanonicalTopK(WholeAnswer):
         k: how many labels, at least 1.
         epsilon: ε of the whole answer.
 
-    Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/mechanisms.md, "Whole answers"; the sampler,
-    about linear in the number of labels: docs/exact-sampling.md. The gap of the best set is h_(k+1) - h_(k) <= 0, not
-    cut at 0: more accurate at the same price.
+    Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/notes/mechanisms.md, "Whole answers"; the
+    sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The gap of the best set is h_(k+1) -
+    h_(k) <= 0, not cut at 0: more accurate at the same price.
 
     >>> from dptopk import Sensitivity
     >>> print(CanonicalTopK(k=10, epsilon=0.5).charge(Sensitivity()))

@@ -46,8 +46,8 @@ class Centred(CountingMechanism):
             many labels are counted.
         centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the labels.
 
-    Source: docs/centred.md, for the integers and any centre. Correlated Gaussian noise of this kind: Joseph-Yu 2024;
-    Lebeda 2025 (arXiv 2408.06853); Lebeda-Retschmeier 2025 (arXiv 2412.10357).
+    Source: docs/notes/centred.md, for the integers and any centre. Correlated Gaussian noise of this kind: Joseph-Yu
+    2024; Lebeda 2025 (arXiv 2408.06853); Lebeda-Retschmeier 2025 (arXiv 2412.10357).
 
     >>> mechanism = Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=5.0))
     >>> print(mechanism.charge(Sensitivity(), labels=25))
@@ -95,7 +95,7 @@ class Centred(CountingMechanism):
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
         """The charge of measuring the same counts several times, with Y drawn once: only Z is paid for again.
 
-        By the proof of docs/centred.md: y_0 + Y is released once, each y_i + Z_i several times.
+        By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several times.
         """
         once = self.charge(sensitivity, labels=labels)
         if labels == 0:

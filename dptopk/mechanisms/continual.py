@@ -54,7 +54,7 @@ class ContinualTopK:
         days_per_user: on how many days one user adds something at most; all of them are protected together.
         days_apart: the smallest distance of two such days, 1 for days in a row.
 
-    Source: docs/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song 2011; square root:
+    Source: docs/notes/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song 2011; square root:
     Fichtenberger-Henzinger-Upadhyay 2023; unknown domains under continual observation: Rivera Cardoso-Rogers 2022.
 
     >>> print(ContinualTopK(k=3, days=30, sigma=5.0, factorisation="tree").charge(Sensitivity(l0=2)))

@@ -34,8 +34,9 @@ class CountMLE(Mechanism):
     The ranking was drawn with noise, so the order may be wrong. With y the noisy counts and f their isotonic fit, the
     release is y + w (f - y) with w in [0, 1] from y and f alone: the fit counts for much where it is near the noisy
     counts and for little where it is far. Over Gaussian noise the expected squared error is below that of y for *every*
-    order, right or wrong (docs/mechanisms.md, "Counts of ranked labels"; for discrete noise up to what it differs from
-    the continuous one). ``shrink=False`` releases f itself, as published; that is better only where the order is right.
+    order, right or wrong (docs/notes/mechanisms.md, "Counts of ranked labels"; for discrete noise up to what it
+    differs from the continuous one). ``shrink=False`` releases f itself, as published; that is better only where the
+    order is right.
 
     Charge: that of the noise on as many labels; all else is post-processing.
 

@@ -104,7 +104,7 @@ class UnknownGaussian(NoisyFloorMechanism):
         sigma: scale of the noise in units of linf.
         delta: bounds the probability that a label is released that only one of two neighbours can release.
 
-    Source: the slot lemma (docs/mechanisms.md): c is the smallest integer with
+    Source: the slot lemma (docs/notes/mechanisms.md): c is the smallest integer with
     P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar), from the discrete law. The δ charged is the one asked for.
 
     >>> print(UnknownGaussian(d_bar=100, sigma=5.0, delta=1e-6).charge(Sensitivity(l0=3)))
@@ -149,8 +149,8 @@ class TruncatedGaussian(CutMechanism):
         d_bar: how many labels take part, or None for the whole-histogram form.
 
     Source: Cesar-Rogers 2022, §6.2, whose Algorithm 2 is not private as printed (a data-dependent threshold without
-    noise): docs/truncated-gaussian-violation.md. T is the smallest integer >= linf with 1 - (1-q)^n <= delta, q the
-    mass of the linf outermost points of the discrete law. The δ charged is the one asked for.
+    noise): docs/notes/truncated-gaussian-violation.md. T is the smallest integer >= linf with 1 - (1-q)^n <= delta, q
+    the mass of the linf outermost points of the discrete law. The δ charged is the one asked for.
 
     >>> print(TruncatedGaussian(sigma=5.0, delta=1e-6).charge(Sensitivity(l0=2)))
     2*DGauss(5.0, 1) + delta(1e-06)

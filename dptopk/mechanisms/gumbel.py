@@ -1,8 +1,8 @@
 """Gumbel top-k: k exponential mechanisms, each on what the earlier ones left, in one race of noisy counts.
 
-It is also a race of independent exponential clocks, one a label, of which one user changes a few (docs/clocks.md): the
-cost is either that of the k selections, or that of the clocks that a user can change, as ``charge_as`` says before any
-data is seen.
+It is also a race of independent exponential clocks, one a label, of which one user changes a few
+(docs/notes/clocks.md): the cost is either that of the k selections, or that of the clocks that a user can change, as
+``charge_as`` says before any data is seen.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class KnownGumbel(_Selections):
         epsilon: ε of each selection, not of all.
         charge_as: "bounded_range" or "clocks"; ``plan_topk`` takes what is less.
 
-    Source: Dong-Durfee-Rogers 2020, §2.1; Durfee-Rogers 2019, Lemma 4.2 (Gumbel noise is peeling); docs/clocks.md.
+    Source: Dong-Durfee-Rogers 2020, §2.1; Durfee-Rogers 2019, Lemma 4.2 (Gumbel noise is peeling);
+    docs/notes/clocks.md.
 
     >>> print(KnownGumbel(k=3, epsilon=0.5).charge(Sensitivity()))
     3*BR(0.5) [adaptive]
@@ -154,9 +155,9 @@ class UnknownGumbel(_Selections):
         delta: bounds the probability that a label is drawn that only one of two neighbours can draw; in (0, 1).
         charge_as: "bounded_range" or "clocks"; ``plan_topk`` takes what is less.
 
-    Source: Durfee-Rogers 2019, Algorithm 1, with the threshold of the slot lemma (docs/mechanisms.md): c is the
+    Source: Durfee-Rogers 2019, Algorithm 1, with the threshold of the slot lemma (docs/notes/mechanisms.md): c is the
     smallest integer with m/(m + e^{c·epsilon/linf}) <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
-    Clocks: docs/clocks.md.
+    Clocks: docs/notes/clocks.md.
 
     >>> mechanism = UnknownGumbel(k=2, d_bar=10, epsilon=0.5, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity()))

@@ -36,7 +36,7 @@ class KnownLaplace(CountingMechanism):
     Args:
         epsilon: ε of each count, not of all.
 
-    Source: Cesar-Rogers 2022, Lemma 6.2, with integer noise; docs/discrete-laplace.md.
+    Source: Cesar-Rogers 2022, Lemma 6.2, with integer noise; docs/notes/discrete-laplace.md.
 
     >>> print(KnownLaplace(epsilon=0.1).charge(Sensitivity(l0=3)))
     3*DP(0.1)
@@ -94,7 +94,7 @@ class UnknownLaplace(NoisyFloorMechanism):
         epsilon: ε of each count, not of all.
         delta: bounds the probability that a label is released that only one of two neighbours can release.
 
-    Source: Cesar-Rogers 2022, §6.2 (UnkLap), with the threshold of the slot lemma (docs/mechanisms.md): c is the
+    Source: Cesar-Rogers 2022, §6.2 (UnkLap), with the threshold of the slot lemma (docs/notes/mechanisms.md): c is the
     smallest integer with P[max of m noises - N0 > c] <= delta, m = min(l0, d_bar). The δ charged is the one asked for.
 
     >>> mechanism = UnknownLaplace(d_bar=100, epsilon=0.5, delta=1e-6)
@@ -141,8 +141,8 @@ def rate(epsilon: float, sensitivity: Sensitivity) -> float:
 def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
     """The cost of noise P[n] ∝ exp(-epsilon |n| / linf) on integers of which one user moves one by ``shift`` (linf).
 
-    The same for several that move by as much in sum: docs/discrete-laplace.md, "A split move". The scale linf/epsilon
-    is rounded down, which is the safe side.
+    The same for several that move by as much in sum: docs/notes/discrete-laplace.md, "A split move". The scale
+    linf/epsilon is rounded down, which is the safe side.
 
     Raises:
         InvalidParameter: when noise could leave the 64-bit integers.

@@ -36,8 +36,8 @@ class OneShotTopK(WholeAnswer):
         k: how many labels, at least 1.
         epsilon: ε of the whole answer.
 
-    Source: k = 1: McKenna-Sheldon 2020 (as exponential noise: Ding et al. 2021); k > 1: docs/mechanisms.md, "Whole
-    answers", where the constant is shown to be the best.
+    Source: k = 1: McKenna-Sheldon 2020 (as exponential noise: Ding et al. 2021); k > 1: docs/notes/mechanisms.md,
+    "Whole answers", where the constant is shown to be the best.
 
     >>> from dptopk import Sensitivity
     >>> print(OneShotTopK(k=10, epsilon=0.5).charge(Sensitivity()))

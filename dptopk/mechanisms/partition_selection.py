@@ -45,7 +45,7 @@ class PartitionSelection(LabelsOnly):
         epsilon, delta: of the whole answer; delta in [1e-300, 1/2).
 
     Source: l0 = 1: Desfontaines et al. 2022, Theorem 1. Above: coins of one Rényi order (Harrison-Manurangsi
-    2026), charged by a game over the levels of all labels of a user: docs/partition-selection.md.
+    2026), charged by a game over the levels of all labels of a user: docs/notes/partition-selection.md.
 
     >>> mechanism = PartitionSelection(epsilon=1.0, delta=1e-6)
     >>> [mechanism.appears_at(Sensitivity(l0=l0), probability=0.5) for l0 in (1, 5, 10)]

@@ -56,7 +56,7 @@ class RoutedTopK(LabelsOnly):
         epsilon, delta: of everything; delta in [0, 1).
         ordered: whether the answer must be a sequence.
 
-    Source: docs/mechanisms.md, "Whole answers" (ours).
+    Source: docs/notes/mechanisms.md, "Whole answers" (ours).
 
     >>> from dptopk import Sensitivity
     >>> print(RoutedTopK(k=10, epsilon=1.0).charge(Sensitivity()))

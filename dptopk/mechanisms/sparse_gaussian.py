@@ -29,7 +29,7 @@ class SparseGaussian(ThresholdedMechanism):
             threshold and is part of the charge's own δ, not added to it.
 
     Source: Wilkins-Kifer-Zhang-Karrer 2024 (the Gaussian sparse histogram mechanism), for discrete noise and any linf:
-    docs/sparse-gaussian.md. T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q = P[N > T - linf].
+    docs/notes/sparse-gaussian.md. T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q = P[N > T - linf].
 
     >>> mechanism = SparseGaussian(sigma=9.45, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity(l0=5)), mechanism.threshold_offset(Sensitivity(l0=5)))

@@ -45,7 +45,7 @@ class StabilityTopK(LabelsOnly):
         epsilon, delta: of the whole answer; delta in (0, 1).
 
     Source: Zhu-Wang 2022 (adaptive k, propose-test-release); with bounded range, integer noise and the composed cost
-    of the fallback: docs/mechanisms.md, "Whole answers".
+    of the fallback: docs/notes/mechanisms.md, "Whole answers".
 
     >>> from dptopk import Sensitivity, compose
     >>> charge = StabilityTopK(k=5, epsilon=1.0, delta=1e-6).charge(Sensitivity())

@@ -1,4 +1,6 @@
-"""Unknown domains: the slots of the slot lemma, its thresholds and the δ they leave (docs/mechanisms.md, "Slots").
+"""Unknown domains: the slots of the slot lemma, its thresholds and the δ they leave.
+
+Proven in docs/notes/mechanisms.md, "Slots".
 
 Labels come from the data, so a label that only one of two neighbouring histograms has must not be seen. A mechanism
 looks at the d_bar largest present labels and at the count below them, h_(d_bar+1), the floor; a label is released only

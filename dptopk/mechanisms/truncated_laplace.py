@@ -39,8 +39,9 @@ class TruncatedLaplace(CutMechanism):
         delta: bounds the mass outside the common support of neighbouring outcomes; in (0, 1). The δ charged is the one
             asked for.
 
-    Source: docs/mechanisms.md, "Truncated noise"; for linf = 1 the k-TSGD mechanism of Desfontaines et al. 2022. T
-    is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q the mass of the linf outermost points of the cut law.
+    Source: docs/notes/mechanisms.md, "Truncated noise"; for linf = 1 the k-TSGD mechanism of Desfontaines et al. 2022.
+    T is the smallest integer >= linf with 1 - (1-q)^l0 <= delta, q the mass of the linf outermost points of the cut
+    law.
 
     >>> mechanism = TruncatedLaplace(epsilon=1.0, delta=1e-6)
     >>> print(mechanism.charge(Sensitivity(l0=1)), mechanism.threshold_offset(Sensitivity(l0=1)))

@@ -31,7 +31,7 @@ class UnknownBox(NoisyFloorMechanism):
         epsilon: ε of all counts together.
         delta: bounds the probability that a label is released that only one of two neighbours can release.
 
-    Source: docs/box.md, with the slot lemma (docs/mechanisms.md). The δ charged is the one asked for.
+    Source: docs/notes/box.md, with the slot lemma (docs/notes/mechanisms.md). The δ charged is the one asked for.
 
     >>> print(UnknownBox(d_bar=50, epsilon=1.0, delta=1e-6).threshold_offset(Sensitivity()))
     86

@@ -39,7 +39,7 @@ class UnknownCentred(NoisyFloorMechanism):
         common: the law of Y; None = the best ratio, as in Centred.
         centre: a/b, as in Centred; below 1/2 where a user touches few of d_bar + 1 labels.
 
-    Source: docs/centred.md, "Thresholds", with the slot lemma; on continuous noise Lebeda-Retschmeier 2025. The δ
+    Source: docs/notes/centred.md, "Thresholds", with the slot lemma; on continuous noise Lebeda-Retschmeier 2025. The δ
     charged is the one asked for.
 
     >>> mechanism = UnknownCentred(d_bar=50, noise=KnownGaussian(sigma=30.0), delta=1e-6)

@@ -193,7 +193,7 @@ def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
 
 
 def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
-    """μ² = A/σ_Z² + B/σ_Y² at σ_Z²/σ_Y² = sqrt(A/B) (docs/centred.md)."""
+    """μ² = A/σ_Z² + B/σ_Y² at σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md)."""
     sigma = at_least(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
     common = KnownGaussian(sigma=at_least(sigma * (B / A) ** 0.25))
     return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)

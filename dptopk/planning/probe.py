@@ -202,7 +202,7 @@ def _through(at: Array, counts: Array, wanted: Array) -> Shape:
 
 
 def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:
-    """Whether a look is worth its price for most data, by what is public (docs/utility.md)."""
+    """Whether a look is worth its price for most data, by what is public (docs/notes/utility.md)."""
     several = histogram.sensitivity.l0 is None or histogram.sensitivity.l0 >= LABELS
     shown = counts not in (None, "none") and histogram.domain == "private" and budget.rho is None
     return several and shown and histogram.complete and k <= MOST

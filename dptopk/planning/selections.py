@@ -32,7 +32,7 @@ class Charged(NamedTuple):
 def charge_of_selections(request: Request, split: Split) -> Charged:
     """What is less at the (ε, δ) of the request, or what was asked for.
 
-    ε-BR implies the cost of a clock of ε (docs/clocks.md), so that no fewer clocks than selections never pay.
+    ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than selections never pay.
     """
     clocks = _clocks(request)
     if request.charge_as == "auto" and largest_gain(request) < WORTH:

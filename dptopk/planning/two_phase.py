@@ -1,4 +1,4 @@
-"""Two phases: labels of an unknown domain are found under a cap, and counted on all events (docs/two-phases.md)."""
+"""Two phases: labels of an unknown domain are found under a cap and counted on all events (notes/two-phases.md)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CountNoise:
     Attributes:
         kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)); "subgaussian": a real
             noise with E exp(t noise) <= exp(t² scale²/2), rounded to the nearest integer, of which no more is known;
-            "box": U - U_0 of docs/box.md, where the noises of different counts share U_0 and the side n.
+            "box": U - U_0 of docs/notes/box.md, where the noises of different counts share U_0 and the side n.
         scale: in counts.
         bound: where the law is cut: P[|n| > bound] = 0; None = nowhere.
         power, step: of box noise; n = step·m, P(m) ∝ m^power e^{-m·step/scale}.

@@ -1,4 +1,4 @@
-"""Questions about raw events: labels are found under a cap, and counted without one (docs/two-phases.md)."""
+"""Questions about raw events: labels are found under a cap, and counted without one (docs/notes/two-phases.md)."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Session:
 
         A cap on labels per user is needed to find labels that nobody knows beforehand, and for nothing else: the labels
         found are public, and are counted without the cap. So counts and their error bars are about the true numbers
-        (docs/two-phases.md). Both histograms are made here, in one statement, and so of one snapshot of the data.
+        (docs/notes/two-phases.md). Both histograms are made here, in one statement, and so of one snapshot of the data.
 
         Args:
             table: events, as for ``datasets.events_histogram``, or an EventsStore made without a cap.
@@ -452,7 +452,7 @@ class EventsSession(Session):
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
     """How a plan that an account is to pay for charges its selections: as clocks only where clocks are registered.
 
-    A filter has no price for them (docs/clocks.md), and tokens of other types do not cover them.
+    A filter has no price for them (docs/notes/clocks.md), and tokens of other types do not cover them.
     """
     registered = account.registered.costs if isinstance(account, Accountant) else ()
     return "auto" if any(isinstance(cost, ExponentialClockDP) for cost in registered) else "bounded_range"

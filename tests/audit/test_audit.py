@@ -82,7 +82,7 @@ def test_it_is_pure_dp_and_the_exponential_mechanism_is_bounded_range():
 
 @pytest.mark.slow
 def test_the_published_truncated_gaussian_is_found():
-    """Claimed 0.0015 at ε = 2; exact enumeration gives 0.133 (docs/truncated-gaussian-violation.md)."""
+    """Claimed 0.0015 at ε = 2; exact enumeration gives 0.133 (docs/notes/truncated-gaussian-violation.md)."""
     found = audit(Sampler(truncated_gaussian_as_published), Budget(2.0, 0.0015), **limited(600_000))
     assert 0.0015 < found.finding.measured < 0.1331
 

@@ -1,4 +1,4 @@
-"""docs/audit-results.md: each of ours was audited against what it charges now."""
+"""docs/notes/audit-results.md: each of ours was audited against what it charges now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from dptopk.audit import World
 
 ROOT = Path(__file__).parents[2]
 ROWS = dict(
-    re.findall(r"^\| `(.+?)` \| (.+?) \|", (ROOT / "docs" / "audit-results.md").read_text("utf-8"), re.MULTILINE)
+    re.findall(
+        r"^\| `(.+?)` \| (.+?) \|", (ROOT / "docs" / "notes" / "audit-results.md").read_text("utf-8"), re.MULTILINE
+    )
 )
 
 

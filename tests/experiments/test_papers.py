@@ -36,8 +36,8 @@ def test_lines_are_words_and_verdicts(quick, name):
 
 
 def test_the_table_of_experiments_is_complete():
-    """docs/experiments.md has one row for each experiment, and shows figures that exist."""
-    page = Path(__file__).parents[2] / "docs" / "experiments.md"
+    """docs/notes/experiments.md has one row for each experiment, and shows figures that exist."""
+    page = Path(__file__).parents[2] / "docs" / "notes" / "experiments.md"
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^\| `([^`]+)`", text, re.MULTILINE) == list(EXPERIMENTS)
     shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
@@ -105,7 +105,7 @@ def test_moment_generating_function_at_two(quick):
     assert row["DR19"] == pytest.approx(1.5)
 
 
-# Exact divergences by enumeration of all pairs of two counts (docs/truncated-gaussian-violation.md).
+# Exact divergences by enumeration of all pairs of two counts (docs/notes/truncated-gaussian-violation.md).
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "epsilon", "published", "mended"),

@@ -154,7 +154,7 @@ def test_falling_inner_products_alone_do_not_make_the_first_days_the_worst():
 @pytest.mark.parametrize("kind", ["square_root", "daily", "tree"])
 @pytest.mark.parametrize("days", [30, 365])
 def test_first_days_are_the_worst_where_the_gram_matrix_falls(kind, days):
-    """Conditions (i) and (ii) of docs/continual.md, number by number; the tree fails (ii)."""
+    """Conditions (i) and (ii) of docs/notes/continual.md, number by number; the tree fails (ii)."""
     strategy = factorise(kind, days).strategy.astype(float)
     gram = strategy.T @ strategy
     far = all((np.diff(gram[day, day:]) <= 0).all() for day in range(days))

@@ -39,7 +39,7 @@ def test_of_four_ranges_the_smallest_first_can_be_worse() -> None:
 
 
 def one_first(first: float, second: float, x: float) -> float:
-    """δ(x) of two ranges in this order, by the cases of the proof in docs/setwise.md."""
+    """δ(x) of two ranges in this order, by the cases of the proof in docs/notes/setwise.md."""
 
     def worth(at: float) -> list[float]:
         b, a = first, second  # b's chord over the function of one step a

@@ -1,6 +1,6 @@
 """The truncated Gaussian over an unknown domain: as published (a threshold without noise), and mended.
 
-The published form exists only here, to show that it is not private: docs/truncated-gaussian-violation.md.
+The published form exists only here, to show that it is not private: docs/notes/truncated-gaussian-violation.md.
 """
 
 import math

@@ -138,7 +138,7 @@ def _given_none_fails(
 
 @bound(
     "multi_dp",
-    source="Cadir-Najib-Shkel 2026, Theorems 2, 3 and Conjecture 1 (proven: docs/regions.md)",
+    source="Cadir-Najib-Shkel 2026, Theorems 2, 3 and Conjecture 1 (proven: docs/notes/regions.md)",
     takes=(MultiDP, PureDP),
 )
 def multi_dp(charge: Charge) -> Curve:

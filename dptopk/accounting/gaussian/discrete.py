@@ -15,7 +15,7 @@ within ∏ (1 ± η_j), twice because of the normalisation.
 where the loss is ε, with f = q - e^ε q_A a difference of two Gaussian densities. f(y0) = 0, so by Euler-Maclaurin the
 sum is ∫f - B_2(θ) f'(y0) / 2 with an error of at most max|B_3|/6 times the total variation of f''.
 
-The proofs are in docs/discrete-gaussian.md.
+The proofs are in docs/notes/discrete-gaussian.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ shift], and hidden for sure without them. With D_j the δ of j discrete Gaussian
 
     add:    1 - h^m + h^m D_j(x + m |ln h|),        remove:    D_j(x - m |ln h|),
 
-and the mechanism's δ at x is the largest over j and both directions. The proof is in docs/sparse-gaussian.md.
+and the mechanism's δ at x is the largest over j and both directions. The proof is in docs/notes/sparse-gaussian.md.
 """
 
 from __future__ import annotations

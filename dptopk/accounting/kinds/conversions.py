@@ -8,11 +8,12 @@
 | LaplaceDP, ε=shift/scale | ε | 2ε | 0, ε²/2         | ε - 1 + e^{-ε} | ε - 1 + e^{-ε}, ε | Steinke 2024          |
 | GaussianDP(μ)        |      |      | 0, μ²/2             | the same       | μ²/2, μ          | BS16 Prop. 1.6        |
 | DiscreteGaussianDP   |      |      | 0, (shift/scale)²/2 | the same       | as μ=shift/scale | CKS20                 |
-| ExponentialClockDP   |      |      |                     |                |                  | docs/clocks.md        |
+| ExponentialClockDP   |      |      |                     |                |                  | docs/notes/clocks.md
+     |
 | ZCDP(ρ, ξ)           |      |      | itself              | itself         |                  |                       |
 | CDP(μ, τ)            |      |      | (μ - τ²/2)_+, τ²/2  | the same       | itself           | CR Lemma 2.2          |
 
-The exact constants are the smallest ρ for which the whole class is ρ-zCDP; docs/zcdp-constants.md has the proof.
+The exact constants are the smallest ρ for which the whole class is ρ-zCDP; docs/notes/zcdp-constants.md has the proof.
 Every formula is moved outward by ``curves.SLACK`` or its own error bound.
 """
 

@@ -13,7 +13,7 @@ from dptopk.costs import BoundedRange, Cost, ExponentialClockDP
 
 
 def _covers(token: ExponentialClockDP, cost: Cost) -> bool:
-    """The pair grows with ε; ε-BR implies it (docs/clocks.md), and ε-DP implies 2ε-BR (DDR Section 2)."""
+    """The pair grows with ε; ε-BR implies it (docs/notes/clocks.md), and ε-DP implies 2ε-BR (DDR Section 2)."""
     if isinstance(cost, ExponentialClockDP | BoundedRange):
         return cost.epsilon <= token.epsilon
     return 2 * pure_of(cost) <= token.epsilon

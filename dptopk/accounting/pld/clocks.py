@@ -9,7 +9,8 @@ probability 1 - B, and under P the density κ(κ+1) A e^{-κl} for l > 0, κ(κ+
 
     E e^{λL} = 1 + B s/(1-s),   s = λ(1+λ) / (κ(κ+1)),   λ < κ,   and inf from λ = κ on.
 
-It falls in κ at every x, so that a κ that is rounded down is an upper bound. Statements and proofs: docs/clocks.md.
+It falls in κ at every x, so that a κ that is rounded down is an upper bound. Statements and proofs:
+docs/notes/clocks.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ such function comes from a law of S. The largest d below the points (x_i, x_i δ
 origin, ended by slope 1): it is the worst case of the statements together. Its kinks are the *active* constraints, and
 the jump of its slope at x_i is P[|L| = ε_i] = the weight w_i of the randomised response RR(ε_i) in the mixture; the
 slope at the origin is the atom of infinite loss. This is Assumption 1 of Cadir-Najib-Shkel 2026, and the α of their
-Theorem 2, for any number of constraints. The proof is in docs/regions.md.
+Theorem 2, for any number of constraints. The proof is in docs/notes/regions.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The loss is (a - 2j)h for j = 0..a: the ends j = 0 and j = a gather everything b
 
 and E L is the smallest ρ for which the pair is ρ-zCDP. The pair dominates every mechanism whose laws for data at
 distances 0, 1, ..., a are such that neighbouring ones are h-DP: smaller moves, wider noise, moves that are split over
-several values. Statements and proofs are in docs/discrete-laplace.md.
+several values. Statements and proofs are in docs/notes/discrete-laplace.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ With ε = shift/scale
 
 Cut [-ε, ε] into n cells and move the mass inside each cell to its ends such that the mass under either law stays: the
 result, from above, is the discrete Laplace pair of scale n/ε and shift n. From below each cell is one outcome, whose
-loss is its middle. Both are off to second order. Proofs are in docs/discrete-laplace.md, "The continuous law".
+loss is its middle. Both are off to second order. Proofs are in docs/notes/discrete-laplace.md, "The continuous law".
 """
 
 from __future__ import annotations

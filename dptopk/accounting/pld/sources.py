@@ -214,8 +214,8 @@ class DiscreteGaussian(Source):
     """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2 shift Y) / (2 scale²).
 
     From scale ``SUMMED_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its normalisation sqrt(2π) of
-    that: by Poisson summation either is off by less than a factor 1 ± 3n e^{-π² scale²} (docs/discrete-gaussian.md).
-    Its atoms are gathered on the grid at once.
+    that: by Poisson summation either is off by less than a factor 1 ± 3n e^{-π² scale²}
+    (docs/notes/discrete-gaussian.md). Its atoms are gathered on the grid at once.
     """
 
     scale: float

@@ -1,6 +1,6 @@
 """Products of laws on the integers by their characteristic functions, with the rounding errors of every frequency.
 
-What is known of each frequency and what it means for the masses: docs/lattice.md, "FFT".
+What is known of each frequency and what it means for the masses: docs/notes/lattice.md, "FFT".
 """
 
 from __future__ import annotations

@@ -235,8 +235,8 @@ def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | N
     Returns:
         True when δ_adaptive > δ_nonadaptive at ε_g is proven: ε_g <= (k-3)ε for k >= 4 (DDR Lemma 6.6), ε_g < ε/2 for
         k = 2 (DDR Lemma 6.4). False when equality is: ε_g >= (k-1)ε, or k = 1. None where DDR are silent, and at k = 3,
-        where their Theorem 4 as printed claims a gap at ε_g = 0: there is none (docs/errata.md). Computed for k from 2
-        to 4 the gap ends at (k - 1 - 1/k)ε, and only k = 3 has no gap at 0.
+        where their Theorem 4 as printed claims a gap at ε_g = 0: there is none (docs/notes/errata.md). Computed for k
+        from 2 to 4 the gap ends at (k - 1 - 1/k)ε, and only k = 3 has no gap at 0.
 
     >>> [adaptivity_gap(0.1, 10, at_epsilon=x) for x in (0.5, 0.95, 0.8)]
     [True, False, None]

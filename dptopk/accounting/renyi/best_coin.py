@@ -1,6 +1,6 @@
 """The coin under which labels appear earliest, for an (ε, δ) of all labels of one user together.
 
-Coins of one Rényi order (docs/partition-selection.md). The order and a first divergence are those of coins whose
+Coins of one Rényi order (docs/notes/partition-selection.md). The order and a first divergence are those of coins whose
 divergences are added up; from there the divergence grows to what the game over the levels of all labels allows.
 """
 

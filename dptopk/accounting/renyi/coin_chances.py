@@ -6,7 +6,7 @@ chance whose Rényi divergence of one order α from p, in both directions, is at
     p_{n+1} = q + (1 - q) ν(p_n / (1 - q)),
 
 up to 1: after Harrison-Manurangsi 2026, who show that such coins are the best for one label under approximate RDP; for
-α -> inf the coin of Desfontaines et al. 2022. docs/partition-selection.md.
+α -> inf the coin of Desfontaines et al. 2022. docs/notes/partition-selection.md.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def least_levels(order: float, divergence: float, first: float) -> float:
 
     From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t, while p is at least t:
     so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances to be hidden rise by the same law from the
-    other end (docs/partition-selection.md).
+    other end (docs/notes/partition-selection.md).
     """
     if order == math.inf:
         return 0.0

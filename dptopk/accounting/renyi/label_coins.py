@@ -8,7 +8,7 @@ the last one in a fixed order of the levels:
     V_0(x, n) = max(1 - e^x, 0),   V_{j+1}(x, n) = max over m >= n of E[V_j(x - L_m, m)],
 
 once for each direction. Of very many labels it is bounded by the sum of Rényi divergences. Statements, proofs, and how
-much is lost: docs/partition-selection.md.
+much is lost: docs/notes/partition-selection.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Certificates: files from which an auditor can check an ε without this package (checker/check_certificate.py).
 
-A certificate holds the product of pairs of docs/setwise.md, Theorem C, in a form that is dear to make and cheap to
-check: for bounded ranges, split into groups as ``compose`` splits them, the value functions of all multisets of a group
-on a grid; every other cost is named, for the checker knows its profile. Nothing here needs to be
+A certificate holds the product of pairs of docs/notes/setwise.md, Theorem C, in a form that is dear to make and cheap
+to check: for bounded ranges, split into groups as ``compose`` splits them, the value functions of all multisets of a
+group on a grid; every other cost is named, for the checker knows its profile. Nothing here needs to be
 rigorous: the step of the engine proposes node values, moved up by more than the checker's intervals are wide, and the
 engine's product an ε, moved up by more than its rounding; the checker proves both in interval arithmetic.
 """

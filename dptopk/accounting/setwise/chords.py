@@ -19,7 +19,7 @@ x_j = j h, with ε = N h:
 For each pair of cells only the two or three nodes u are looked at for which r lies in the cell: elsewhere the worth
 rises or falls throughout the cell, towards a neighbour. Where a cell in which it rises meets one in which it falls,
 which happens if the values are not convex, more nodes are looked at. Proofs and the bound on rounding errors:
-docs/setwise.md.
+docs/notes/setwise.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tolerance(h: float) -> float:
 
 
 def step_slack(N: int, h: float) -> float:
-    """Relative error bound of one step in floating point (docs/setwise.md, "Rounding")."""
+    """Relative error bound of one step in floating point (docs/notes/setwise.md, "Rounding")."""
     return 190 * ROUNDOFF * (4 + N * h) * (1 + N / -math.expm1(-N * h)) + (3 + 2 * N * h) * tolerance(h)
 
 

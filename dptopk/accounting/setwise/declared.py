@@ -1,9 +1,9 @@
 """The price game for costs of any class that were declared beforehand (docs/filters.md, "The price game").
 
 A step for bounded range is that of the recursion (``chords``). For any other cost c, let (P, Q) be a pair whose profile
-is nowhere below that of a mechanism of c; then step_c(V)(x) <= E_P[V(x - L)] (docs/setwise.md, Lemma 2). The pair is
-read off, by chords, from bounds on the profile at the nodes (``groups.pair_above``): its losses are nodes, so that node
-values of V are all that is needed. Masses are positive and rounded up.
+is nowhere below that of a mechanism of c; then step_c(V)(x) <= E_P[V(x - L)] (docs/notes/setwise.md, Lemma 2). The
+pair is read off, by chords, from bounds on the profile at the nodes (``groups.pair_above``): its losses are nodes, so
+that node values of V are all that is needed. Masses are positive and rounded up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups: every part of a charge as one certified pair, so that one product bounds the whole (Theorem C).
 
-Split the registered multiset into groups E_1, ..., E_r. Then V_E <= V_{E_1} ⊗ ... ⊗ V_{E_r} (docs/setwise.md), and any
-larger profile may take the place of V_{E_i}. A profile is a convex function D(u) = p_inf + Σ q_j (u_j - u)_+ of
+Split the registered multiset into groups E_1, ..., E_r. Then V_E <= V_{E_1} ⊗ ... ⊗ V_{E_r} (docs/notes/setwise.md),
+and any larger profile may take the place of V_{E_i}. A profile is a convex function D(u) = p_inf + Σ q_j (u_j - u)_+ of
 u = e^x: the slope changes of the chords between upper bounds at the points u_j are masses under Q at the losses ln u_j,
 times u_j those under P. ``pair_above`` reads them off and then checks, with positive terms only, that their profile is
 nowhere below the bounds it came from.

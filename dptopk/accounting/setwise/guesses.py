@@ -1,8 +1,9 @@
 """Guesses: how much is tried, how finely, how long. Soundness depends on none of them.
 
-Whatever stands here, an upper bound stays above and a lower bound below the truth (docs/setwise.md; the tests change
-them and look); only how close they come, and how long that takes, is at stake. The values were found by trial on the
-registrations of benchmarks/bench_setwise.py. What soundness does depend on stands, with its reason, where it is used.
+Whatever stands here, an upper bound stays above and a lower bound below the truth (docs/notes/setwise.md; the tests
+change them and look); only how close they come, and how long that takes, is at stake. The values were found by trial
+on the registrations of benchmarks/bench_setwise.py. What soundness does depend on stands, with its reason, where it is
+used.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 # A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss, less by m/(m + FEW)
 # where it has only m costs of each range; to play for prices adds FOR_FREE (1 - ρ²)² ε² once, ρ the smallest range over
 # the largest, less by m/(m + FEW_FREE). A step from above with N grid steps to ε adds about CELL ε²/N², one from below
-# loses as much (docs/setwise.md).
+# loses as much (docs/notes/setwise.md).
 GROUP, FEW, FOR_FREE, FEW_FREE, CELL = 0.19, 1.2, 0.23, 10.0, 0.2
 # How a relative change of the variance moves ε: by half (small ε) to all of it (large ε).
 SENSITIVITY = 0.7

@@ -2,7 +2,7 @@
 
 A charge splits into D, its costs with a pair of laws that dominates in both directions, B, its bounded ranges, and Z,
 its ZCDP and CDP costs. B is split into groups (``partition``); each group, and Z, has a pair (``groups``), and by
-Theorem C (docs/setwise.md)
+Theorem C (docs/notes/setwise.md)
 
     δ_opt(x) <= δ of the product of all pairs at x,
 
@@ -449,7 +449,7 @@ def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[G
 
 @bound(
     "optimal_setwise",
-    source="docs/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
+    source="docs/notes/setwise.md, Theorems A, B and C; recursion of DDR Lemma 6.1 and CR Lemma 5.1",
     takes=(*DOMINATED, BoundedRange, ZCDP, CDP),
     lower_from=lambda charge: "setwise" if charge.of(BoundedRange) else "batch",  # the strategies adapt and choose
     refines=True,

@@ -1,8 +1,8 @@
 """Which groups a registration is split into, and on which grids: a guess at the cheapest split that is sharp enough.
 
 Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the price of a split is
-measured (docs/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the
-loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N² (``guesses``).
+measured (docs/notes/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance
+of the loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N² (``guesses``).
 """
 
 from __future__ import annotations

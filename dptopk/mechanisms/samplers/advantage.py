@@ -11,8 +11,8 @@ of that, as they depend on one end of the ranking each, and s_j by at most linf,
     advantage = the largest, over j, of min(max(D_j / ε, 2D'_j / ε, 2D"_j / ε), s_j / linf)
 
 moves by at most 1. It is positive where some j is reached by drawing at once and not by peeling. D_j and s_j are those
-of a grid of ranks with fixed weights, close to the truth; the bounds hold for any weights. Proof: docs/mechanisms.md,
-"Whole answers".
+of a grid of ranks with fixed weights, close to the truth; the bounds hold for any weights. Proof:
+docs/notes/mechanisms.md, "Whole answers".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Box noise: integers whose law falls with the length of their hull with 0, drawn exactly (docs/box.md).
+"""Box noise: integers whose law falls with the length of their hull with 0, drawn exactly (docs/notes/box.md).
 
 z_i = U_i - M for U_1, ..., U_k and M independent and uniform on {0, ..., n-1}, n = step·m, P(m) ∝ m^{k+1} e^{-rate·m}.
 For step = 1 that is P(z) ∝ e^{-rate·|z|}, |z| = max(0, max z) - min(0, min z).

@@ -3,7 +3,7 @@
 A uniform real U is known by its leading bits. `bernoulli` decides U < p, `bernoulli_exp` U < e^{-x}, `Cells` finds the
 cell of a discrete law that contains U. All compare integers whose distance to the exact value is bounded (by 0 for p),
 and read 64 more bits of U and compare again with a finer bound when the comparison is within that distance; so the law
-of the answer is exact, whatever the precision of the first attempt. Proofs: docs/exact-sampling.md.
+of the answer is exact, whatever the precision of the first attempt. Proofs: docs/notes/exact-sampling.md.
 """
 
 from __future__ import annotations

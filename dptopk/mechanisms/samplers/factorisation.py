@@ -2,7 +2,7 @@
 
 The matrix of all running sums is A = B W. The rows of W are measured with noise, each on the last day that it needs;
 a day's totals are combinations B of what has been measured so far. W has whole numbers, so that measurements are
-integers and their charge is exact; B is post-processing. docs/continual.md.
+integers and their charge is exact; B is post-processing. docs/notes/continual.md.
 """
 
 from __future__ import annotations

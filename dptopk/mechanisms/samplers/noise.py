@@ -5,7 +5,7 @@ integers are cut into blocks of 2^j numbers. A block is drawn by inverting a tab
 number in the block uniformly, and it is kept with probability e^{-(f(number) - f(first number))}. Blocks are a small
 fraction of the scale wide, so almost every candidate is kept; for small scales they hold a single number, and nothing
 is rejected. The table holds a few hundred thresholds whatever the scale, and it is continued outward as far as the
-random bits ask (see exact.py), so the tails are right too. Statement and proof: docs/exact-sampling.md.
+random bits ask (see exact.py), so the tails are right too. Statement and proof: docs/notes/exact-sampling.md.
 """
 
 from __future__ import annotations

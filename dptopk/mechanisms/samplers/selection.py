@@ -10,8 +10,8 @@ their own, however many they are.
 
 All comparisons that decide the outcome are exact: every clock is an interval around a float, and clocks whose intervals
 overlap are compared with more random bits and more digits until they differ. Statement and proof:
-docs/exact-sampling.md. The running time depends on the counts; whoever can measure it learns something that is not
-accounted for.
+docs/notes/exact-sampling.md. The running time depends on the counts; whoever can measure it learns something that is
+not accounted for.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def gumbel_top_k(
     Raises:
         InvalidParameter: an argument is out of its range.
 
-    Source: docs/exact-sampling.md.
+    Source: docs/notes/exact-sampling.md.
 
     >>> from dptopk.mechanisms.samplers.random import random_bits
     >>> gumbel_top_k([5, 900, 40, 70], 2, epsilon=1.0, linf=1, bits=random_bits()).indices
@@ -259,7 +259,7 @@ def gumbel_top_k(
 def selection_rate(epsilon: float, step: float) -> Fraction:
     """The rate epsilon / step at which log-probabilities grow with the counts or utilities, at most the exact one.
 
-    Of a float and its decimal the smaller is epsilon, the larger is the step (docs/notation.md, "Decimals").
+    Of a float and its decimal the smaller is epsilon, the larger is the step (docs/notes/notation.md, "Decimals").
 
     Raises:
         InvalidParameter: when scores would lose digits as floats, or overflow.

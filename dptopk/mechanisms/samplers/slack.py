@@ -8,7 +8,7 @@ N(g) e^{-rate·g}, N(g) the number of answers of gap at most g, and then an answ
 The N(g) are integers of thousands of digits at up to d·k places. So slacks are joined into blocks first..last: a
 block is drawn with weight N(last)·(the sum of e^{-rate·g} in it), an answer uniform among the N(last), a slack within
 the block; and if the answer does not fit the slack, everything is drawn anew. The law is the same for any blocks;
-floats only choose blocks that are seldom refused. Proof: docs/exact-sampling.md, "Whole answers".
+floats only choose blocks that are seldom refused. Proof: docs/notes/exact-sampling.md, "Whole answers".
 """
 
 from __future__ import annotations

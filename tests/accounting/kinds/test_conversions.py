@@ -28,7 +28,7 @@ def test_exact_zcdp_constants_hold_at_every_order_and_are_approached(epsilon):
 
 
 def test_terms_of_the_proof_of_the_bounded_range_constant():
-    # docs/zcdp-constants.md: g'(z), its closed form, and the bound on it
+    # docs/notes/zcdp-constants.md: g'(z), its closed form, and the bound on it
     rng = np.random.default_rng(1)
     with mp.workdps(60):
         for _ in range(500):

@@ -1,4 +1,4 @@
-"""The assumption about floating point, and the measured constant of the FFT (docs/setwise.md, "Rounding")."""
+"""The assumption about floating point, and the measured constant of the FFT (docs/notes/setwise.md, "Rounding")."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
   of the f-DP pair. The vertices with the least area have tangents parallel to the chord between their neighbours.
 
 Any choice of tangents and chords is sound; the best ones are only found numerically. Composed k times with
-``multi_dp_bracket``, they hold the k-fold composition of f between them, and meet as n grows (docs/regions.md).
+``multi_dp_bracket``, they hold the k-fold composition of f between them, and meet as n grows (docs/notes/regions.md).
 
 Source: Cadir-Najib-Shkel 2026, Section IV, Propositions 1 and 2 (n = 2), here for any n. Proposition 1 as printed
 (``proposition_1``) turns the graph and integrates up to the turned end of the graph, not up to t = 0: with respect to

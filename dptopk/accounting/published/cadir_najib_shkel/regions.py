@@ -109,7 +109,7 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
     Raises:
         NotApplicable: when there are too many outcomes to list.
 
-    Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in docs/regions.md).
+    Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in docs/notes/regions.md).
     """
     worst = mixture(constraints)
     return _region(composition_law([(worst, validate.count(count=count))]), _failure(worst, count))
