@@ -81,7 +81,6 @@ def test_the_table_of_bounds_is_what_compose_says():
     names = {
         "as 100 pure DP": "optimal_dp",
         "OptKL": "opt_kl",
-        "their moment": "mgf",
         "ε²/8-zCDP": "zcdp_tight",
         "summed Rényi": "renyi",
         "**the adaptive": "optimal_setwise",
