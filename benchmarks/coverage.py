@@ -1,4 +1,4 @@
-"""How often the intervals of answers cover, and how wide they are: writes the tables of docs/intervals.md.
+"""How often the intervals of answers cover, and how wide they are: writes the tables of docs/notes/intervals.md.
 
     python benchmarks/coverage.py --runs 400 --baskets groceries.csv
 
@@ -48,7 +48,7 @@ from dptopk.planning import Plan
 from dptopk.planning.designs import DESIGNS
 from dptopk.release.intervals import smallest_width
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "intervals.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "notes" / "intervals.md"
 CONFIDENCE = 0.95
 K = 25
 BUDGET = Budget(1.0, 1e-6)

@@ -8,7 +8,7 @@ to δ(ε), and the union costs nothing.
 Masses of failure (the δ of a charge, and those inside ApproxDP and MultiDP costs) add up in a part of δ of their own.
 A charge that does not fit by its costs is entered as a whole, as the one (ε, δ) cost that it is. How δ is divided is
 fixed at creation or, where nothing was said of it, by the first charge, which no answer has had a part in
-(docs/filters.md).
+(docs/notes/filters.md).
 (Feldman-Zrnic 2021, Lécuyer 2021; with failures Cesar-Rogers 2022, Lemma 3.4, and Whitehouse et al. 2023.)
 """
 

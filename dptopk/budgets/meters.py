@@ -162,7 +162,7 @@ class Renyi(Meter):
 
 
 class Ranges(Meter):
-    """The price game: declared ranges and other costs in any order, at integer prices (docs/filters.md).
+    """The price game: declared ranges and other costs in any order, at integer prices (docs/notes/filters.md).
 
     Args:
         prices: of each declared cost.
@@ -221,7 +221,8 @@ def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta:
 
 
 class Gaussian(Meter):
-    """Sums of μ²: Gaussian costs compose to a Gaussian also when they are chosen from all answers (docs/filters.md)."""
+    """Sums of μ²: Gaussian costs compose to a Gaussian also when they are chosen from all answers
+    (docs/notes/filters.md)."""
 
     name = "gaussian"
     what = "the sum of squares of mu"

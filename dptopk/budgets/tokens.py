@@ -9,7 +9,7 @@
 | ApproxDP(ε, δ)    | is (ε, δ)-DP by one of its statements                   | both are monotone                      |
 | MultiDP           | is (ε_i, δ_i)-DP for every constraint                   | the token is their conjunction         |
 | GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off curve lies lower, below  |
-|                   | or is discrete Gaussian, its dominating μ' <= μ         | docs/filters.md                        |
+|                   | or is discrete Gaussian, its dominating μ' <= μ         | docs/notes/filters.md                  |
 | DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law (docs/theorems.md)     |
 | SparseGaussian    | the same scale, no more labels, shift or chance to pass | docs/notes/sparse-gaussian.md
      |

@@ -106,7 +106,7 @@ class Ledger(Reader):
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
-            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/filters.md).
+            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/notes/filters.md).
 
         Raises:
             InvalidParameter: on bad arguments or a name that exists.

@@ -37,8 +37,8 @@ class GaussianCounts(CountingMechanism):
         mu: of all counts together.
 
     Source: centred noise as in ``Centred``. Discrete noise of scale s is not (1/s)-Gaussian: the d noises of d labels
-    and their common one have dominating μ' (docs/filters.md), whose squares sum to at most mu² for every d; that pair
-    dominates at all x and in both directions, and so stands in the product with what came before
+    and their common one have dominating μ' (docs/notes/filters.md), whose squares sum to at most mu² for every d; that
+    pair dominates at all x and in both directions, and so stands in the product with what came before
     (docs/notes/two-phases.md).
 
     >>> mechanism = GaussianCounts(mu=0.2)

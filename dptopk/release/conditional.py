@@ -2,7 +2,7 @@
 
 Given which labels passed, their noisy counts are independent, each with the law of x + N given x + N > T. That law does
 not depend on how many others were given noise, which is private. Its likelihood ratio rises with x, so the x for which
-neither end of it is improbable form an interval. Statement and proof: docs/intervals.md, "Counts that passed".
+neither end of it is improbable form an interval. Statement and proof: docs/notes/intervals.md, "Counts that passed".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the noise of released counts lets a reader conclude: intervals and ranks that hold after any selection.
 
-Post-processing of a release and of the parameters of its mechanism: it costs nothing. Proofs: docs/intervals.md.
+Post-processing of a release and of the parameters of its mechanism: it costs nothing. Proofs: docs/notes/intervals.md.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Release:
             InvalidParameter: when the mechanism released no counts; for kind="row" where the rows were kept because
                 their counts were large, unless the noise is bounded.
 
-        Source: docs/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
+        Source: docs/notes/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
         """
         if self.counts is None or self.measurement is None:
             raise InvalidParameter(

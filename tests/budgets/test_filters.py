@@ -306,7 +306,7 @@ def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
 
 
 def test_one_pool_for_failures_and_conversion_would_be_worth_twice_as_much():
-    """docs/filters.md: where no first loss came the rest of δ is spent on a failure, else on a second loss."""
+    """docs/notes/filters.md: where no first loss came the rest of δ is spent on a failure, else on a second loss."""
     epsilon, delta, order = 1.0, 1e-6, 20.984537163299986
 
     def within(part):

@@ -20,7 +20,7 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
     """μ' <= μ, or the corner of the ε-DP trade-off chain (0,1), (a,a), (1,0) lies above the Gaussian curve.
 
     A convex trade-off curve with the same ends lies below the chain as soon as it does at the corner:
-    Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one (docs/filters.md).
+    Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one (docs/notes/filters.md).
     """
     if isinstance(cost, GaussianDP):
         return cost.mu <= token.mu

@@ -2,7 +2,7 @@
 
 With X ~ N_Z(0, s²) and c_k = Φ⁻¹(P[X <= k]) the vertices of the trade-off curve are those of the half-lines, so that
 the least μ is the largest of d_k = c_k - c_{k-1} (and d_{-k} = d_k). Write μ for a number of at least 1/s, φ_s for the
-density of N(0, s²). Three steps, proven in docs/filters.md:
+density of N(0, s²). Three steps, proven in docs/notes/filters.md:
 
 1. c_{k-1} >= (k - 1/2)/s, k >= 1: the mass of φ_s in the cell around j, over P[X = j], grows with |j|.
 2. If c_{k-1} μ s² >= k then d_k <= μ. By step 1 that is so from k = sμ / (2 (sμ - 1)) on: finitely many d_k are left.

@@ -1,4 +1,4 @@
-"""The price game for costs of any class that were declared beforehand (docs/filters.md, "The price game").
+"""The price game for costs of any class that were declared beforehand (docs/notes/filters.md, "The price game").
 
 A step for bounded range is that of the recursion (``chords``). For any other cost c, let (P, Q) be a pair whose profile
 is nowhere below that of a mechanism of c; then step_c(V)(x) <= E_P[V(x - L)] (docs/notes/setwise.md, Lemma 2). The
