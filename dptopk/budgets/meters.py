@@ -221,8 +221,7 @@ def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta:
 
 
 class Gaussian(Meter):
-    """Sums of μ²: Gaussian costs compose to a Gaussian also when they are chosen from all answers
-    (docs/notes/filters.md)."""
+    """Sums of μ²: adaptively chosen Gaussian costs compose to a Gaussian (docs/notes/filters.md)."""
 
     name = "gaussian"
     what = "the sum of squares of mu"
