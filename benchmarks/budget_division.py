@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import time
 
-from dptopk.planning import Query, divide
+from dptopk.planning import BudgetItem, divide
 
 TOTAL = (2.0, 1e-6)
-DAILY = Query(name="daily top 10", k=10, labels_per_user=5, times=30)
-MONTHLY = Query(name="monthly top 50", k=50, labels_per_user=5)
-TOTALS = Query(name="eight totals", kind="counts", k=8, labels_per_user=2)
-REGIONS = Query(name="top 10 of each of 4 regions", k=10, labels_per_user=5, segments=4, segments_per_user=1)
+DAILY = BudgetItem(name="daily top 10", k=10, labels_per_user=5, times=30)
+MONTHLY = BudgetItem(name="monthly top 50", k=50, labels_per_user=5)
+TOTALS = BudgetItem(name="eight totals", kind="counts", k=8, labels_per_user=2)
+REGIONS = BudgetItem(name="top 10 of each of 4 regions", k=10, labels_per_user=5, segments=4, segments_per_user=1)
 
 
-def weighed(**weights: float) -> tuple[Query, ...]:
+def weighed(**weights: float) -> tuple[BudgetItem, ...]:
     named = {"daily": DAILY, "monthly": MONTHLY, "totals": TOTALS, "regions": REGIONS}
     return tuple(
-        Query(**{name: getattr(query, name) for name in query.__dataclass_fields__} | {"weight": weights[key]})
+        BudgetItem(**{name: getattr(query, name) for name in query.__dataclass_fields__} | {"weight": weights[key]})
         for key, query in named.items()
         if key in weights
     )

@@ -2,7 +2,7 @@
 
     python benchmarks/ledger_growth.py --charges 100000
 
-Charges one account again and again (each answer settled with ``--settle``) and measures at each power of ten, in
+Charges one account again and again (each answer settled with ``--finalize``) and measures at each power of ten, in
 processor time of this process and in passed time: a spend (median of 50), opening the ledger, and reading what is
 spent; at the end also ``verify``, which folds all of the log.
 """
@@ -52,7 +52,7 @@ def measure(path: Path, ledger: Ledger, charges: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--charges", type=int, default=100_000)
-    parser.add_argument("--settle", action="store_true")
+    parser.add_argument("--finalize", action="store_true")
     parser.add_argument("--folder", help="where the file goes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -62,8 +62,8 @@ def main() -> None:
             at = 1000
             for done in range(1, options.charges + 1):
                 receipt = ledger.charge("data", f"analyst {done % 7}", ONE, query=f"q{done}")
-                if options.settle:
-                    ledger.settle(receipt, ONE, answer={"rows": [[1, "a", 7.0]]})
+                if options.finalize:
+                    ledger.finalize(receipt, ONE, answer={"rows": [[1, "a", 7.0]]})
                 if done in {at, options.charges}:
                     print(json.dumps(measure(path, ledger, done)), flush=True)
                     at *= 10

@@ -54,7 +54,7 @@ def write(path: str, answers: str, seed: int) -> None:
             file.flush()
             os.fsync(file.fileno())
             if rng.random() < 0.5:
-                ledger.settle(receipt, charge)
+                ledger.finalize(receipt, charge)
 
 
 def torture(folder: Path, writers: int, tokens: int, kills: int, seed: int) -> dict[str, float]:

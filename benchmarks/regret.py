@@ -18,7 +18,7 @@ from dptopk import Budget, Sensitivity
 from dptopk.datasets import macbeth
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.request import Request
-from dptopk.planning.scaling import looks, roughly
+from dptopk.planning.scaling import evaluate, scale_coarse
 from dptopk.planning.shape import Shape
 
 Row = dict[str, Any]
@@ -63,8 +63,8 @@ def cell(budget: Budget, l0: int | None, k: int) -> list[Row]:
     around = [300 * (k / top) ** 0.5, np.where(top <= 3 * k, 500.0, 50.0)]
     references = [Shape.of(counts) for counts in (*(first / top**slope for first, slope in POWERS), *around)]
     fitting = [design for design in DESIGNS if not design.misfit(replace(asked, method=design.name))]
-    for guess in itertools.chain(*(looks(asked, design) for design in fitting)):
-        found = roughly(asked, guess)
+    for guess in itertools.chain(*(evaluate(asked, design) for design in fitting)):
+        found = scale_coarse(asked, guess)
         mechanisms = found.mechanisms
         played = {name: shape.outcome(mechanisms, k, asked.sensitivity, True).loss for name, shape in shapes.items()}
         losses = [max(shape.outcome(mechanisms, k, asked.sensitivity, True).loss, 1e-3) for shape in references]

@@ -105,7 +105,7 @@ def test_accounting_is_families_with_few_corridors():
     entries = {name.split(".")[2] for name in MODULES if name.startswith("dptopk.accounting.")}
     families = {path.name for path in (PACKAGE / "accounting").iterdir() if (path / "__init__.py").is_file()}
     assert families == {
-        "kinds",
+        "cost_models",
         "pld",
         "pure_dp",
         "bounded_range",

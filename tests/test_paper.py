@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dptopk.accounting.pld.spectrum import FFT_ERROR
-from dptopk.accounting.setwise.chords import step_slack
+from dptopk.accounting.pld.characteristic_function import FFT_ERROR
+from dptopk.accounting.setwise.bellman_step import step_slack
 from dptopk.accounting.setwise.recursion import FLOOR
 
 ROOT = Path(__file__).parents[1]

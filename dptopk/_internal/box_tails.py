@@ -15,7 +15,7 @@ import numpy as np
 from dptopk._internal.tails import rounded_up
 
 Array = np.ndarray[Any, Any]
-BLOCKS = 1 << 15
+TERMS_AT_A_TIME = 1 << 15
 
 
 def slack(power: int) -> float:
@@ -65,7 +65,7 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     """The last m of blocks and upper bounds on their masses; each term is below the tangent of the logarithm."""
     first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
     last = _last(power, rate)
-    width = -(-(last - first + 1) // BLOCKS)
+    width = -(-(last - first + 1) // TERMS_AT_A_TIME)
     middle = first + (width - 1) / 2 + width * np.arange(-(-(last - first + 1) // width), dtype=np.float64)
     half = np.maximum(np.abs(power / middle - rate) / 2, 1e-100)
     with np.errstate(over="ignore", under="ignore"):

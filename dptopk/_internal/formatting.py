@@ -82,7 +82,7 @@ def numbered(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def touched(l0: int | None) -> str:
+def describe_l0(l0: int | None) -> str:
     """How many labels one user touches, in words.
 
     >>> touched(5), touched(None)

@@ -35,7 +35,7 @@ from dptopk.accounting.registry import (
 from dptopk.accounting.renyi import composition as renyi, concentrated
 from dptopk.accounting.setwise import optimum
 from dptopk.accounting.setwise.certificates import certify
-from dptopk.accounting.work import CUT, OutOfTime, Work, guarded, late, within
+from dptopk.accounting.work import CUT_BY_TIME, OutOfTime, Work, guarded, late, within
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
@@ -163,7 +163,7 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
     for spec in _in_turn(question, answers):
         finite = best is not None and question.value(best) < (math.inf if question.delta is not None else 1)
         if finite and spec.refines and late():
-            cut = CUT
+            cut = CUT_BY_TIME
             break
         found = answers[spec.name] = question.ask(spec)
         lower = max((b.lower for b in (best, found) if b is not None and b.lower is not None), default=None)
@@ -382,7 +382,7 @@ class _CompositionQuery:
         except ArithmeticError:
             return self._bound(Answer(math.inf, note=BEYOND_FLOATS), spec.name, spec.source, valid)
         except OutOfTime:
-            return self._bound(Answer(math.inf, note=CUT), spec.name, spec.source, valid)
+            return self._bound(Answer(math.inf, note=CUT_BY_TIME), spec.name, spec.source, valid)
         if not spec.lower_holds(self.rest, self.interaction):
             answer = replace(answer, lower=None)
         return self._bound(answer, spec.name, spec.source, valid)

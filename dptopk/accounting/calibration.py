@@ -23,8 +23,8 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 MakeCharge = Callable[[float], Charge]
 _CHEAP = ("renyi", "basic")
-COARSE = 0.01  # the accuracy of a first look
-BEYOND = 8  # larger numbers of queries that are tried before it is not known whether they are affordable
+COARSE_RTOL = 0.01  # the accuracy of a first look
+TRIED_BEYOND = 8  # larger numbers of queries that are tried before it is not known whether they are affordable
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
 
 
@@ -233,7 +233,7 @@ def queries_affordable(
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
         options = {"interaction": interaction, "bound": name, "rtol": accuracy}
-        options["effort"] = "quick" if accuracy == COARSE else effort
+        options["effort"] = "quick" if accuracy == COARSE_RTOL else effort
         return compose(query.times(n), delta=budget.delta, lower=lower, **options)  # type: ignore[arg-type]
 
     with within(max_seconds):
@@ -270,7 +270,7 @@ class Affordable(int):
 def _excluded(lower: Callable[[int], float | None], budget: Budget, found: int, most: int) -> int | None:
     """The largest n that is not proven to cost more than the budget, or a somewhat larger one; None: not known."""
     n = found + 1
-    for step in range(BEYOND):
+    for step in range(TRIED_BEYOND):
         if n > most or late():
             break
         at_n = lower(n)
@@ -292,7 +292,7 @@ class _Looks:
 
     def __init__(self, ask: Callable[..., Bound], bound: str, budget: Budget, rtol: float) -> None:
         self.ask, self.bound, self.budget, self.rtol = ask, bound, budget, rtol
-        self.rough = bound == "best" and rtol < COARSE
+        self.rough = bound == "best" and rtol < COARSE_RTOL
         self.known: dict[int, float] = {}
         self.dearer: dict[int, float] = {}  # lower bounds above the budget
 
@@ -303,7 +303,7 @@ class _Looks:
 
     def _look(self, n: int) -> float:
         if self.rough:
-            found = self.ask(n, self.bound, COARSE, lower=True)
+            found = self.ask(n, self.bound, COARSE_RTOL, lower=True)
             # About what an accurate answer would be, on the same side of the budget.
             likely = math.inf if found.lower is None else found.lower * (1 + self.rtol)
             if found.epsilon <= self.budget.epsilon:
@@ -322,7 +322,7 @@ class _Looks:
 def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0) -> int:
     """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this close below it."""
     low, high, n = 0, most + 1, min(start, most)
-    guesses = _Guesses(budget)
+    guesses = _Trials(budget)
     for step in range(1000):
         value = epsilon(n)
         low, high = (n, high) if value <= budget.epsilon else (low, n)
@@ -335,7 +335,7 @@ def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int
     return low
 
 
-class _Guesses:
+class _Trials:
     """Guesses at the n whose ε is that of a budget, from what others cost.
 
     The μ² of the Gaussian with the same (ε, δ) grows about as n, or as the power of n that the last two show.

@@ -28,10 +28,10 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.cost_models.conversions import implied
+from dptopk.accounting.cost_models.pure_dp import parameters_pld
+from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.curves import ROUNDOFF
-from dptopk.accounting.kinds.conversions import implied
-from dptopk.accounting.kinds.pure_dp import parameters_pld
-from dptopk.accounting.kinds.registry import kind_of
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.setwise.groups import GroupPair
 from dptopk.accounting.setwise.optimum import pairs_of_ranges
@@ -195,14 +195,14 @@ def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
 
 
 def _event(cost: Cost) -> Any:
-    event = kind_of(cost).dp_event
+    event = cost_model_of(cost).dp_event
     if isinstance(event, str):
         raise IncompatibleCosts(f"{cost} as a DpEvent: {event}")
     return event(cost)
 
 
 def _pld(cost: Cost, interval: float) -> Any:
-    distribution = kind_of(cost).pld
+    distribution = cost_model_of(cost).pld
     if isinstance(distribution, str):
         raise IncompatibleCosts(f"{cost} as a privacy loss distribution: {distribution}")
     return distribution(cost, interval)

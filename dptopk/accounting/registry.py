@@ -20,8 +20,8 @@ from pathlib import Path
 
 from dptopk._internal.choices import INTERACTIONS, Interaction
 from dptopk._internal.formatting import format_upper, html_table
+from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.curves import Curve
-from dptopk.accounting.kinds.registry import kind_of
 from dptopk.costs import Charge, Cost, sum_up
 from dptopk.errors import NotApplicable
 
@@ -168,7 +168,7 @@ def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, floa
     costs: dict[Cost, int] = {}
     failures: dict[float, int] = {}
     for cost, times in charge:
-        split = kind_of(cost).without_failure
+        split = cost_model_of(cost).without_failure
         rest, atom = split(cost) if split else (cost, 0.0)
         if atom:
             failures[atom] = failures.get(atom, 0) + times

@@ -23,7 +23,7 @@ from dptopk._internal.choices import EFFORTS, Effort
 # The work of all stages up to that of each effort.
 STAGES = dict(zip(EFFORTS, (0.25, 2.5, 25.0), strict=True))
 USED_UP = "the work of this effort was used up before the bracket was as narrow as asked"
-CUT = "cut by max_seconds: not reproducible"
+CUT_BY_TIME = "cut by max_seconds: not reproducible"
 
 _end: ContextVar[float] = ContextVar("end", default=math.inf)
 
@@ -62,7 +62,7 @@ class Work:
     @property
     def note(self) -> str:
         """Why there was no more refinement."""
-        return CUT if late() else USED_UP
+        return CUT_BY_TIME if late() else USED_UP
 
 
 @contextmanager

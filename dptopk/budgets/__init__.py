@@ -1,4 +1,4 @@
-"""Accounts of a budget: registrations with their tokens, filters with their meters, shares of analysts, segments."""
+"""Accounts of a budget: registrations with their tokens, filters with their metrics, shares of analysts, segments."""
 
 from __future__ import annotations
 

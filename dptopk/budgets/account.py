@@ -3,7 +3,7 @@
 An account in memory is the only record of what was spent. So a copy, a pickle or a forked process would be a second
 budget: all three are refused. A check and the spend that follows happen under one lock.
 
-``quote`` says what a spend would take, as a record that can be kept as JSON; ``take`` takes it. A ledger keeps the
+``quote`` says what a spend would take, as a record that can be kept as JSON; ``apply`` takes it. A ledger keeps the
 record with the charge: read again, on another processor or by a later version, it is taken as it was written, and
 ``disagreement`` says where the account would decide otherwise today.
 """
@@ -76,7 +76,7 @@ class Account(ABC):
         """
 
     @abstractmethod
-    def take(self, charge: Charge, record: Record) -> None:
+    def apply(self, charge: Charge, record: Record) -> None:
         """Spend a charge at the terms of a record, given by ``quote`` now or long ago.
 
         Raises:
@@ -89,7 +89,7 @@ class Account(ABC):
         """What a refund would give back; ``record``: of the spend, where it is known."""
 
     @abstractmethod
-    def give_back(self, charge: Charge, record: Record) -> None:
+    def revert(self, charge: Charge, record: Record) -> None:
         """Give back what a record of ``quote_refund`` says."""
 
     @abstractmethod
@@ -166,7 +166,7 @@ class Account(ABC):
         """
         with self._here():
             record = self.quote(charge)
-            self.take(charge, record)
+            self.apply(charge, record)
             return record
 
     def refund(self, charge: Charge) -> None:
@@ -180,7 +180,7 @@ class Account(ABC):
                 given back.
         """
         with self._here():
-            self.give_back(charge, self.quote_refund(charge))
+            self.revert(charge, self.quote_refund(charge))
 
     def fits(self, charge: Charge) -> int:
         """How many more times a charge fits, at most 2^30."""

@@ -22,7 +22,7 @@ from dptopk._internal.choices import EFFORTS, Effort
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound
 from dptopk.budgets.account import Account, Record, Summary, cost_of
-from dptopk.budgets.tokens import dominates, match, size
+from dptopk.budgets.registered_costs import dominates, match, size
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
@@ -156,8 +156,8 @@ class Accountant(Account):
                 lines.append(f"{times}*{cost} asked for, {left} left")
         return "; ".join(lines) or "the tokens left do not cover all of it at once"
 
-    def take(self, charge: Charge, record: Record) -> None:
-        """Use up the tokens that a record names, and the charge's delta; see ``Account.take``."""
+    def apply(self, charge: Charge, record: Record) -> None:
+        """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``."""
         with self._here():
             used = _tokens(record)
             paid: Counter[Cost] = Counter()
@@ -201,7 +201,7 @@ class Accountant(Account):
                 returned += [[str(cost), str(token), n] for token, n in _smallest(cost, times, used)]
         return {"tokens": returned}
 
-    def give_back(self, charge: Charge, record: Record) -> None:
+    def revert(self, charge: Charge, record: Record) -> None:
         """Put tokens back that a record of ``quote_refund`` names."""
         with self._here():
             returned = _tokens(record)

@@ -1,6 +1,6 @@
 """A privacy filter: costs chosen freely, one after the other, until a budget is used up (interaction model M4).
 
-A filter sums up prices (``meters``) and accepts a cost while the sum stays within a capacity that was fixed before the
+A filter sums up prices (``metrics``) and accepts a cost while the sum stays within a capacity that was fixed before the
 first answer. With δ = 0 the prices are the ε's. Otherwise a charge is accepted while the Rényi sum is within its
 capacity *or* the sum of pure ε's is within ε: plays of the second kind never have a loss above ε, so they add nothing
 to δ(ε), and the union costs nothing.
@@ -25,12 +25,12 @@ from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
 from dptopk._internal.formatting import format_lower
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
-from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.registry import Bound, split_failure
 from dptopk.accounting.work import within
 from dptopk.budgets.account import Account, Record, Summary, cost_of
-from dptopk.budgets.meters import Gaussian, Meter, Pure, Ranges, Renyi, Zcdp, meter_of
-from dptopk.budgets.tally import Priced, Tally
+from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, Zcdp, metric_of
+from dptopk.budgets.running_totals import Priced, RunningTotals
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.costs.budget import Budget
 from dptopk.costs.rounding import decimal, round_down, smaller_of
@@ -112,20 +112,20 @@ class Filter(Account):
                 self._use(self._chosen(method, order, declared, effort))
         else:
             self._open = terms.get("open", False)
-            self._use([meter_of(meter) for meter in terms["meters"]])
+            self._use([metric_of(metric) for metric in terms["meters"]])
 
-    def _use(self, meters: Sequence[Meter]) -> None:
-        """Sum up by these meters from here on, from nothing."""
-        self._meters = list(meters)
-        self.order = next((meter.order for meter in self._meters if isinstance(meter, Renyi)), None)
-        self._names = {meter.name: meter.read for meter in self._meters}
-        self._tally = Tally.empty(self._names)
+    def _use(self, metrics: Sequence[Metric]) -> None:
+        """Sum up by these metrics from here on, from nothing."""
+        self._metrics = list(metrics)
+        self.order = next((metric.order for metric in self._metrics if isinstance(metric, Renyi)), None)
+        self._names = {metric.name: metric.read for metric in self._metrics}
+        self._totals = RunningTotals.empty(self._names)
         self._prices: dict[Cost, tuple[float | None, ...]] = {}
 
     def _chosen(
         self, method: FilterMethod, order: float | None, declared: list[Cost] | None, effort: Effort
-    ) -> list[Meter]:
-        """The meters for the budget: the first is the one that the budget is meant for."""
+    ) -> list[Metric]:
+        """The metrics for the budget: the first is the one that the budget is meant for."""
         if self.budget.rho is not None:
             if method != "renyi" or order is not None:
                 raise InvalidParameter("a budget in rho has one method; give none of method, ranges, costs and order")
@@ -135,7 +135,7 @@ class Filter(Account):
         if not exact > 0:
             return [pure]
         epsilon, delta = round_down(smaller_of(self.budget.epsilon)), round_down(exact)
-        chosen: Meter
+        chosen: Metric
         if declared is not None:
             chosen = Ranges.at(epsilon, delta, declared, effort)
         elif method == "gaussian":
@@ -152,7 +152,7 @@ class Filter(Account):
             "budget": self.budget.terms(),
             "failure_delta": self.failure_delta,
             "neighbours": self.neighbours,
-            "meters": [meter.terms() for meter in self._meters],
+            "meters": [metric.terms() for metric in self._metrics],
             **({"open": True} if self._open else {}),
         }
 
@@ -167,18 +167,18 @@ class Filter(Account):
         )
 
     def price(self, cost: Cost) -> tuple[float | None, ...]:
-        """What one cost takes: its price on each meter (None: it has none there) and its failure mass, rounded up.
+        """What one cost takes: its price on each metric (None: it has none there) and its failure mass, rounded up.
 
         Raises:
-            IncompatibleCosts: when it has no price on any meter.
+            IncompatibleCosts: when it has no price on any metric.
         """
         if cost not in self._prices:
             rest, failure = split_failure(Charge({cost: 1}))
             refusal: IncompatibleCosts | None = None
             prices: list[float | None] = []
-            for meter in self._meters:
+            for metric in self._metrics:
                 try:
-                    prices.append(meter.price(rest) if rest.costs else 0.0)
+                    prices.append(metric.price(rest) if rest.costs else 0.0)
                 except IncompatibleCosts as reason:
                     refusal = refusal or reason
                     prices.append(None)
@@ -235,7 +235,7 @@ class Filter(Account):
 
     def _whole(self, charge: Charge) -> ApproxDP | None:
         """One (ε, δ) cost that all of a charge is together, its δ all that is left for failures; None: none known."""
-        room = round_down(Fraction(self.failure_delta) - self._tally.failures)
+        room = round_down(Fraction(self.failure_delta) - self._totals.failures)
         if self.budget.rho is not None or not room > 0 or not charge.costs:
             return None
         found = bounds.compose(charge, delta=room, lower=False)
@@ -245,25 +245,25 @@ class Filter(Account):
         return ApproxDP(epsilon, room) if epsilon < math.inf else None
 
     def _check(self, charge: Charge, taken: Priced) -> None:
-        """Refuse a charge that no meter covers, or whose failure masses are not covered.
+        """Refuse a charge that no metric covers, or whose failure masses are not covered.
 
         Raises:
             BudgetExceeded: saying what is missing.
         """
-        if self._tally.failures + taken.failures > Fraction(self.failure_delta):
-            left = float(Fraction(self.failure_delta) - self._tally.failures)
+        if self._totals.failures + taken.failures > Fraction(self.failure_delta):
+            left = float(Fraction(self.failure_delta) - self._totals.failures)
             short = f"{float(taken.failures):.6g} asked for, {left:.6g} left"
             aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
             raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
-        if any(self._covers(meter, taken) for meter in self._meters):
+        if any(self._covers(metric, taken) for metric in self._metrics):
             return
         total = "epsilon" if self.budget.rho is None else "rho"
         raise BudgetExceeded(charge, self.remaining(), f"the {total} is used up: what fits is {self.remaining()}")
 
-    def _covers(self, meter: Meter, taken: Priced) -> bool:
-        name, spent = meter.name, self._tally
+    def _covers(self, metric: Metric, taken: Priced) -> bool:
+        name, spent = metric.name, self._totals
         all_priced = not spent.unpriced[name] + taken.unpriced[name]
-        return all_priced and spent.sums[name] + taken.sums[name] <= meter.capacity
+        return all_priced and spent.sums[name] + taken.sums[name] <= metric.capacity
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
         """Whether so many fit by their costs; one alone also as a whole."""
@@ -282,20 +282,20 @@ class Filter(Account):
         failures = sum(
             (times * Fraction(self.price(cost)[-1] or 0.0) for cost, times in charge), Fraction(charge.delta)
         )
-        return self._tally.failures + repetitions * failures <= Fraction(self.failure_delta)
+        return self._totals.failures + repetitions * failures <= Fraction(self.failure_delta)
 
-    def take(self, charge: Charge, record: Record) -> None:
-        """Add the prices of a record to the sums; see ``Account.take``."""
+    def apply(self, charge: Charge, record: Record) -> None:
+        """Add the prices of a record to the sums; see ``Account.apply``."""
         with self._here():
             if "split" in record:
                 other = self._chosen_by(record)
-                other.take(charge, {name: value for name, value in record.items() if name != "split"})
+                other.apply(charge, {name: value for name, value in record.items() if name != "split"})
                 self.restore(other.state() | {"split": record["split"]})
                 return
             entered = Charge({cost_of(record["whole"]): 1}) if "whole" in record else charge
             taken = Priced.of(entered, record, self._names)
             self._check(entered, taken)
-            self._tally.add(entered, taken)
+            self._totals.add(entered, taken)
             self._begun |= bool(charge)
             self._wholes += "whole" in record
 
@@ -324,15 +324,15 @@ class Filter(Account):
             raise InvalidParameter("charge to refund must be a Charge with delta 0: a delta is never refunded")
         with self._here():
             of_whole = self._wholes > 0 if record is None else "whole" in record
-            if of_whole or not self._tally.ran(charge):
+            if of_whole or not self._totals.ran(charge):
                 raise InvalidParameter(f"charge to refund was not spent, or was spent as a whole: {charge}")
             known = {} if record is None else record["prices"]
             return {"prices": {str(cost): known.get(str(cost)) or list(self.price(cost)) for cost, _ in charge}}
 
-    def give_back(self, charge: Charge, record: Record) -> None:
+    def revert(self, charge: Charge, record: Record) -> None:
         """Take prices off the sums again."""
         with self._here():
-            self._tally.take_off(charge, Priced.of(charge, record, self._names))
+            self._totals.take_off(charge, Priced.of(charge, record, self._names))
 
     def disagreement(self, charge: Charge, record: Record) -> str:
         """Which recorded prices differ from today's by more than rounding."""
@@ -357,7 +357,7 @@ class Filter(Account):
     def state(self) -> Record:
         """Sums, failures and what was spent, exactly."""
         with self._here():
-            return self._tally.state() | {"begun": self._begun, "wholes": self._wholes, "split": self._split}
+            return self._totals.state() | {"begun": self._begun, "wholes": self._wholes, "split": self._split}
 
     def restore(self, state: Record) -> None:
         """Take over a state of a filter of the same terms."""
@@ -365,9 +365,9 @@ class Filter(Account):
             self._split = split = state.get("split")
             if split is not None:
                 self.failure_delta = split["failure_delta"]
-                self._use([meter_of(meter) for meter in split["meters"]])
+                self._use([metric_of(metric) for metric in split["meters"]])
             self._begun, self._wholes = state.get("begun", True), state.get("wholes", 0)
-            self._tally = Tally.restored(state, self._names)
+            self._totals = RunningTotals.restored(state, self._names)
 
     def epsilon(self) -> float:
         """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the budget's δ."""
@@ -379,8 +379,8 @@ class Filter(Account):
 
     def spent(self) -> Charge:
         """What has been spent, as it was charged, refunds taken off."""
-        tally = self._tally
-        return Charge(+tally.spent, delta=float(tally.delta), adaptive=tally.adaptive, neighbours=self.neighbours)
+        totals = self._totals
+        return Charge(+totals.spent, delta=float(totals.delta), adaptive=totals.adaptive, neighbours=self.neighbours)
 
     def odometer(self) -> Bound:
         """A reading of what was spent so far, at the budget's δ. NOT a guarantee: only ``epsilon()`` is."""
@@ -388,19 +388,21 @@ class Filter(Account):
 
     def summary(self) -> Summary:
         """The account in numbers."""
-        reading = self.odometer().epsilon if self._tally.spent else 0.0
+        reading = self.odometer().epsilon if self._totals.spent else 0.0
         used = {"budget": 1 - self.share_left}
         if self.failure_delta:
-            used["failure delta"] = float(self._tally.failures / Fraction(self.failure_delta))
+            used["failure delta"] = float(self._totals.failures / Fraction(self.failure_delta))
         total = self.epsilon()
         return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self)
 
     @property
     def share_left(self) -> float:
-        """What is left of the budget, as a share in [0, 1] of the capacity of the meter with the most left."""
+        """What is left of the budget, as a share in [0, 1] of the capacity of the metric with the most left."""
         left = [
-            1 - self._tally.sums[meter.name] / meter.capacity if not self._tally.unpriced[meter.name] else Fraction(0)
-            for meter in self._meters
+            1 - self._totals.sums[metric.name] / metric.capacity
+            if not self._totals.unpriced[metric.name]
+            else Fraction(0)
+            for metric in self._metrics
         ]
         return float(max(Fraction(0), *left))
 
@@ -410,31 +412,31 @@ class Filter(Account):
 
     def remaining(self) -> str:
         """What is left, in words."""
-        left = round_down(Fraction(self.failure_delta) - self._tally.failures)
+        left = round_down(Fraction(self.failure_delta) - self._totals.failures)
         epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(left, 4)
-        rho = "" if self.budget.rho is None else f"rho up to {format_lower(self._room(self._meters[0]), 4)}, such as "
+        rho = "" if self.budget.rho is None else f"rho up to {format_lower(self._room(self._metrics[0]), 4)}, such as "
         return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
 
-    def _room(self, meter: Meter) -> float:
-        """What is left on a meter, as a number that it reads as no more."""
-        if self._tally.unpriced[meter.name]:
+    def _room(self, metric: Metric) -> float:
+        """What is left on a metric, as a number that it reads as no more."""
+        if self._totals.unpriced[metric.name]:
             return 0.0
-        exact = max(meter.capacity - self._tally.sums[meter.name], Fraction(0))
+        exact = max(metric.capacity - self._totals.sums[metric.name], Fraction(0))
         left = float(exact)
-        return left if meter.read(left) <= exact else math.nextafter(left, 0.0)
+        return left if metric.read(left) <= exact else math.nextafter(left, 0.0)
 
     def epsilon_left(self, spent: float = 0.0) -> float:  # noqa: ARG002 - one signature
         """The largest ε, rounded down, of a pure cost that is accepted now."""
-        return max(self._largest_pure(meter) for meter in self._meters)
+        return max(self._largest_pure(metric) for metric in self._metrics)
 
-    def _largest_pure(self, meter: Meter) -> float:
-        room = self._room(meter)
-        if isinstance(meter, Pure):
+    def _largest_pure(self, metric: Metric) -> float:
+        room = self._room(metric)
+        if isinstance(metric, Pure):
             return room
 
         def fits(epsilon: float) -> bool:
             try:
-                return meter.read(meter.price(Charge({PureDP(epsilon): 1}))) <= meter.read(room)
+                return metric.read(metric.price(Charge({PureDP(epsilon): 1}))) <= metric.read(room)
             except IncompatibleCosts:
                 return False
 
@@ -463,7 +465,7 @@ def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
     kinds = {validate.positive(ranges=each) for each in ranges}
     kinds |= {cost.epsilon for cost in costs if isinstance(cost, BoundedRange)}
     for cost in costs:
-        if split_failure(Charge({cost: 1})) != (Charge({cost: 1}), 0.0) or kind_of(cost).log_mgf is None:
+        if split_failure(Charge({cost: 1})) != (Charge({cost: 1}), 0.0) or cost_model_of(cost).log_mgf is None:
             raise InvalidParameter(f"costs: {cost} has failure mass or no Rényi curve, and so no price")
     others = {cost for cost in costs if not isinstance(cost, BoundedRange)}
     declared = [*map(BoundedRange, sorted(kinds, reverse=True)), *sorted(others, key=str)]

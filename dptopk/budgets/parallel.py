@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk.accounting.kinds.registry import kind_of
+from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.budgets.account import Account, Record, Summary
 from dptopk.costs import Charge, Cost, sum_up
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
@@ -73,18 +73,18 @@ class Parallel(Account):
                 raise BudgetExceeded(charge, refused.remaining, f"segment {name}: {refused.reason}") from None
         return {"segments": records}
 
-    def take(self, charge: Charge, record: Record) -> None:
+    def apply(self, charge: Charge, record: Record) -> None:
         """Spend from all, or where one refuses from none."""
-        self._all(record, lambda part, held: part.take(charge, held))
+        self._all(record, lambda part, held: part.apply(charge, held))
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """What each segment's account would give back; ``record``: of the spend."""
         held = {} if record is None else self._held(record)
         return {"segments": [[name, part.quote_refund(charge, held.get(name))] for name, part in self.parts.items()]}
 
-    def give_back(self, charge: Charge, record: Record) -> None:
+    def revert(self, charge: Charge, record: Record) -> None:
         """Give back to all, or where one refuses to none."""
-        self._all(record, lambda part, held: part.give_back(charge, held))
+        self._all(record, lambda part, held: part.revert(charge, held))
 
     def _all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
         with ExitStack() as locks:
@@ -222,7 +222,7 @@ def _families(charges: Sequence[Charge]) -> list[list[Any]]:
     """The distinct costs, in families in which a larger cost is a weaker promise, each from the largest down."""
     families: dict[Any, list[tuple[float, Any]]] = {}
     for cost in {cost for charge in charges for cost in charge.costs}:
-        family = kind_of(cost).family
+        family = cost_model_of(cost).family
         name, size = family(cost) if family else (cost, 0.0)
         families.setdefault(name, []).append((size, cost))
     return [[cost for _, cost in sorted(family, key=lambda pair: -pair[0])] for family in families.values()]

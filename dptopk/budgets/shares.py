@@ -131,7 +131,7 @@ class Shares(Account):
     def _refused(self, *_: object, **__: object) -> NoReturn:
         raise InvalidParameter("several analysts share this budget: spend from account(analyst)")
 
-    quote = take = quote_refund = give_back = disagreement = _delta_fits = _refused
+    quote = apply = quote_refund = revert = disagreement = _delta_fits = _refused
 
     def __repr__(self) -> str:
         return f"Shares({', '.join(map(repr, self.parts))}, delta={self.delta}, remaining={self.remaining()})"

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.formatting import format_upper, numbered, touched, visible
+from dptopk._internal.formatting import describe_l0, format_upper, numbered, visible
 from dptopk.budgets.remaining import Remaining
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dptopk.ledger.spends import Spend
 
 
-RECENT = 10
+RECENT_ROWS = 10
 EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)  # that leave room for margins
 
 
@@ -96,7 +96,7 @@ def _balance(state: DatasetState) -> Table:
 
 def moved(state: DatasetState) -> str:
     """What one unit can move, in words."""
-    return f"one {state.unit} moves {touched(state.sensitivity.l0)}, each by at most {state.sensitivity.linf}"
+    return f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most {state.sensitivity.linf}"
 
 
 def _analysts(state: DatasetState) -> Table:
@@ -132,7 +132,7 @@ def _query_name(spend: Spend) -> str:
 
 def _latest(spends: list[Spend]) -> Table:
     table = Table("entry", "time (UTC)", "analyst", "charge", "status", title="latest", title_justify="left", box=None)
-    for spend in spends[-RECENT:]:
+    for spend in spends[-RECENT_ROWS:]:
         status = "released" if spend.released else "charged, no answer recorded"
         table.add_row(str(spend.seq), plain(spend.at[:19]), plain(spend.analyst), plain(spend.charge), status)
     return table

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.formatting import bar, format_upper, number, percent, spreadsheet, touched, visible
+from dptopk._internal.formatting import bar, describe_l0, format_upper, number, percent, spreadsheet, visible
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.page import answer_page, notes
 from dptopk.cli.target import check_target, opened, replacing, write
@@ -58,7 +58,7 @@ def guarantee(plan: Plan) -> str:
     sensitivity = plan.sensitivity
     return (
         f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
-        f"({plan.bound.source}), for a {plan.domain} domain, one user moving {touched(sensitivity.l0)}, "
+        f"({plan.bound.source}), for a {plan.domain} domain, one user moving {describe_l0(sensitivity.l0)}, "
         f"each by at most {sensitivity.linf}."
     )
 

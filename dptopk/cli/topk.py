@@ -217,7 +217,7 @@ def topk(
         )  # fmt: skip
         return
     plan = plans(**total)
-    _heeded(plan, fit=bool(asked.fit))
+    _reject_unused(plan, fit=bool(asked.fit))
     warn(plan.warnings)
     histogram = given.read(plan)
     left: list[str] = []
@@ -328,7 +328,7 @@ def _by_segment(
     n = len(given.segments)
     per_user = n if given.segments_per_user is None else min(given.segments_per_user, n)
     plan = plan_each(lambda part: planned(budget=part), budget, n, per_user)
-    _heeded(plan, fit=fit)
+    _reject_unused(plan, fit=fit)
     warn(plan.warnings)
     histograms = given.read_segments(plan)
     left: list[str] = []
@@ -342,7 +342,7 @@ def _by_segment(
     write_segments(plan, answers, bound, per_user, form, out, left, confidence)
 
 
-def _heeded(plan: Plan, *, fit: bool) -> None:
+def _reject_unused(plan: Plan, *, fit: bool) -> None:
     """Refuse options that the plan has no use for, rather than forget them."""
     if fit and len(plan.phases) == 1:
         raise InvalidParameter(

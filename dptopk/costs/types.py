@@ -2,8 +2,8 @@
 
 A cost is a plain, validated value (docs/theorems.md lists the statements and the worst-case pairs). What the accounting
 knows about a type of cost (what it implies, its pair, its log-MGF, ...) stands in one module of
-``dptopk.accounting.kinds``. There is no ``+`` on costs, because two bounded-range costs are not a bounded-range cost:
-costs are gathered in a Charge.
+``dptopk.accounting.cost_models``. There is no ``+`` on costs, because two bounded-range costs are not a bounded-range
+cost: costs are gathered in a Charge.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class MultiDP(Cost):
         return ", ".join(f"{epsilon!r}:{delta!r}" for epsilon, delta in self.constraints)
 
 
-# In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.kinds.
+# In the order in which str() lists them. A new type stands here and has a module in dptopk.accounting.cost_models.
 COST_TYPES: tuple[type[Cost], ...] = (
     PureDP, BoundedRange, ExponentialClockDP, ApproxDP, MultiDP, DiscreteLaplaceDP, LaplaceDP, GaussianDP,
     DiscreteGaussianDP, SparseGaussianDP, LabelCoinsDP, ZCDP, CDP,

@@ -8,12 +8,19 @@ from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.budgets.parallel import segments_charge as segments_charge
-    from dptopk.datasets.backends.admission import admit as admit, check_backend as check_backend
     from dptopk.datasets.backends.base import Backend as Backend
     from dptopk.datasets.backends.duckdb import DuckDB as DuckDB
+    from dptopk.datasets.backends.registration import (
+        check_backend as check_backend,
+        register_backend as register_backend,
+    )
     from dptopk.datasets.backends.spark import Spark as Spark
     from dptopk.datasets.bounding import Bounds as Bounds
-    from dptopk.datasets.clipping import CutOff as CutOff, cut_off as cut_off, users_by_labels as users_by_labels
+    from dptopk.datasets.clipping import (
+        ClippingLoss as ClippingLoss,
+        clipping_loss as clipping_loss,
+        users_by_labels as users_by_labels,
+    )
     from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
     from dptopk.datasets.events import events_histogram as events_histogram
     from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
@@ -27,12 +34,12 @@ else:  # a type checker that saw __getattr__ would believe in any name
         __name__,
         {
             "dptopk.budgets.parallel": "segments_charge",
-            ".backends.admission": "admit check_backend",
+            ".backends.registration": "register_backend check_backend",
             ".backends.base": "Backend",
             ".backends.duckdb": "DuckDB",
             ".backends.spark": "Spark",
             ".bounding": "Bounds",
-            ".clipping": "CutOff cut_off users_by_labels",
+            ".clipping": "ClippingLoss clipping_loss users_by_labels",
             ".counts_file": "read_counts read_labels",
             ".two_counts": "event_counts",
             "dptopk.histogram.event_counts": "EventCounts",

@@ -126,7 +126,7 @@ def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str
     if bounds.per_label_cap == 1 and bounds.choose != "top" and source.backend.peers and not _digested(source, bounds):
         return _first_events(source, events, bounds, within)  # a SHA-256 of each event costs more than a grouping
     pairs = _amounts_under(events, bounds, within)
-    order = lots(source, pairs.user, pairs.item, bounds)
+    order = hash_ranks(source, pairs.user, pairs.item, bounds)
     if bounds.choose == "top":
         order.insert(0, pairs.amount.desc())
     return pairs.mutate(place=ibis.row_number().over(group_by=[*within, "user"], order_by=order))
@@ -141,7 +141,7 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
     import ibis
 
     events = _counting(events)
-    window = ibis.window(group_by=[*within, "user"], order_by=lots(source, events.user, events.item, bounds))
+    window = ibis.window(group_by=[*within, "user"], order_by=hash_ranks(source, events.user, events.item, bounds))
     ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
     return ranked.filter(~ranked.item.identical_to(ranked.before)).mutate(value=1)
 
@@ -333,7 +333,7 @@ def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = F
     return ranked.filter(ranked.place < top).drop("place")
 
 
-def lots(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
+def hash_ranks(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
     """By what the items of one user are ordered: a hash of key, user and item, then what tells equal hashes apart.
 
     The code of a text comes before the text, so that the order is the same where codes stand for the texts. At least

@@ -83,7 +83,7 @@ def _names() -> list[str]:
 
 
 @dataclass(frozen=True)
-class CutOff:
+class ClippingLoss:
     """What a cap of Δ labels a user cuts off: estimates, with about two standard deviations of the noise.
 
     Attributes:
@@ -100,7 +100,7 @@ class CutOff:
     error: float
 
 
-def cut_off(answer: Release, labels_per_user: int) -> CutOff:
+def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
     """What a cap would cut off, from a released histogram of users_by_labels; post-processing, costs nothing.
 
     Args:
@@ -124,7 +124,9 @@ def cut_off(answer: Release, labels_per_user: int) -> CutOff:
     have = np.array([labels.mean() for labels in spread])
     users, total = counts.sum(), counts @ have
     if users <= 0 or total <= 0:
-        return CutOff(cap, 0.0, 0.0, 1.0)
+        return ClippingLoss(cap, 0.0, 0.0, 1.0)
     share = min(max(float(counts @ lost / total), 0.0), 1.0)
     noise = answer.measurement.noise.std_upper * float(np.linalg.norm(lost - share * have))
-    return CutOff(cap, min(max(float(counts @ over / users), 0.0), 1.0), share, min(2 * noise / float(total), 1.0))
+    return ClippingLoss(
+        cap, min(max(float(counts @ over / users), 0.0), 1.0), share, min(2 * noise / float(total), 1.0)
+    )

@@ -12,7 +12,7 @@ from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
-from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts, lots
+from dptopk.datasets.bounding import Bounds, Progress, contributions, hash_ranks, label_counts
 from dptopk.datasets.columns import fitting, needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
@@ -175,7 +175,9 @@ def _contributions(source: OpenTable, events: Any, bounds: Bounds, names: Any, s
         if names is not None:
             visits = visits.join(names, visits.segment == names.place)
         name = visits.segment if names is None else visits.segment_name
-        place = ibis.row_number().over(group_by=visits.user, order_by=lots(source, visits.user, name, bounds))  # from 0
+        place = ibis.row_number().over(
+            group_by=visits.user, order_by=hash_ranks(source, visits.user, name, bounds)
+        )  # from 0
         placed = visits.mutate(place=place)
         events = events.semi_join(placed.filter(placed.place < s), ["user", "segment"])
     return contributions(source, events, bounds, within=("segment",))

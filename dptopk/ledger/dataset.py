@@ -233,7 +233,7 @@ class DatasetState:
         for owner, taken in merged.items():
             terms, account = owned[owner]
             account.restore(account_of(terms).state())
-            account.take(Charge.parse(taken["charge"]), taken["record"])
+            account.apply(Charge.parse(taken["charge"]), taken["record"])
 
     def unspent(self) -> DatasetState:
         """The same data set and budget, nothing spent, and nobody with a limit: to go through its charges again."""

@@ -316,7 +316,7 @@ class Ledger(Reader):
             raise InvalidParameter("version: under this key segments of older data were charged; take a new key")
         return Receipt(before.seq, state.name, analyst, Charge.parse(before.body["charge"]))
 
-    def settle(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
+    def finalize(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
         """Mark a charge as released, and return the costs that were not used (never δ).
 
         Args:

@@ -173,7 +173,7 @@ def _limit(ledger: LedgerState, entry: Entry) -> None:
     before = state.shown(entry.analyst) if ledger.format > 1 else state.charged(entry.analyst)
     state.closed.discard(owner_of(entry.analyst))
     if ledger.format > 1:
-        account.take(before, entry.body["record"])
+        account.apply(before, entry.body["record"])
     else:
         _spend_again(ledger, entry, owner_of(entry.analyst), account, before)
     state.limits[entry.analyst] = (terms, account)
@@ -215,7 +215,7 @@ def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any])
     if accounts.keys() != records.keys():
         raise LedgerError("a charge without the record of an account that it must fit")
     for owner, account in accounts.items():
-        account.take(charge, records[owner])
+        account.apply(charge, records[owner])
 
 
 def _spend_again(ledger: LedgerState, entry: Entry, owner: str, account: Account, charge: Charge) -> None:
@@ -236,7 +236,7 @@ def _release(ledger: LedgerState, entry: Entry) -> None:
     unused = Charge.parse(body["unused"])
     accounts = state.accounts(entry.analyst, body.get("segments"))
     for owner, record in returned.items():
-        accounts[owner].give_back(unused, record)
+        accounts[owner].revert(unused, record)
     if "dataset" in returned:
         for totals in (state.now, state.ever):
             totals[entry.analyst].subtract(unused)

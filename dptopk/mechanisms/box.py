@@ -83,16 +83,16 @@ class Box(CountingMechanism):
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """U_i - U_0 on a side with a Gamma law."""
-        from dptopk.mechanisms.samplers.simulation import BLOCK, seeded
+        from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
 
         sensitivity, unit = scene.sensitivity, scene.noise("uniform", 1.0)
         power = self._checked(sensitivity, labels)
 
         def draw(number: int) -> np.ndarray[Any, Any]:
             rng = seeded("side", number)
-            side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK, 1))
+            side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK_DRAWS, 1))
             noise: np.ndarray[Any, Any] = np.floor(side * unit(number))
-            return noise - np.floor(side * rng.random((BLOCK, 1)))
+            return noise - np.floor(side * rng.random((BLOCK_DRAWS, 1)))
 
         return draw
 

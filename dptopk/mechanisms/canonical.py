@@ -14,9 +14,9 @@ from dptopk._internal.search import first_true
 from dptopk.costs import BoundedRange
 from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram
+from dptopk.mechanisms.joint_selection import JointSelection
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_below, uniform_distinct
 from dptopk.mechanisms.samplers.random import Bits
-from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, uniform_below, uniform_distinct
-from dptopk.mechanisms.whole import WholeAnswer
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Scene
@@ -25,7 +25,7 @@ _STIRLING = 64  # from here on the series is used
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanonicalTopK(WholeAnswer):
+class CanonicalTopK(JointSelection):
     """A set of k labels, drawn at once: P(S) ∝ exp(-epsilon·gap(S) / (2·linf)), gap(S) = max outside S - min inside S.
 
     Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most

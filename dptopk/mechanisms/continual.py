@@ -31,7 +31,7 @@ LARGEST_DAYS = 4000
 LARGEST_DAILY = 2**44
 # Totals of labels that one user-day alone has are sums of a few thousand terms; floats are off by less than this, and
 # by less than 1e-9 of the noise.
-MARGIN = 1e-3
+SUM_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class ContinualTopK:
             return self.delta
         active = self._active(days_per_user, days_apart)
         thresholds = np.array([self.threshold(sensitivity, day) for day in range(1, self.days + 1)])
-        beyond = np.maximum(thresholds - MARGIN - sensitivity.linf * active, 0)
+        beyond = np.maximum(thresholds - SUM_ROUNDING - sensitivity.linf * active, 0)
         passes = np.exp(-((beyond / self.measurements.scales(sensitivity.linf * self.sigma)) ** 2) / 2).sum()
         delta = float(passes * active[-1] * finite_l0(sensitivity, "for private labels") * (1 + 1e-9))
         if delta >= 1:
@@ -161,7 +161,7 @@ class ContinualTopK:
         active = self._active(self.days_per_user, self.days_apart)
         z = math.sqrt(2 * math.log(l0 * int(active[-1]) * self.days / self.delta)) * (1 + 1e-9)
         spread = float(self.measurements.scales(sensitivity.linf * self.sigma)[self._at(day)])
-        return math.ceil(sensitivity.linf * int(active[day - 1]) + z * spread + MARGIN)
+        return math.ceil(sensitivity.linf * int(active[day - 1]) + z * spread + SUM_ROUNDING)
 
     def stream(
         self,

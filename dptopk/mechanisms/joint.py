@@ -12,16 +12,16 @@ import numpy.typing as npt
 from dptopk.costs import BoundedRange
 from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram
+from dptopk.mechanisms.joint_selection import JointSelection
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_distinct
 from dptopk.mechanisms.samplers.random import Bits
-from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, uniform_distinct
-from dptopk.mechanisms.whole import WholeAnswer
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointTopK(WholeAnswer):
+class JointTopK(JointSelection):
     """k labels in order, drawn at once: P(s) ∝ exp(-epsilon·gap(s) / (2·linf)), gap(s) = max_i (h_(i) - h_{s_i}).
 
     Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most

@@ -13,20 +13,20 @@ import numpy.typing as npt
 from dptopk.costs import PureDP
 from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.samplers.race import ROUNDING, Clock, Race, Rings
+from dptopk.mechanisms.joint_selection import JointSelection
+from dptopk.mechanisms.samplers.exponential_race import SCORE_ROUNDING, Arrivals, ArrivalTime, Race
 from dptopk.mechanisms.samplers.random import Bits
-from dptopk.mechanisms.samplers.selection import _Crowd, _first, _prune
-from dptopk.mechanisms.whole import WholeAnswer
+from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
-_FEW = 1 << 12  # so many unlisted labels get noise of their own; more are one crowd
-_STEP = 1 << 18
+_FEW_UNLISTED = 1 << 12  # so many unlisted labels get noise of their own; more are one crowd
+_FIRST_STEP = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneShotTopK(WholeAnswer):
+class OneShotTopK(JointSelection):
     """The k labels with the largest count + Exponential(k·linf/epsilon), in that order; labels only.
 
     Charge: 1 × PureDP(epsilon), and no smaller pure ε holds, whatever l0 is; it is not of bounded range. For k = 1 it
@@ -77,26 +77,26 @@ def one_shot_top_k(
     """
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
-    few = absent if absent <= _FEW else 0
+    few = absent if absent <= _FEW_UNLISTED else 0
     labels = np.arange(counts.size + few)
     levels = np.concatenate((counts, np.zeros(few, np.int64)))
-    best: Rings | None = None
-    for begin in range(0, labels.size, _STEP):
-        part = slice(begin, begin + _STEP)
+    best: Arrivals | None = None
+    for begin in range(0, labels.size, _FIRST_STEP):
+        part = slice(begin, begin + _FIRST_STEP)
         drawn = race.clocks(labels[part], levels[part], origin)
-        best = _prune(Rings.join(best, drawn) if best else drawn, None, k)[1]
+        best = _prune(Arrivals.join(best, drawn) if best else drawn, None, k)[1]
     if best is None:
         best = race.clocks(labels, levels, origin)
     return _first(race, best, _earliest(race, counts.size, absent, k, origin) if absent > few else None, k)
 
 
-def _earliest(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Rings:
+def _earliest(race: Race, offset: int, size: int, k: int, origin: np.int64) -> Arrivals:
     """Rings of a crowd of ``size`` labels of count 0, from the start on until k of them, or all, have rung."""
-    crowd = _Crowd(size, offset, None, np.int64(0))
-    found: Rings | None = None
+    thinned = _Thinned(size, offset, None, np.int64(0))
+    found: Arrivals | None = None
     while found is None or np.unique(found.labels).size < min(k, size):
-        more = crowd._next(1 + k // 32, race, origin)  # noqa: SLF001 - one family of samplers
-        found = Rings.join(found, more) if found else more
+        more = thinned._next(1 + k // 32, race, origin)  # noqa: SLF001 - one family of samplers
+        found = Arrivals.join(found, more) if found else more
     return found
 
 
@@ -118,15 +118,15 @@ class _FlipRace(Race):
                 known = word + 2.0**64 * float(start / width)
                 tail = -np.log(-np.expm1(-(float(start) + float(width) * (word * 2.0**-64))))
         vague = known < 1024
-        doubt = 4 / np.maximum(known, 1) + ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
         return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
 
-    def _clock(self, rings: Rings, i: int) -> Clock:
-        clock = super()._clock(rings, i)
+    def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
+        clock = super()._clock(arrivals, i)
         return _FlipClock(clock.level, clock.word, clock.start, clock.width)
 
 
-class _FlipClock(Clock):
+class _FlipClock(ArrivalTime):
     """A clock of that race for exact comparisons."""
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:

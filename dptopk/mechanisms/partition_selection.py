@@ -18,10 +18,10 @@ from dptopk.costs.rounding import round_down, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, add_remove
+from dptopk.mechanisms.joint_selection import in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.thresholds import present_slots
-from dptopk.mechanisms.whole import in_label_order
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ class PartitionSelection(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """Of what the coins show the k of the largest noisy counts; any k, where none are counted."""
-        from dptopk.mechanisms.samplers.simulation import BLOCK, seeded
+        from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
 
         counts, noise = scene.counts, scene.shown_by
 
         def draw(number: int) -> tuple[Any, Any]:
             rng = seeded("tossed", number)
             bits = random_bits(rng)
-            shown = np.array([self.tossed(scene.sensitivity, scene.histogram.counts, bits) for _ in range(BLOCK)])
+            shown = np.array([self.tossed(scene.sensitivity, scene.histogram.counts, bits) for _ in range(BLOCK_DRAWS)])
             values = rng.random(shown.shape) if noise is None else counts + noise(number)[:, : len(counts)]
             values = np.where(shown, values, -np.inf)
             order = np.argsort(-values, axis=1)[:, : min(scene.k, len(counts))]

@@ -24,20 +24,20 @@ from dptopk.mechanisms.base import LabelsOnly, Mechanism, add_remove
 from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
+from dptopk.mechanisms.joint_selection import check_public, pure_share
 from dptopk.mechanisms.one_shot import OneShotTopK
 from dptopk.mechanisms.samplers.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked, log_odds
 from dptopk.mechanisms.samplers.random import Bits, random_bits
-from dptopk.mechanisms.samplers.slack import Ranked, log_odds
-from dptopk.mechanisms.whole import check_public, pure_share
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
-_SHARE = 1 / 16  # of ε, for the choice
-_DOUBT = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
-_MOST = 64  # the statistic is cut at so many scales of its noise
+_CHOICE_SHARE = 1 / 16  # of ε, for the choice
+_STATISTIC_ERROR = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
+_MOST_SCALES = 64  # the statistic is cut at so many scales of its noise
 _SURE = 1 / 2  # a sequence is drawn at once if its statistic, never below 0, is above so many scales
 _WRONG = 1 / 50  # with delta peeling is seldom bad: the chance of drawing at once where neither is better
 
@@ -74,7 +74,7 @@ class RoutedTopK(LabelsOnly):
     @property
     def share(self) -> float:
         """The ε of the choice: PureDP; with delta BoundedRange."""
-        return self.epsilon * _SHARE
+        return self.epsilon * _CHOICE_SHARE
 
     @property
     def rest(self) -> float:
@@ -104,13 +104,13 @@ class RoutedTopK(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """By either mechanism, with the chance of each."""
-        from dptopk.mechanisms.samplers.simulation import BLOCK, seeded
+        from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
 
         chance = self.chance_at_once(scene.histogram)
         whole, peeling = (one.simulate(scene) for one in (self.whole, self.peeling))
 
         def draw(number: int) -> tuple[Any, Any]:
-            at_once = seeded("route", number).random(BLOCK) < chance
+            at_once = seeded("route", number).random(BLOCK_DRAWS) < chance
             if at_once.all():
                 return whole(number)
             chosen = peeling(number)[0]
@@ -185,7 +185,7 @@ class RoutedTopK(LabelsOnly):
         if self.ordered:
             # The largest noise of size/k labels is about so many scales: peeling puts a label so far from its place.
             reach = math.ceil(self._scale * (math.log(ranked.size / self.k) + 1) * linf)
-            return log_odds(Sequences(ranked, self.k), self.rest / (2 * linf), reach, self.rest * _DOUBT)
+            return log_odds(Sequences(ranked, self.k), self.rest / (2 * linf), reach, self.rest * _STATISTIC_ERROR)
         return self.rest * advantage(
             ranked,
             self.k,
@@ -193,13 +193,13 @@ class RoutedTopK(LabelsOnly):
             epsilon=self.rest,
             scale=self._scale,
             inclusion=gumbel_inclusion if self.delta else one_shot_inclusion,
-            most=min(_MOST * self.statistic_range / self.share / self.rest, 1e15),
+            most=min(_MOST_SCALES * self.statistic_range / self.share / self.rest, 1e15),
         )
 
     @property
     def statistic_range(self) -> float:
         """How far ``margin`` can move between neighbours: by rest, and its errors."""
-        return math.nextafter(self.rest * (1 + 2 * _DOUBT) + rounding(self.k), math.inf)
+        return math.nextafter(self.rest * (1 + 2 * _STATISTIC_ERROR) + rounding(self.k), math.inf)
 
     @property
     def threshold(self) -> float:

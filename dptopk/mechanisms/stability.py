@@ -15,12 +15,12 @@ from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels
+from dptopk.mechanisms.joint_selection import check_public, in_label_order, pure_share
 from dptopk.mechanisms.laplace import KnownLaplace, rate
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
-from dptopk.mechanisms.samplers.slack import Ranked
 from dptopk.mechanisms.thresholds import checked_offset
-from dptopk.mechanisms.whole import check_public, in_label_order, pure_share
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dptopk._internal.lazy import attach
 
 if TYPE_CHECKING:
     from dptopk.planning.continual import plan_continual as plan_continual
-    from dptopk.planning.division import Division as Division, Query as Query, divide as divide
+    from dptopk.planning.division import BudgetItem as BudgetItem, Division as Division, divide as divide
     from dptopk.planning.plan import Phase as Phase, Plan as Plan
     from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
     from dptopk.planning.two_phase import TwoPhasePlan as TwoPhasePlan, plan_two_phases as plan_two_phases
@@ -17,7 +17,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
         __name__,
         {
             ".continual": "plan_continual",
-            ".division": "Division Query divide",
+            ".division": "Division BudgetItem divide",
             ".plan": "Phase Plan",
             ".search": "default_d_bar plan_topk",
             ".two_phase": "TwoPhasePlan plan_two_phases",

@@ -37,10 +37,10 @@ from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.named import registered_designs
+from dptopk.planning.joint_selection import COUNTED_DRAWS, DRAWS, then_counts
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.request import Request, Split, at_least, at_most
+from dptopk.planning.request import Request, Split, ceil_digits, floor_digits
 from dptopk.planning.selections import charge_of_selections
-from dptopk.planning.whole import COUNTED_DRAWS, DRAWS, then_counts
 
 Mechanisms = tuple[Mechanism, ...]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
@@ -54,8 +54,8 @@ WHOLE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)
 THRESHOLD_SHARES = (0.1, 0.5, 0.9)
 # Coins that show labels before these are counted: their share of the zCDP budget, where the merit is least and hardly
 # changes, and of δ. From so many labels a user on, for below it noise on all counts costs less; up to so many times k,
-# for beyond it counts of k labels do. What is left for the counts is no smaller a share than LEFT.
-COIN_SHARE, COIN_DELTA, COIN_LABELS, MOST_FOLD, LEFT = 0.66, 0.9, 16, 4, 0.05
+# for beyond it counts of k labels do. What is left for the counts is no smaller a share than LEAST_COUNT_SHARE.
+COIN_SHARE, COIN_DELTA, COIN_LABELS, MOST_FOLD, LEAST_COUNT_SHARE = 0.66, 0.9, 16, 4, 0.05
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,11 @@ class Design:
 
 
 def _laplace(rho: float, copies: int) -> KnownLaplace:
-    return KnownLaplace(epsilon=at_most(math.sqrt(2 * rho / copies)))
+    return KnownLaplace(epsilon=floor_digits(math.sqrt(2 * rho / copies)))
 
 
 def _gaussian(rho: float, copies: int) -> KnownGaussian:
-    return KnownGaussian(sigma=at_least(math.sqrt(copies / (2 * rho))))
+    return KnownGaussian(sigma=ceil_digits(math.sqrt(copies / (2 * rho))))
 
 
 def _laplace_counts(request: Request, rho: float) -> KnownLaplace:
@@ -194,8 +194,8 @@ def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
 
 def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
     """μ² = A/σ_Z² + B/σ_Y² at σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md)."""
-    sigma = at_least(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
-    common = KnownGaussian(sigma=at_least(sigma * (B / A) ** 0.25))
+    sigma = ceil_digits(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
+    common = KnownGaussian(sigma=ceil_digits(sigma * (B / A) ** 0.25))
     return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)
 
 
@@ -213,8 +213,8 @@ def _centred_rates(request: Request, rho: float) -> tuple[float, float]:
     _, A, B = _weights(request.k, request.touched, 2)
     _, A1, B1 = _weights(request.k, request.touched, 1)
     ratio = (A / B) ** 0.25 if request.delta else (A1 / B1) ** (1 / 3)
-    epsilon = at_most(math.sqrt(2 * rho / (A + B * ratio**2)))
-    return epsilon, at_most(epsilon * ratio)
+    epsilon = floor_digits(math.sqrt(2 * rho / (A + B * ratio**2)))
+    return epsilon, floor_digits(epsilon * ratio)
 
 
 def _box_counts(request: Request, rho: float) -> Box:
@@ -225,13 +225,13 @@ def _box_counts(request: Request, rho: float) -> Box:
     if not request.delta:
         _, A1, B1 = _weights(request.k, request.touched, 1)
         own, common = _centred_rates(request, rho)
-        return Box(epsilon=at_most(A1 * own + B1 * common))
+        return Box(epsilon=floor_digits(A1 * own + B1 * common))
     epsilon = math.sqrt(2 * rho)
     for _ in range(4):
         cost = box_cost(epsilon, request.k + 1 if request.domain == "public" else 2, request.touched)
         t = cost.constraints[1][1] if isinstance(cost, MultiDP) else math.tanh(epsilon / 2)
         epsilon *= math.sqrt(rho / (epsilon * t))
-    return Box(epsilon=at_most(epsilon))
+    return Box(epsilon=floor_digits(epsilon))
 
 
 def _weights(labels: int, touched: int, power: int) -> tuple[Fraction, int, int]:
@@ -244,14 +244,14 @@ def _weights(labels: int, touched: int, power: int) -> tuple[Fraction, int, int]
 def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
     """Selections of ε²/8 each, or clocks in their place."""
     charged = charge_of_selections(request, split)
-    epsilon = at_most(math.sqrt(8 * rho / request.k) * charged.gain)
+    epsilon = floor_digits(math.sqrt(8 * rho / request.k) * charged.gain)
     if request.domain == "public":
         return KnownGumbel(k=request.k, epsilon=epsilon, charge_as=charged.charge_as)
     delta = split.threshold * request.delta
     return UnknownGumbel(k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=delta, charge_as=charged.charge_as)
 
 
-def _peel(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, float], Mechanisms]:
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
         noise = counts(request, (1 - split.selection) * rho)
         counting = CountMLE(noise=noise) if request.fit else noise
@@ -260,12 +260,12 @@ def _peel(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, 
     return build
 
 
-def _peel_box(request: Request, split: Split, rho: float) -> Mechanisms:
+def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
     """With a δ selections get their share of what Gaussians would have, and box noise the rest: it costs less there."""
     left = request.delta * (1 - split.threshold)
     total = _gaussian_rho(request, left) if left and request.epsilon else rho
     chosen = split.selection * total
-    return _selection(request, split, chosen), _box_counts(request, max(rho - chosen, LEFT * rho))
+    return _selection(request, split, chosen), _box_counts(request, max(rho - chosen, LEAST_COUNT_SHARE * rho))
 
 
 def _gaussian_rho(request: Request, delta: float) -> float:
@@ -320,7 +320,9 @@ def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
 
 def _cut_box(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
     return lambda request, split, rho: (
-        UnknownBox(d_bar=fold * request.k, epsilon=at_most(math.sqrt(2 * rho)), delta=split.threshold * request.delta),
+        UnknownBox(
+            d_bar=fold * request.k, epsilon=floor_digits(math.sqrt(2 * rho)), delta=split.threshold * request.delta
+        ),
     )
 
 
@@ -344,23 +346,23 @@ def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
 
 
-def _coins(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
-    return (PartitionSelection(epsilon=at_most(_coin_epsilon(request.delta, rho)), delta=request.delta),)
+def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
+    return (PartitionSelection(epsilon=floor_digits(_partition_epsilon(request.delta, rho)), delta=request.delta),)
 
 
-def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+def _partition_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     """Coins by the budget, whatever ρ is, since it takes long to find them, and noise of what they leave.
 
     How many labels are counted is not known before.
     """
     delta = COIN_DELTA * request.delta
     total = rho if request.epsilon is None else _gaussian_rho(request, request.delta)
-    epsilon = at_most(_coin_epsilon(delta, split.selection * total), digits=3)
-    left = max(rho - gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2, LEFT * rho)
+    epsilon = floor_digits(_partition_epsilon(delta, split.selection * total), digits=3)
+    left = max(rho - gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2, LEAST_COUNT_SHARE * rho)
     return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(left, request.sensitivity.l0 or 1)
 
 
-def _coin_epsilon(delta: float, rho: float) -> float:
+def _partition_epsilon(delta: float, rho: float) -> float:
     return float(gaussian_epsilon(math.sqrt(2 * rho), delta=delta))
 
 
@@ -396,13 +398,13 @@ DESIGNS = (
         whole=True,
         joint=True,
     ),
-    Design("coins for labels", "whole", "none", "private", _coins, whole=True, joint=True, additive=False),
+    Design("coins for labels", "whole", "none", "private", _partition, whole=True, joint=True, additive=False),
     Design(
         "coins for labels, then Gaussian counts",
         "peel",
         "gaussian",
         "private",
-        _coins_then_gaussian,
+        _partition_then_gaussian,
         whole=True,
         joint=True,
         shares=(COIN_SHARE,),
@@ -421,11 +423,11 @@ DESIGNS = (
         for domain in DOMAINS
         for design in (
             Design("Gumbel selections", "peel", "none", domain, _labels),
-            Design("Gumbel, then Laplace counts", "peel", "laplace", domain, _peel(_laplace_counts)),
-            Design("Gumbel, then Gaussian counts", "peel", "gaussian", domain, _peel(_gaussian_counts)),
-            Design("Gumbel, then centred Laplace counts", "peel", "laplace", domain, _peel(_centred_laplace_counts)),
-            Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _peel(_centred_gaussian_counts)),
-            Design("Gumbel, then box counts", "peel", "box", domain, _peel_box),
+            Design("Gumbel, then Laplace counts", "peel", "laplace", domain, _then(_laplace_counts)),
+            Design("Gumbel, then Gaussian counts", "peel", "gaussian", domain, _then(_gaussian_counts)),
+            Design("Gumbel, then centred Laplace counts", "peel", "laplace", domain, _then(_centred_laplace_counts)),
+            Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _then(_centred_gaussian_counts)),
+            Design("Gumbel, then box counts", "peel", "box", domain, _then_box),
         )
     ),
     *(

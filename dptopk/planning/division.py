@@ -42,7 +42,7 @@ ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is le
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
+class BudgetItem:
     """One wanted query.
 
     Args:
@@ -92,14 +92,14 @@ class Query:
         return self.segments if self.segments_per_user is None else min(self.segments_per_user, self.segments)
 
 
-def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Query, ...]:
+def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
     """Queries from tables of a file or a request."""
-    known = {field.name for field in fields(Query)}
+    known = {field.name for field in fields(BudgetItem)}
     for row in rows:
         unknown = sorted(set(row) - known)
         if unknown:
             raise InvalidParameter(f"queries: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
-    made = tuple(Query(**row) for row in rows)
+    made = tuple(BudgetItem(**row) for row in rows)
     if len({query.name for query in made}) < len(made):
         raise InvalidParameter("queries: a name is used twice")
     return made
@@ -118,7 +118,7 @@ class Part:
         share: of the total.
     """
 
-    query: Query
+    query: BudgetItem
     mechanisms: tuple[Mechanism, ...]
     charge: Charge
     epsilon: float
@@ -188,7 +188,7 @@ class Division:
 class _Design:
     """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the base's."""
 
-    query: Query
+    query: BudgetItem
     base: tuple[Mechanism, ...]
     price: float  # the zCDP-like cost of everything, at scale 1
 
@@ -236,7 +236,7 @@ def _tidy(value: float, rounding: str) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _design(query: Query, epsilon: float, delta: float) -> _Design:
+def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
     """The design that is best for the query at an even part of the total."""
     if query.kind == "counts":
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
@@ -258,7 +258,7 @@ def _price(design: _Design, delta: float) -> float:
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
 
-def divide(queries: Sequence[Query], epsilon: float, delta: float, *, effort: Effort = "normal") -> Division:
+def divide(queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effort: Effort = "normal") -> Division:
     """Divide (ε, δ) over queries so that the weighted error is least.
 
     Args:
@@ -298,7 +298,7 @@ def divide(queries: Sequence[Query], epsilon: float, delta: float, *, effort: Ef
     return _divided(designs, scaled, _even(tuple(each), budget, effort), budget)
 
 
-def _plain(query: Query) -> Query:
+def _plain(query: BudgetItem) -> BudgetItem:
     """The query without what is wanted of its error: its design does not depend on that."""
     return replace(query, name="query", weight=1.0, accuracy=None, locked=None)
 

@@ -13,7 +13,7 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.planning.plan import Plan
 
 REPORTED_AT = 1e-6  # the δ of the plan's (ε, δ) where the budget has none for failures
-STEPS, CLOSE = 6, 0.995
+MOST_RESCALINGS, ENOUGH_OF_BUDGET = 6, 0.995
 
 
 def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
@@ -30,7 +30,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
     delta = budget.delta / 2 or REPORTED_AT
     rho, epsilon = budget.rho or 0.0, compose(Charge({ZCDP(budget.rho or 0.0): 1}), delta=delta).epsilon
     best: Plan | None = None
-    for _ in range(STEPS):
+    for _ in range(MOST_RESCALINGS):
         made = plan(Budget(epsilon, delta))
         try:
             used = math.fsum(times * (filter_.price(cost)[0] or 0.0) for cost, times in made.charge)
@@ -38,7 +38,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
             raise InvalidParameter(f"budget: a plan in rho needs costs of zCDP: {reason}; name a method") from None
         if filter_.can_spend(made.charge) and (best is None or made.epsilon > best.epsilon):
             best = made
-            if used >= CLOSE * rho:
+            if used >= ENOUGH_OF_BUDGET * rho:
                 break
         epsilon *= math.sqrt(rho / used) * (1 - 1e-3)
     if best is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.mechanisms.base import Mechanism
-from dptopk.mechanisms.samplers.simulation import BLOCK
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome
 
@@ -40,7 +40,7 @@ class Merit:
     outcome: Outcome | None
 
 
-def merit_of(request: Request, mechanisms: tuple[Mechanism, ...], draws: int = BLOCK) -> Merit:
+def merit_of(request: Request, mechanisms: tuple[Mechanism, ...], draws: int = BLOCK_DRAWS) -> Merit:
     """The merit of mechanisms for a request, as plan_topk states it; on shapes from at least that many draws.
 
     Without draws, on several shapes, it is the product of the noise on a count and of where a label appears: an

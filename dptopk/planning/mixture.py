@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.shape import Outcome, Shape
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +31,7 @@ class Mixture:
         return middle
 
     def outcome(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK_DRAWS
     ) -> Outcome:
         """The means over the shapes, from at least that many draws on each."""
         seen = [shape.outcome(mechanisms, k, sensitivity, counted, draws) for shape in self.shapes]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
-from dptopk._internal.formatting import format_upper, html_lines, percent, touched
+from dptopk._internal.formatting import describe_l0, format_upper, html_lines, percent
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -18,7 +18,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms.base import Mechanism
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Outcome
-from dptopk.planning.warnings import doubts
+from dptopk.planning.warnings import budget_warnings
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Plan:
     @property
     def warnings(self) -> list[str]:
         """What to say of a budget that protects hardly anyone."""
-        return doubts(self.budget.epsilon, self.budget.delta, self.users)
+        return budget_warnings(self.budget.epsilon, self.budget.delta, self.users)
 
     @cached_property
     def alternatives(self) -> pd.DataFrame:
@@ -196,11 +196,11 @@ class Plan:
             confidence: of the width of the noise, and the probability with which a label of the count given appears.
         """
         validate.probability(allow_zero=False, confidence=confidence)
-        moved, cap = touched(self.sensitivity.l0), self.sensitivity.linf
+        moved, cap = describe_l0(self.sensitivity.l0), self.sensitivity.linf
         lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
-            lines += [f"   {line}" for line in _promises(phase.mechanism, self.sensitivity, self.k, confidence)]
+            lines += [f"   {line}" for line in _guarantees(phase.mechanism, self.sensitivity, self.k, confidence)]
         if not self.counted and self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k) is not None:
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         if self.why:
@@ -269,7 +269,7 @@ def appearing(mechanism: Mechanism, sensitivity: Sensitivity, confidence: float 
     )  # fmt: skip
 
 
-def _promises(mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float) -> list[str]:
+def _guarantees(mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float) -> list[str]:
     """What a phase will deliver, known before any data is seen."""
     lines = []
     noise = mechanism.count_noise(sensitivity, labels=k)

@@ -23,7 +23,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
 from dptopk.mechanisms.base import add_remove
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.request import at_most
+from dptopk.planning.request import floor_digits
 from dptopk.planning.shape import Shape
 from dptopk.release.release import Release
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 # What is looked at, in multiples of k, beside the largest count.
-FOLDS = (1, 2, 4, 10)
+RANK_FACTORS = (1, 2, 4, 10)
 # A look is taken by itself where a user may touch this many labels or more: below, noise on all counts is best anyway;
 # and for at most this many labels.
-LABELS, MOST = 10, 100
+LEAST_LABELS, MOST_LABELS = 10, 100
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.
-SHARE, SHAPES, TRIED, SMALL = 0.04, 12, 4000, 10
+PROBE_SHARE, SHAPES, TRIED, SMALL = 0.04, 12, 4000, 10
 # Where the largest noisy count is below this many deviations of its noise nothing was seen.
-SEEN = 2.5
+STDS_SEEN = 2.5
 
 
 def ranks(k: int) -> tuple[int, ...]:
     """The ranks that are looked at."""
-    return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in FOLDS))))
+    return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in RANK_FACTORS))))
 
 
 def at_ranks(histogram: Histogram, k: int) -> Histogram:
@@ -77,7 +77,7 @@ class Look:
 
     k: int
     budget: Budget
-    share: float = SHARE
+    share: float = PROBE_SHARE
 
     def __post_init__(self) -> None:
         validate.assign(self, k=validate.count(k=self.k), share=validate.probability(allow_zero=False, look=self.share))
@@ -87,7 +87,7 @@ class Look:
     @property
     def mechanism(self) -> Box:
         """What the ranks are released by."""
-        return Box(epsilon=at_most(self.share * self.budget.epsilon))
+        return Box(epsilon=floor_digits(self.share * self.budget.epsilon))
 
     @property
     def rest(self) -> Budget:
@@ -109,7 +109,7 @@ class Look:
         """
         counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
         noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
-        if noisy[0] < SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy)):
+        if noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy)):
             return planned(budget=rest, like=like)
         open_ = shapes(noisy, self.k, self.mechanism, sensitivity.linf, ranks(self.k)[-1] + 92)
         plans = [planned(budget=rest, like=open_), *([] if like is None else [planned(budget=rest, like=like)])]
@@ -203,6 +203,6 @@ def _through(at: Array, counts: Array, wanted: Array) -> Shape:
 
 def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:
     """Whether a look is worth its price for most data, by what is public (docs/notes/utility.md)."""
-    several = histogram.sensitivity.l0 is None or histogram.sensitivity.l0 >= LABELS
+    several = histogram.sensitivity.l0 is None or histogram.sensitivity.l0 >= LEAST_LABELS
     shown = counts not in (None, "none") and histogram.domain == "private" and budget.rho is None
-    return several and shown and histogram.complete and k <= MOST
+    return several and shown and histogram.complete and k <= MOST_LABELS

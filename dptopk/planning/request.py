@@ -15,7 +15,7 @@ from dptopk.planning.mixture import Mixture
 from dptopk.planning.shape import Shape
 
 # Half way from one share that is tried first to the next.
-BESIDE = (0.7, 1.4)
+NEIGHBOURING_ODDS = (0.7, 1.4)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Split:
         """Somewhat less and somewhat more for the selections, by their odds; none where they are not divided."""
         if self.selection == 1:
             return []
-        odds = [step * self.selection / (1 - self.selection) for step in BESIDE]
+        odds = [step * self.selection / (1 - self.selection) for step in NEIGHBOURING_ODDS]
         return [replace(self, selection=round(each / (1 + each), 3)) for each in odds]
 
 
@@ -114,11 +114,11 @@ class Request:
         return self.sensitivity.touched(self.k) or self.k
 
 
-def at_most(value: float, digits: int = 6) -> float:
+def floor_digits(value: float, digits: int = 6) -> float:
     """The value to so many digits, rounded down: numbers that people can read and repeat."""
     return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value))
 
 
-def at_least(value: float) -> float:
+def ceil_digits(value: float) -> float:
     """The value to six digits, rounded up."""
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(value))

@@ -10,12 +10,12 @@ from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
-from dptopk.accounting.kinds.conversions import pure_sum
 from dptopk.accounting.registry import Bound
 from dptopk.costs import BoundedRange
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.samplers.simulation import BLOCK
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, Mechanisms
 from dptopk.planning.merit import Merit, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
@@ -24,11 +24,11 @@ from dptopk.planning.shape import Shape
 
 # How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
 # budget one look must be to be extrapolated from.
-ROUGH, FINE, CLOSE_LOOK = 0.01, 0.002, 0.15
+ROUGH, FINE, CLOSE_TO_BUDGET = 0.01, 0.002, 0.15
 # What share of the budget a candidate may leave unspent in the end, and what share is left when it is aimed at.
-UNSPENT, SPARE = 0.001, 3e-4
+UNSPENT, SPARE_SHARE = 0.001, 3e-4
 # The same after a rough look, which is a little too large itself, and where a last step could lower a threshold.
-LAST = 1e-4
+COARSE_SPARE = 1e-4
 LARGEST_RANGE = 700.0  # that the optimum of selections takes
 MOST_STEPS, PURE_STEPS = 12, 6
 
@@ -49,32 +49,32 @@ class Candidate:
         return phases_of(request, self.mechanisms, self.design.method)
 
 
-def looks(request: Request, design: Design) -> list[Candidate]:
+def evaluate(request: Request, design: Design) -> list[Candidate]:
     """The design with each division of the budget, by estimate."""
     scale = _accurate if request.epsilon is None else _affordable
     splits = design.splits(request)
     scales = map(partial(scale, request, design), splits)
-    return list(map(partial(at, request, design), splits, scales))
+    return list(map(partial(at_scale, request, design), splits, scales))
 
 
-def closer(request: Request, found: Candidate, draws: int) -> Candidate:
+def refine(request: Request, found: Candidate, draws: int) -> Candidate:
     """The same, its merit on a shape from so many draws, or on each of several from a block."""
     if request.shape is None:
         return found
-    return replace(found, merit=merit_of(request, found.mechanisms, BLOCK if request.mixture else draws))
+    return replace(found, merit=merit_of(request, found.mechanisms, BLOCK_DRAWS if request.mixture else draws))
 
 
-def rank(request: Request, found: Candidate) -> float:
+def criterion(request: Request, found: Candidate) -> float:
     """What is compared: ε where an accuracy was asked for, else the merit."""
     if request.epsilon is None and found.bound is not None:
         return found.bound.epsilon
     return _estimate(found, request) if request.epsilon is None else found.merit.total
 
 
-def at(request: Request, design: Design, split: Split, rho: float) -> Candidate:
+def at_scale(request: Request, design: Design, split: Split, rho: float) -> Candidate:
     """The design at a scale ρ; its merit on one shape from a few draws, else in closed form."""
     mechanisms = design.build(request, split, rho)
-    draws = BLOCK if isinstance(request.shape, Shape) else 0
+    draws = BLOCK_DRAWS if isinstance(request.shape, Shape) else 0
     return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms, draws))
 
 
@@ -130,23 +130,23 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     return bisect(too_small, *bracket(too_small, 1.0, 4.0, least=1e-12), rtol=1e-3, geometric=True)[1]
 
 
-def roughly(request: Request, guess: Candidate) -> Candidate:
+def scale_coarse(request: Request, guess: Candidate) -> Candidate:
     """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
 
-    From an ε within CLOSE_LOOK of the budget the error is a few thousandths at most.
+    From an ε within CLOSE_TO_BUDGET of the budget the error is a few thousandths at most.
     """
-    found, spare = guess, LAST if request.delta else 0.0  # pure costs are scaled exactly
+    found, spare = guess, COARSE_SPARE if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
         bound = compose(joined(found.phases(request)), delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
         if request.epsilon is None:
             return replace(found, bound=bound)
-        found = at(request, guess.design, guess.split, found.rho * _step(request, guess, bound.epsilon, spare))
-        if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_LOOK:
+        found = at_scale(request, guess.design, guess.split, found.rho * _step(request, guess, bound.epsilon, spare))
+        if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_TO_BUDGET:
             break
     return found
 
 
-def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPARE) -> float:
+def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
     """By what to multiply ρ, where it costs ``epsilon``, so that it costs the budget but for a share ``spare``.
 
     As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are pure.
@@ -159,7 +159,7 @@ def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPA
     return min(max(ratio, 1e-3), 1e3)
 
 
-def exactly(request: Request, guess: Candidate, effort: Effort) -> Candidate:
+def scale_exact(request: Request, guess: Candidate, effort: Effort) -> Candidate:
     """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT of the budget.
 
     A few steps are enough. Where they end elsewhere (the rounding of parameters), the
@@ -167,7 +167,7 @@ def exactly(request: Request, guess: Candidate, effort: Effort) -> Candidate:
     """
     rho, best = guess.rho, None
     for number in range(MOST_STEPS):
-        found = at(request, guess.design, guess.split, rho)
+        found = at_scale(request, guess.design, guess.split, rho)
         # By what ``compose`` says when it is asked without further options.
         bound = compose(joined(found.phases(request)), delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
         found = replace(found, bound=bound)
@@ -175,7 +175,7 @@ def exactly(request: Request, guess: Candidate, effort: Effort) -> Candidate:
             return _with_lower_threshold(request, found) if guess.design.joint else found
         if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
             best = found
-        rho *= _step(request, found, bound.epsilon, UNSPENT if best is None and number > 3 else SPARE)
+        rho *= _step(request, found, bound.epsilon, UNSPENT if best is None and number > 3 else SPARE_SHARE)
     if best is None:
         raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
     return best
@@ -185,8 +185,8 @@ def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
     """The same with what is left of the budget, if that makes the threshold an integer lower."""
     if request.epsilon is None or found.bound is None or found.merit.threshold is None:
         return found
-    rho = found.rho * _step(request, found, found.bound.epsilon, LAST)
-    other = at(request, found.design, found.split, rho)
+    rho = found.rho * _step(request, found, found.bound.epsilon, COARSE_SPARE)
+    other = at_scale(request, found.design, found.split, rho)
     if other.merit.threshold == found.merit.threshold:
         return found
     bound = compose(joined(other.phases(request)), delta=request.delta, lower=False)

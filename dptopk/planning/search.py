@@ -13,16 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, ChargeAs, Counts, Domain, Effort, Method
-from dptopk.accounting.work import CUT, late, within
+from dptopk.accounting.work import CUT_BY_TIME, late, within
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.plan import Plan
-from dptopk.planning.request import Request, at_least
-from dptopk.planning.scaling import FINE, ROUGH, Candidate, at, closer, exactly, looks, rank, roughly
+from dptopk.planning.request import Request, ceil_digits
+from dptopk.planning.scaling import (
+    FINE,
+    ROUGH,
+    Candidate,
+    at_scale,
+    criterion,
+    evaluate,
+    refine,
+    scale_coarse,
+    scale_exact,
+)
 from dptopk.planning.selections import largest_gain
 from dptopk.planning.shape import Shape
 
@@ -31,13 +41,13 @@ if TYPE_CHECKING:
 
 
 # Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked at.
-NEAR = 1.1
-CLOSE = 0.05
+ESTIMATE_MARGIN = 1.1
+PEER_MARGIN = 0.05
 # The same on a shape, before one look at the true scale of each design.
-WIDE = 1.3
+SHAPE_MARGIN = 1.3
 # Draws of a closer and of the last look, and how many candidates are looked at so.
-CLOSER, CLOSEST = 256, 1024
-MANY, FEW = 16, 4
+REFINED_DRAWS, FINAL_DRAWS = 256, 1024
+MOST_REFINED, MOST_FINAL = 16, 4
 
 
 def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the budget are asked of everyone
@@ -136,12 +146,12 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
         guesses = _contenders(request, designs)
-        rough = [closer(request, roughly(request, guess), CLOSEST) for guess in guesses]
-        near = (1 + ROUGH) * min(rank(request, found) for found in rough)
-        fine = [exactly(request, found, effort) for found in rough if rank(request, found) <= near]
-        best = _first(request, [closer(request, found, CLOSEST) for found in fine])
+        rough = [refine(request, scale_coarse(request, guess), FINAL_DRAWS) for guess in guesses]
+        near = (1 + ROUGH) * min(criterion(request, found) for found in rough)
+        fine = [scale_exact(request, found, effort) for found in rough if criterion(request, found) <= near]
+        best = _first(request, [refine(request, found, FINAL_DRAWS) for found in fine])
         if best.bound is not None and late():
-            best = replace(best, bound=replace(best.bound, note=CUT))
+            best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan(request, best, designs, effort)
 
 
@@ -165,23 +175,25 @@ def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best: by estimate; on a shape by few draws, then by more."""
     if request.mixture is not None:
         guesses = _quietest([guess for design in designs for guess in _divisions(request, design)])
-        return _hopeful([closer(request, guess, BLOCK) for guess in guesses], NEAR)[:FEW]
+        return _hopeful([refine(request, guess, BLOCK_DRAWS) for guess in guesses], ESTIMATE_MARGIN)[:MOST_FINAL]
     if request.shape is None or request.epsilon is None:
-        return _near(request, _guesses(request, designs))
-    found = _hopeful([guess for design in designs for guess in looks(request, design)], WIDE)
+        return _near(request, _estimates(request, designs))
+    found = _hopeful([guess for design in designs for guess in evaluate(request, design)], SHAPE_MARGIN)
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
-    scales = {guess.design.name: roughly(request, guess).rho / guess.rho for guess in best}
+    scales = {guess.design.name: scale_coarse(request, guess).rho / guess.rho for guess in best}
     scaled = [replace(guess, rho=guess.rho * scales[guess.design.name]) for guess in found]
-    found = _hopeful([at(request, guess.design, guess.split, guess.rho) for guess in scaled], NEAR)
+    found = _hopeful([at_scale(request, guess.design, guess.split, guess.rho) for guess in scaled], ESTIMATE_MARGIN)
     if not isinstance(request.selection_share, float):
-        beside = {(guess.design.name, split): (guess, split) for guess in found[:FEW] for split in guess.split.beside()}
-        found += [at(request, guess.design, split, guess.rho) for guess, split in beside.values()]
-        found = _hopeful(found, NEAR)
-    found = _hopeful([closer(request, guess, CLOSER) for guess in found[:MANY]], NEAR)
-    return found[:FEW]
+        beside = {
+            (guess.design.name, split): (guess, split) for guess in found[:MOST_FINAL] for split in guess.split.beside()
+        }
+        found += [at_scale(request, guess.design, split, guess.rho) for guess, split in beside.values()]
+        found = _hopeful(found, ESTIMATE_MARGIN)
+    found = _hopeful([refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_REFINED]], ESTIMATE_MARGIN)
+    return found[:MOST_FINAL]
 
 
-def _guesses(request: Request, designs: list[Design]) -> list[Candidate]:
+def _estimates(request: Request, designs: list[Design]) -> list[Candidate]:
     """Each design by estimate; clocks are priced only where the most that they could gain makes a design hopeful.
 
     Box counts, whose costs are the longest to compute, are estimated only where selections are not far behind.
@@ -196,9 +208,9 @@ def _guesses(request: Request, designs: list[Design]) -> list[Candidate]:
         guesses += [found[0] for found in divisions]
     if not priced:
         return guesses
-    limit = NEAR * gain * min(rank(request, guess) for guess in guesses)
+    limit = ESTIMATE_MARGIN * gain * min(criterion(request, guess) for guess in guesses)
     return [
-        _guess(request, guess.design) if guess.design.method == "peel" and rank(request, guess) <= limit else guess
+        _guess(request, guess.design) if guess.design.method == "peel" and criterion(request, guess) <= limit else guess
         for guess in guesses
     ]
 
@@ -211,7 +223,7 @@ def _behind(request: Request, guesses: list[Candidate]) -> bool:
     if request.epsilon is None or not request.counted or not guesses:
         return False
     appears = [guess.merit.appears_at or 0 for guess in guesses if guess.design.method == "peel"]
-    return min(appears, default=0) / 2 > NEAR * min(rank(request, guess) for guess in guesses)
+    return min(appears, default=0) / 2 > ESTIMATE_MARGIN * min(criterion(request, guess) for guess in guesses)
 
 
 def _quietest(guesses: list[Candidate]) -> list[Candidate]:
@@ -220,7 +232,7 @@ def _quietest(guesses: list[Candidate]) -> list[Candidate]:
     for guess in guesses:
         if guess.design.method == "peel":
             share, noise = guess.split.selection, guess.merit.noise_std or 0.0
-            least[share] = min(least.get(share, math.inf), NEAR * noise)
+            least[share] = min(least.get(share, math.inf), ESTIMATE_MARGIN * noise)
     return [
         guess
         for guess in guesses
@@ -245,7 +257,10 @@ def _guess(request: Request, design: Design) -> Candidate:
     found = _divisions(request, design)
     if request.epsilon is None or request.shape is None:
         return found[0]
-    return min((closer(request, guess, CLOSER) for guess in found[:FEW]), key=lambda guess: rank(request, guess))
+    return min(
+        (refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_FINAL]),
+        key=lambda guess: criterion(request, guess),
+    )
 
 
 def _divisions(request: Request, design: Design) -> list[Candidate]:
@@ -254,49 +269,49 @@ def _divisions(request: Request, design: Design) -> list[Candidate]:
     def order(guess: Candidate) -> tuple[float, int, float]:
         """Of equal merits that of the lower threshold, where δ is of use to nothing else; else the middle one."""
         lower = request.epsilon is not None and design.pure and design.method == "threshold"
-        return rank(request, guess), (guess.merit.threshold or 0) * lower, abs(guess.split.threshold - 0.5)
+        return criterion(request, guess), (guess.merit.threshold or 0) * lower, abs(guess.split.threshold - 0.5)
 
-    found = sorted(looks(request, design), key=order)
+    found = sorted(evaluate(request, design), key=order)
     if request.mixture is None:
         return found
     return list({guess.split.selection: guess for guess in reversed(found)}.values())[::-1]
 
 
 def _near(request: Request, guesses: list[Candidate]) -> list[Candidate]:
-    """The candidates that may be the best: within NEAR of the best estimate, and of one selection within CLOSE.
+    """The candidates that may be the best: within ESTIMATE_MARGIN of the best, of one selection within PEER_MARGIN.
 
     Selections with one division of the budget and one kind of noise differ in nothing but how the counts are measured.
     """
-    best = min(guesses, key=lambda guess: rank(request, guess))
-    least = rank(request, best)
+    best = min(guesses, key=lambda guess: criterion(request, guess))
+    least = criterion(request, best)
 
     def limit(guess: Candidate) -> float:
         same_noise = guess.design.noise == best.design.noise
         alike = same_noise and guess.design.method == best.design.method == "peel" and guess.split == best.split
         if not alike or request.epsilon is None or best.merit.noise_std is None:
-            return NEAR * least
-        return least + CLOSE * best.merit.noise_std
+            return ESTIMATE_MARGIN * least
+        return least + PEER_MARGIN * best.merit.noise_std
 
-    return [guess for guess in guesses if rank(request, guess) <= limit(guess)]
+    return [guess for guess in guesses if criterion(request, guess) <= limit(guess)]
 
 
 def _first(request: Request, fine: list[Candidate]) -> Candidate:
     """The best; of those that are as good to the precision of a plan, the one with the least noise on a count."""
-    least = min(rank(request, found) for found in fine)
-    tied = [found for found in fine if rank(request, found) <= least * (1 + FINE)]
-    return min(tied, key=lambda found: (found.merit.noise_std or 0.0, rank(request, found)))
+    least = min(criterion(request, found) for found in fine)
+    tied = [found for found in fine if criterion(request, found) <= least * (1 + FINE)]
+    return min(tied, key=lambda found: (found.merit.noise_std or 0.0, criterion(request, found)))
 
 
 def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> Plan:
     assert best.bound is not None  # noqa: S101 - the best was scaled exactly
-    epsilon = at_least(best.bound.epsilon) if request.epsilon is None else request.epsilon
+    epsilon = ceil_digits(best.bound.epsilon) if request.epsilon is None else request.epsilon
 
     def alternatives() -> pd.DataFrame:
         import pandas as pd
 
         others = [_guess(request, design) for design in designs if design is not best.design]
-        exact = [best, *(closer(request, exactly(request, guess, effort), CLOSEST) for guess in others)]
-        exact.sort(key=lambda found: rank(request, found))
+        exact = [best, *(refine(request, scale_exact(request, guess, effort), FINAL_DRAWS) for guess in others)]
+        exact.sort(key=lambda found: criterion(request, found))
         return pd.DataFrame([_row(request, found, found.design is best.design) for found in exact])
 
     return Plan(

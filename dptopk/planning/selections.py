@@ -16,10 +16,10 @@ from dptopk.mechanisms.thresholds import special_slots
 from dptopk.planning.request import Request, Split
 
 # Clocks are taken where they afford this much more: the comparison is to about a per cent.
-WORTH = 1.01
+LEAST_GAIN = 1.01
 # Of what clocks would afford over selections if both were Gaussian: found up to 0.85, for (ε, δ) from 0.03 to 10 and
 # from 5e-10 to 5e-3 and up to 100 clocks.
-TAILS = 0.9
+TAIL_FACTOR = 0.9
 
 
 class Charged(NamedTuple):
@@ -35,7 +35,7 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
     ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than selections never pay.
     """
     clocks = _clocks(request)
-    if request.charge_as == "auto" and largest_gain(request) < WORTH:
+    if request.charge_as == "auto" and largest_gain(request) < LEAST_GAIN:
         return Charged("bounded_range", 1.0)
     # The gain hardly depends on the share of δ: that of one half is taken for all.
     delta = request.delta / 2 * (split.threshold < 1)
@@ -45,7 +45,7 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
         gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
     except OutOfTime as cut:  # not cached
         (gain,) = cut.args
-    if request.charge_as == "auto" and gain < WORTH:
+    if request.charge_as == "auto" and gain < LEAST_GAIN:
         return Charged("bounded_range", 1.0)
     return Charged("clocks", gain)
 
@@ -58,7 +58,7 @@ def largest_gain(request: Request) -> float:
     clocks = _clocks(request)
     if request.charge_as == "bounded_range" or not clocks:
         return 1.0
-    return max(TAILS * math.sqrt(request.k / clocks) / 2, 1.0)
+    return max(TAIL_FACTOR * math.sqrt(request.k / clocks) / 2, 1.0)
 
 
 def _clocks(request: Request) -> int | None:

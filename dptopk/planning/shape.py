@@ -12,12 +12,12 @@ import numpy as np
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK, Draw, Scene, Standard
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, Standard
 from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
 # A shape is cut to its largest counts; smaller ones hardly ever come into the top k.
-LONGEST = 5000
+MOST_COUNTS = 5000
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,20 @@ class Shape:
 
     @classmethod
     def _sorted(cls, counts: Array) -> Shape:
-        return cls(np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:LONGEST])
+        return cls(np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:MOST_COUNTS])
 
     @cached_property
     def _standard(self) -> Standard:
         return Standard(len(self.counts))
 
     def outcome(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK_DRAWS
     ) -> Outcome:
         """Simulate a design on these counts, with fixed seeds; at least so many draws."""
         counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
         open_ended = counting is not None and mechanisms[0].open_ended
         selection = mechanisms if open_ended else mechanisms[:1]
-        chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK))
+        chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK_DRAWS))
         shown = chosen >= 0
         true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
         top = self.counts[:k]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.formatting import format_upper, touched
+from dptopk._internal.formatting import describe_l0, format_upper
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -19,9 +19,9 @@ from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import GaussianCounts, PartitionSelection, SparseGaussian
-from dptopk.mechanisms.whole import in_label_order
+from dptopk.mechanisms.joint_selection import in_label_order
 from dptopk.planning.plan import Phase, Plan, appearing
-from dptopk.planning.request import at_least, at_most
+from dptopk.planning.request import ceil_digits, floor_digits
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class TwoPhasePlan(Plan):
         """What was found under which cap, and what it was counted on."""
         labels = "1 label was" if found == 1 else f"{found} labels were"
         return (
-            f"{labels} found on capped data ({touched(self.under.l0)} of one user), and counted on all data: counts "
-            "and error bars are about the data without that cap"
+            f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and counted on all data: "
+            "counts and error bars are about the data without that cap"
         )
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
@@ -128,7 +128,7 @@ class TwoPhasePlan(Plan):
         return "\n".join(
             [
                 f"Top {self.k} of a private domain, in two phases; one user moves each count by at most {cost}.",
-                f"1. find labels, on capped data, {touched(self.under.l0)} of one user: {finding.mechanism}",
+                f"1. find labels, on capped data, {describe_l0(self.under.l0)} of one user: {finding.mechanism}",
                 f"   costs at most {finding.charge}",
                 f"   {self.appearing(confidence)}",
                 f"2. count what was found, on all data, any number of labels of one user: {counting.mechanism}",
@@ -218,9 +218,9 @@ def _phases(
         return Charge.join(first, GaussianCounts(mu=mu).charge(everything))
 
     mu = calibrate(both, budget)
-    while (bound := compose(both(at_most(mu)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:
+    while (bound := compose(both(floor_digits(mu)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:
         mu *= 1 - 1e-3
-    counting = GaussianCounts(mu=at_most(mu))
+    counting = GaussianCounts(mu=floor_digits(mu))
     return (Phase("find", finding, first), Phase("count", counting, counting.charge(everything))), bound
 
 
@@ -228,5 +228,5 @@ def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:
     """What finds labels at about the cost of a Gaussian of this μ."""
     own = DELTA[how] * delta
     if how == "coins":
-        return PartitionSelection(epsilon=at_most(float(gaussian_epsilon(mu, delta=own)), digits=3), delta=own)
-    return SparseGaussian(sigma=at_least(math.sqrt(under.l0 or 1) / mu), delta=own)
+        return PartitionSelection(epsilon=floor_digits(float(gaussian_epsilon(mu, delta=own)), digits=3), delta=own)
+    return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=own)

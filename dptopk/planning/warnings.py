@@ -6,7 +6,7 @@ LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
 
 
-def doubts(epsilon: float, delta: float, users: int | None = None) -> list[str]:
+def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> list[str]:
     """What to say of a budget that protects hardly anyone; nothing is refused.
 
     Args:

@@ -18,7 +18,7 @@ from dptopk._internal.search import first_true
 
 Tail = Callable[[int], float]
 # Tails are upper bounds, at most this share too large; both ends are moved outward by twice as much.
-SHARE = 1e-6
+TAIL_ERROR = 1e-6
 
 
 def level(alpha: float, rows: int) -> float:
@@ -32,7 +32,7 @@ class Passed:
 
     Attributes:
         threshold: T.
-        tail: upper bounds on P[N > c] for c >= 0, at most SHARE too large; N is symmetric around 0.
+        tail: upper bounds on P[N > c] for c >= 0, at most TAIL_ERROR too large; N is symmetric around 0.
         at_threshold: the chance with which a value of exactly T is shown.
     """
 
@@ -56,23 +56,23 @@ class Passed:
 
         @cache
         def ends(y: int) -> tuple[int, int]:
-            above = first_true(lambda x: self.at_most(y, x) <= half, max(y, 1))
-            return first_true(lambda x: self.at_least(y, x) > half, 1, max(y, 1)), above - 1
+            above = first_true(lambda x: self.lower_tail(y, x) <= half, max(y, 1))
+            return first_true(lambda x: self.upper_tail(y, x) > half, 1, max(y, 1)), above - 1
 
         low, high = np.array(list(map(ends, values.tolist())), dtype=np.int64).reshape(-1, 2).T
         return low, high
 
-    def at_least(self, y: int, x: int) -> float:
+    def upper_tail(self, y: int, x: int) -> float:
         """Upper bound on P[x + N >= y | shown]."""
-        return min(self._more(y - x - 1) / self._shown(x) * (1 + 2 * SHARE), 1.0) if y > self.threshold else 1.0
+        return min(self._more(y - x - 1) / self._shown(x) * (1 + 2 * TAIL_ERROR), 1.0) if y > self.threshold else 1.0
 
-    def at_most(self, y: int, x: int) -> float:
+    def lower_tail(self, y: int, x: int) -> float:
         """Upper bound on P[x + N <= y | shown]; of small chances the difference of the tails below is precise."""
-        by_rest = 1 - self._more(y - x) / self._shown(x) * (1 - 2 * SHARE)
+        by_rest = 1 - self._more(y - x) / self._shown(x) * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_rest
         hidden = self._shown(x, hidden=True)
-        return min(by_rest, (self.tail(x - y - 1) - hidden * (1 - SHARE)) / self._shown(x) * (1 + 2 * SHARE))
+        return min(by_rest, (self.tail(x - y - 1) - hidden * (1 - TAIL_ERROR)) / self._shown(x) * (1 + 2 * TAIL_ERROR))
 
     def _shown(self, x: int, *, hidden: bool = False) -> float:
         """P[a count x is shown]: above T, or at T with that chance; or, of x > T, that it is not shown."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # Longer labels are cut, so that the bars keep their place.
-LONGEST = 32
+LONGEST_LABEL = 32
 
 
 def plot_counts(rows: pd.DataFrame, axes: Axes | None = None, *, title: str = "") -> Axes:
@@ -45,7 +45,7 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None = None, *, title: str = ""
     axes.barh(places, counts, xerr=errors, color="#4477aa", ecolor="#ee6677", capsize=2, height=0.7)
     # A dollar sign would start a formula.
     names = [visible(label).replace("$", r"\$") for label in rows["label"]]
-    axes.set_yticks(places, [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names])
+    axes.set_yticks(places, [name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…" for name in names])
     axes.invert_yaxis()
     axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
     axes.set_xlabel("noisy count")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal.choices import CONFIDENCE, Intervals
-from dptopk._internal.formatting import html_lines, html_rows, percent, touched
+from dptopk._internal.formatting import describe_l0, html_lines, html_rows, percent
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -268,7 +268,7 @@ def _needed(module: str) -> Any:
 
 def capped_note(sensitivity: Sensitivity) -> str:
     """What the caps of a histogram made of events mean for its counts."""
-    labels = "" if sensitivity.l0 is None else f"{touched(sensitivity.l0)}, "
+    labels = "" if sensitivity.l0 is None else f"{describe_l0(sensitivity.l0)}, "
     return (
         f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each. Each interval covers the "
         "count after capping; only its lower end holds for the true count"

@@ -3,7 +3,7 @@
 A token is ``dptopk_ID_SECRET``: the id finds the row, the secret is 256 random bits. What is stored is
 scrypt(secret, salt): whoever reads the table cannot ask. Once a token was verified, later requests compare a keyed hash
 that lives in this process alone. The row is read again for each request that spends, and for others when the last look
-is more than RECENT seconds old: a revoked token spends nothing from then on, and sees nothing a second later.
+is more than VERIFIED_SECONDS seconds old: a revoked token spends nothing from then on, and sees nothing a second later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Role = Literal["reader", "analyst", "admin"]  # who sees and plans; who also ask
 ROLES: tuple[Role, ...] = get_args(Role)
 
 DAYS = 365.0  # for which a token holds
-RECENT = 1.0  # seconds for which a token that was read counts as valid for requests that cost nothing
+VERIFIED_SECONDS = 1.0  # seconds for which a token that was read counts as valid for requests that cost nothing
 _TOKEN = re.compile(r"dptopk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
 
@@ -119,7 +119,7 @@ class Access:
         if match is None:
             return None
         read, quick, person = self._recent.get(match[1], (-math.inf, b"", None))
-        fresh = self._clock() - read < RECENT
+        fresh = self._clock() - read < VERIFIED_SECONDS
         return person if fresh and hmac.compare_digest(quick, self._quick(match[2])) else None
 
     def verified(self, token: str) -> bool:

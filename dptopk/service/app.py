@@ -25,7 +25,7 @@ from dptopk.errors import (
     NotCertified,
     ReleaseWithheld,
 )
-from dptopk.service.asking import KeyUsed
+from dptopk.service.answering import KeyUsed
 from dptopk.service.catalog import Catalog
 from dptopk.service.data import Unreadable
 from dptopk.service.jobs import Cancelled

@@ -18,10 +18,10 @@ import sqlalchemy as sa
 from dptopk.errors import DptopkError, LedgerError
 from dptopk.service.tables import Tables
 
-EVERY = 0.2  # seconds between two lines of progress
-BEAT = 5.0  # seconds between two signs of life of a job
-LOST = 60.0  # seconds without one after which the worker counts as killed
-KEPT = 86_400.0  # seconds that a finished job stays; one that was called off stays for ever, as its key is used up
+PROGRESS_SECONDS = 0.2  # seconds between two lines of progress
+HEARTBEAT_SECONDS = 5.0  # seconds between two signs of life of a job
+LOST_SECONDS = 60.0  # seconds without one after which the worker counts as killed
+KEPT_SECONDS = 86_400.0  # of a finished job; one that was called off stays, as its key is used up
 
 OPEN, OVER = ("reading", "charging"), ("failed", "done")
 NOT_CALLED_OFF = (*OPEN, *OVER)
@@ -93,8 +93,8 @@ class Jobs:
             Cancelled: when the question was called off.
         """
         table, now = Tables.jobs, self._clock()
-        if now - self._swept > KEPT / 24:
-            self._tables.change(sa.delete(table).where((table.c.updated < now - KEPT) & _among(OVER)))
+        if now - self._swept > KEPT_SECONDS / 24:
+            self._tables.change(sa.delete(table).where((table.c.updated < now - KEPT_SECONDS) & _among(OVER)))
             self._swept = now
         stage, fresh = "charging" if charged else "reading", {"done": 0, "total": 0, "code": "", "message": ""}
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
@@ -113,7 +113,7 @@ class Jobs:
             Cancelled: when the job was called off.
         """
         now = self._clock()
-        if now - self._shown.get(ident, -EVERY) < EVERY and done < total:
+        if now - self._shown.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
             return
         self._shown[ident] = now
         shown = {"done": done, "total": total} if self._visible else {}
@@ -166,7 +166,7 @@ class Jobs:
         if not rows:
             return None
         row = dict(rows[0]._mapping)  # noqa: SLF001 - SQLAlchemy's public name
-        if row["stage"] in OPEN and row["updated"] < self._clock() - LOST:
+        if row["stage"] in OPEN and row["updated"] < self._clock() - LOST_SECONDS:
             row |= {"stage": "failed", "code": "interrupted", "message": "interrupted; ask again with the same key"}
         row.pop("updated")
         return Job(**row)
@@ -176,7 +176,7 @@ class Jobs:
 
     def running(self) -> int:
         """How many jobs workers are at."""
-        alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST)
+        alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
         return int(self._tables.rows(sa.select(sa.func.count()).select_from(Tables.jobs).where(alive))[0][0])
 
 

@@ -18,11 +18,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from dptopk._internal.json_text import canonical_json
 from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person, token_id
-from dptopk.service.asking import job_of
+from dptopk.service.answering import job_of
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import Job
 from dptopk.service.models import Asked, Divide, NewVersion, Problem, Ran
-from dptopk.service.promise import promise
+from dptopk.service.preview import preview
 from dptopk.service.questions import Question, charge_of
 from dptopk.service.state import Service
 
@@ -181,7 +181,7 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
         "name": spec.name,
         "description": spec.description,
         "unit": spec.unit,
-        "version": service.books.version(spec.name),
+        "version": service.reports.version(spec.name),
         "labels_per_user": spec.labels_per_user,
         "per_label_cap": spec.per_label_cap,
         "neighbours": spec.sensitivity.neighbours,
@@ -196,7 +196,7 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
 @queued
 def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
     """The data set's budget, your part of it, and how often the questions asked before still fit."""
-    return _reply(service.books.budget(spec.name, person.analyst, everyone=person.role == "admin"))
+    return _reply(service.reports.budget(spec.name, person.analyst, everyone=person.role == "admin"))
 
 
 @router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
@@ -212,10 +212,10 @@ def _plan(service: Service, person: Person, spec: DatasetSpec, question: Questio
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     paying = spec.paying(question.segments, question.where)
-    balance = service.books.balance(spec.name, person.analyst, charge, segments=paying)
+    balance = service.reports.balance(spec.name, person.analyst, charge, segments=paying)
     delta = float(balance["total"]["delta"])
     promised = service.pages.get(
-        ("plan", question.fingerprint(spec), delta), lambda: promise(prepared, charge, spec.sensitivity, delta)
+        ("plan", question.fingerprint(spec), delta), lambda: preview(prepared, charge, spec.sensitivity, delta)
     )
     return _reply(promised | {"balance": balance})
 
@@ -263,7 +263,7 @@ def releases(
 ) -> Response:
     """Your answers, newest first, again and free."""
     pay(service, person, limit / 5)
-    mine = service.books.ledger.recent(spec.name, analyst=person.analyst, at_most=limit, outcomes=False)
+    mine = service.reports.ledger.recent(spec.name, analyst=person.analyst, at_most=limit, outcomes=False)
     return _reply([page for spend in mine if (page := service.page_of(spec, spend.seq, person.analyst)) is not None])
 
 
@@ -282,7 +282,7 @@ def release(service: Worker, person: Asking, spec: Dataset, entry: Annotated[int
 def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> dict[str, Any]:
     """The data changed: later questions read the new version; budgets go on."""
     version = valid_name(version=new.version)
-    service.books.ledger.set_version(spec.name, version)
+    service.reports.ledger.set_version(spec.name, version)
     service.tables.change(service.access.note(person.analyst, "version", spec.name, "done", {"version": version}))
     return _schema(service, spec)
 
@@ -291,7 +291,7 @@ def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> 
 @queued
 def spending(service: Worker, person: Admin, spec: Dataset) -> Response:  # noqa: ARG001 - whose turn it is
     """Spending over time and by analyst, for who owns the data."""
-    return _reply(service.books.spending(spec.name))
+    return _reply(service.reports.spending(spec.name))
 
 
 @router.get("/jobs/{job}")
@@ -375,7 +375,7 @@ def audit(
 @queued
 def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001 - whose turn it is
     """Numbers for Prometheus, of this worker."""
-    head = service.books.ledger.head()
+    head = service.reports.ledger.head()
     return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))
 
 

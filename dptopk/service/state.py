@@ -18,11 +18,11 @@ from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerE
 from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
-from dptopk.service.asking import Asker, KeyUsed, job_of, shown
-from dptopk.service.books import Books
+from dptopk.service.answering import AnswerService, KeyUsed, job_of, shown
+from dptopk.service.budget_reports import BudgetReports
 from dptopk.service.catalog import Catalog, DatasetSpec
 from dptopk.service.data import Histograms
-from dptopk.service.jobs import BEAT, Cancelled, Jobs
+from dptopk.service.jobs import HEARTBEAT_SECONDS, Cancelled, Jobs
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.metrics import Metrics
 from dptopk.service.questions import Plans, Question, Run
@@ -62,7 +62,7 @@ class Service:
         self.tables = Tables(self.catalog.access)
         self.access = Access(self.tables)
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
-        self.books = Books(opened(self.catalog, self.tables))
+        self.reports = BudgetReports(opened(self.catalog, self.tables))
         self._running: dict[str, tuple[Question, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -77,7 +77,7 @@ class Service:
         self.catalog = catalog
         self.plans = Plans()
         self.pages: LRUCache[Any] = LRUCache(PAGES)
-        self.asker = Asker(self.books.ledger, Histograms(), self.plans, self.jobs)
+        self.answer_service = AnswerService(self.reports.ledger, Histograms(), self.plans, self.jobs)
 
     def follow(self) -> None:
         """Read the catalog again if an operator has said so."""
@@ -98,13 +98,13 @@ class Service:
         for name in ("ledger", "access", "key_file", "head_file", "answers_every"):
             if getattr(catalog, name) != getattr(self.catalog, name):
                 raise InvalidParameter(f"catalog: a new {name} needs a restart")
-        agree(catalog, self.books.ledger, self.tables)
+        agree(catalog, self.reports.ledger, self.tables)
         self._serve(catalog)
 
     def begin(self, spec: DatasetSpec, person: Person, key: str, question: Question) -> Spend | Future[Spend]:
         """The charge of a question that was answered before, or what comes of it."""
         question.check(spec)
-        known = self.asker.known(spec, person.analyst, key, question)
+        known = self.answer_service.known(spec, person.analyst, key, question)
         if known is not None and known.answer is not None and not self.running(person.analyst, spec.name, key):
             self.metrics.question(spec.name, "again")
             return known
@@ -114,7 +114,7 @@ class Service:
         """The answer to a charge of an analyst's, by its entry, if there is one."""
 
         def read() -> tuple[str, dict[str, Any]]:
-            spend = self.books.ledger.spend(spec.name, seq)
+            spend = self.reports.ledger.spend(spec.name, seq)
             if spend is None or spend.answer is None:
                 raise LookupError
             return spend.analyst, self.page(spec, spend)
@@ -129,7 +129,7 @@ class Service:
         """An answer as it leaves: what is stored never changes, and is read once."""
 
         def read() -> dict[str, Any]:
-            answer = self.books.ledger.answer(spend)
+            answer = self.reports.ledger.answer(spend)
             if answer is None:
                 raise LedgerError("this answer was not stored")
             return shown(spend, answer, spec.name)
@@ -170,7 +170,7 @@ class Service:
 
     def _beat(self) -> None:
         """Show the other workers that this one is still at its questions."""
-        while not self._closed.wait(BEAT):
+        while not self._closed.wait(HEARTBEAT_SECONDS):
             with self._lock:
                 jobs = list(self._running)
             try:
@@ -190,7 +190,7 @@ class Service:
     def _answer(self, spec: DatasetSpec, person: Person, key: str, question: Question, job: str) -> Spend:
         stage, code, message, written = "failed", "internal", "internal error", 0
         try:
-            spend = self.asker.ask(spec, person.analyst, key, question)
+            spend = self.answer_service.ask(spec, person.analyst, key, question)
             written = len(json.dumps([spend.mechanism, self.page(spec, spend)]))
             stage, code, message = "done", "", ""
         except DptopkError as error:
@@ -229,14 +229,14 @@ class Service:
 
     def shares(self) -> dict[str, dict[str, float]]:
         """What is used of every data set's budget."""
-        return {name: self.books.shares(name) for name in self.catalog.datasets}
+        return {name: self.reports.shares(name) for name in self.catalog.datasets}
 
     def well(self) -> bool:
         """Whether both databases can be read, as of this second."""
         second = int(time.monotonic())
         if self._health[0] != second:
             try:
-                self.books.ledger.head()
+                self.reports.ledger.head()
                 self.tables.value(Tables.settings, RELOAD)
                 self._health = (second, True)
             except Exception as error:  # noqa: BLE001 - whatever it is, the service is not well
@@ -249,7 +249,7 @@ class Service:
         for turns in (self.questions, self.planning, self.work, self.logins):
             turns.close()
         self._closed.set()
-        self.books.ledger.close()
+        self.reports.ledger.close()
         self.tables.close()
 
 

@@ -27,10 +27,10 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TwoPhasePlan, default_d_bar, plan_topk
-from dptopk.planning.probe import SHARE, Look, at_ranks, worth_a_look
+from dptopk.planning.probe import PROBE_SHARE, Look, at_ranks, worth_a_look
 from dptopk.release.release import Release
-from dptopk.session.payment import InLedger, InMemory, covers_both
-from dptopk.session.question import PreparedQuery, mechanisms_of
+from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_both
+from dptopk.session.prepared_query import PreparedQuery, mechanisms_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 # What of the options of from_events is for the session, not for reading the events.
-PAYING = ("dataset", "analyst", "version", "unit", "source", "rng")
+SESSION_OPTIONS = ("dataset", "analyst", "version", "unit", "source", "rng")
 
 
 class Session:
@@ -101,14 +101,14 @@ class Session:
         random_bits(rng)  # refuses what is no generator before anything is charged
         if source is not None and (not isinstance(source, str) or not source):
             raise InvalidParameter("source must be a non-empty text")
-        book: InMemory | InLedger
+        book: InMemoryBudget | LedgerBudget
         if ledger is not None:
             from dptopk.ledger.ledger import Ledger
 
             validate.instance(Ledger, ledger=ledger)
-            book = InLedger(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
+            book = LedgerBudget(ledger, str(dataset), str(analyst), histogram, version, unit, rng is not None)
         else:
-            book = InMemory(budget)
+            book = InMemoryBudget(budget)
         self._begin(histogram, book, source, rng)
 
     @classmethod
@@ -152,7 +152,7 @@ class Session:
 
         if (budget is None) == (ledger is None):  # before the data are read
             raise InvalidParameter("give exactly one of budget and ledger")
-        paying = {name: options.pop(name) for name in PAYING if name in options}
+        paying = {name: options.pop(name) for name in SESSION_OPTIONS if name in options}
         histogram = read_events(
             table,
             labels_per_user,
@@ -165,7 +165,7 @@ class Session:
         return kind(histogram, budget=budget, ledger=ledger, **paying)
 
     def _begin(
-        self, histogram: Histogram, book: InMemory | InLedger, source: str | None, rng: Generator | None
+        self, histogram: Histogram, book: InMemoryBudget | LedgerBudget, source: str | None, rng: Generator | None
     ) -> None:
         self._histogram = histogram
         self._source = source
@@ -219,7 +219,7 @@ class Session:
             _LOG.info("giving a stored answer again")
             return stored if self._source else replace(stored, source=self._histogram.identity)
         receipt = self._charge(self._book, question.charge, query, question.what)
-        release = self._book.settle(receipt, self._drawn(question))
+        release = self._book.finalize(receipt, self._drawn(question))
         self._remember(question.what, question.charge, release.charge, len(release))
         return release
 
@@ -233,7 +233,7 @@ class Session:
         question = PreparedQuery.of(mechanism, self._histogram, options, average=False)
         return self._book.has_answer(question.fingerprint(self._source))
 
-    def _charge(self, book: InMemory | InLedger, charge: Charge, query: str, what: str) -> Any:
+    def _charge(self, book: InMemoryBudget | LedgerBudget, charge: Charge, query: str, what: str) -> Any:
         _LOG.info("charging %s for %s", charge, what)
         return book.charge(charge, query, what)
 
@@ -318,7 +318,7 @@ class Session:
         receipt = self._charge(book, charge, "", what)
         answers = {name: self._drawn(question) for name, question in questions.items()}
         together = _together(answers, charge, mechanism, self._histogram)
-        book.settle(receipt, together)
+        book.finalize(receipt, together)
         self._remember(what, charge, charge, len(together))
         return answers
 
@@ -369,7 +369,7 @@ class Session:
         )
         if look is None or (look == "auto" and not worth_a_look(histogram, k, budget, counts)):
             return self.run(planned(budget=budget), reuse=reuse)
-        return self._looked(Look(k, budget, SHARE if look == "auto" else look), planned, look == "auto", reuse)
+        return self._looked(Look(k, budget, PROBE_SHARE if look == "auto" else look), planned, look == "auto", reuse)
 
     def _looked(self, look: Look, planned: partial[Plan], may_do_without: bool, reuse: bool) -> Release:
         """A look, and the plan by it; one that the account covers for certain is made before anything is charged."""

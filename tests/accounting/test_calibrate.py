@@ -160,7 +160,7 @@ class TestQueriesAffordable:
         n = queries_affordable(one, budget)
         best = [rtol for bound, rtol in asked if bound == "best"]
         assert len(best) <= 5
-        assert sum(rtol < calibration.COARSE for rtol in best) <= accurate
+        assert sum(rtol < calibration.COARSE_RTOL for rtol in best) <= accurate
         assert len(asked) <= 14
         if accurate == 1 and len(one.costs) > 1:  # accurate bounds of these take seconds
             return
@@ -188,7 +188,7 @@ class TestQueriesAffordable:
         one, budget = Charge.parse("DP(0.1)"), Budget(1.0, 1e-6)
         n = queries_affordable(one, budget)
         for guess in (lambda *_: 1, lambda *_: 10**7, lambda _, n, __: n):
-            monkeypatch.setattr(calibration._Guesses, "next", guess)
+            monkeypatch.setattr(calibration._Trials, "next", guess)
             assert queries_affordable(one, budget, most=2000) == n
 
     def test_limits(self) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.pld.sources import Gaussian
+from dptopk.accounting.pld.loss_components import Gaussian
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose, names, table
-from dptopk.accounting.pld import sources as pld_sources
-from dptopk.accounting.pld.sources import Gaussian, Grid
+from dptopk.accounting.pld import loss_components as pld_sources
+from dptopk.accounting.pld.loss_components import Gaussian, Grid
 from dptopk.costs import ApproxDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
@@ -97,7 +97,7 @@ def test_wide_discrete_gaussians_gathered_at_once(text, asked, monkeypatch):
     """The closed form on the grid against the convolution that narrower ones take."""
     charge = Charge.parse(text)
     wide = compose(charge, bound="optimal_setwise", effort="thorough", **asked)
-    monkeypatch.setattr(pld_sources, "SUMMED_SCALE", math.inf)
+    monkeypatch.setattr(pld_sources, "CLOSED_FORM_SCALE", math.inf)
     narrow = compose(charge, bound="optimal_setwise", effort="thorough", **asked)
     name = "epsilon" if "delta" in asked else "delta"
     assert getattr(wide, name) == pytest.approx(getattr(narrow, name), rel=2e-3)

@@ -8,7 +8,7 @@ import pytest
 
 from dptopk.accounting import bounds
 from dptopk.accounting.bounds import _registry, compose
-from dptopk.accounting.kinds import dominating_pairs
+from dptopk.accounting.cost_models import dominating_pairs
 from dptopk.accounting.registry import Bound
 from dptopk.accounting.setwise import optimum
 from dptopk.costs import Charge, PureDP

@@ -18,7 +18,7 @@ from dptopk import Accountant, BoundedRange, Budget, Charge, InvalidParameter, P
 from dptopk.accounting import bounds, work as module
 from dptopk.accounting.bounds import _answer, _CompositionQuery, table
 from dptopk.accounting.calibration import queries_affordable
-from dptopk.accounting.setwise import anchors, coins, groups, recursion
+from dptopk.accounting.setwise import groups, randomized_rounding, recursion, rounding_levels
 from dptopk.accounting.work import STAGES, OutOfTime, Work, check, late, within
 
 SMALLER = dict(zip(STAGES, (0.01, 0.05, 0.25), strict=True))
@@ -41,9 +41,14 @@ def charges(count: int, seed: int = 7) -> list[str]:
 
 def forget() -> None:
     """Empty every cache of the engine."""
-    for cache in (recursion.ladder, groups.equal_ranges_pair, groups.mixed_ranges_pair, coins.priced_ranges_pair):
+    for cache in (
+        recursion.ladder,
+        groups.equal_ranges_pair,
+        groups.mixed_ranges_pair,
+        randomized_rounding.weighted_ranges_pair,
+    ):
         cache.cache_clear()
-    anchors.tuned.cache_clear()
+    rounding_levels.tuned.cache_clear()
 
 
 @pytest.mark.slow

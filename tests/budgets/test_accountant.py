@@ -14,7 +14,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
-from dptopk.budgets.tokens import dominates, match
+from dptopk.budgets.registered_costs import dominates, match
 from dptopk.costs import (
     CDP,
     ZCDP,

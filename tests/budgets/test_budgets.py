@@ -24,7 +24,7 @@ from dptopk import (
     compose,
     plan_topk,
 )
-from dptopk.accounting.kinds.conversions import pure_epsilons
+from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.budgets.filter import Filter
 from dptopk.costs.rounding import decimal, round_down, smaller_of, sum_decimals
 from dptopk.mechanisms.router import RoutedTopK
@@ -73,7 +73,7 @@ def test_selections_run_at_the_smaller_of_float_and_decimal(name, monkeypatch):
     """0.1 is above 1/10 and 0.3 below 3/10: every rate that reaches a sampler is checked."""
     from dptopk import mechanisms
     from dptopk.mechanisms import canonical, joint
-    from dptopk.mechanisms.samplers import race
+    from dptopk.mechanisms.samplers import exponential_race
 
     rates = []
 
@@ -88,7 +88,7 @@ def test_selections_run_at_the_smaller_of_float_and_decimal(name, monkeypatch):
         rates.append(rate)
         raise Stop
 
-    monkeypatch.setattr(race.Race, "__init__", raced)
+    monkeypatch.setattr(exponential_race.Race, "__init__", raced)
     for module in (canonical, joint):
         monkeypatch.setattr(module, "draw_answer", caught)
     for epsilon in (0.1, 0.3):
@@ -129,7 +129,7 @@ def test_the_first_charge_divides_delta_and_no_later_one():
     with pytest.raises(BudgetExceeded, match="failure delta"):  # nothing is in the sums, but an answer may have come
         late.spend(WHOLE)
     with pytest.raises(InvalidParameter, match="after the first"):
-        late.take(WHOLE, Accountant.filter(Budget(1, 1e-6)).quote(WHOLE))
+        late.apply(WHOLE, Accountant.filter(Budget(1, 1e-6)).quote(WHOLE))
     named = Accountant.filter(Budget(1, 1e-6), failure_delta=5e-7)
     with pytest.raises(BudgetExceeded, match="failure delta"):
         named.spend(WHOLE)

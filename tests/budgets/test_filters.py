@@ -14,13 +14,13 @@ from scipy.optimize import brentq
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.pld.dominating import dominating_mu
-from dptopk.accounting.setwise.declared import Declared, profile
-from dptopk.accounting.setwise.prices import capacity, game_layers, price_layers, prices_of
+from dptopk.accounting.setwise.custom_costs import CustomRules, profile
 from dptopk.accounting.setwise.recursion import Layer
+from dptopk.accounting.setwise.weights import capacity, game_layers, weight_layers, weights_of
 from dptopk.accounting.work import Work
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
-from dptopk.budgets.meters import Gaussian, Renyi
+from dptopk.budgets.filter_metrics import Gaussian, Renyi
 from dptopk.costs import (
     ZCDP,
     ApproxDP,
@@ -81,8 +81,8 @@ GAMES = [({0.8: 3, 0.4: 1}, 6), ({0.6: 2, 0.3: 1}, 5), ({0.5: 5, 0.3: 2, 0.2: 1}
 @pytest.mark.parametrize(("prices", "money"), GAMES)
 def test_free_choice_within_prices_never_exceeds_the_price_game(prices: dict[float, int], money: int) -> None:
     costs: list[Cost] = [BoundedRange(epsilon) for epsilon in prices]
-    layer = next(islice(price_layers(prices), money, None))
-    cheaper = next(islice(price_layers({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None))
+    layer = next(islice(weight_layers(prices), money, None))
+    cheaper = next(islice(weight_layers({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None))
     caught = 0
     for x in range(0, 12, 2):
         played = best_play(costs, lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x)
@@ -102,7 +102,7 @@ def weaker(cost: Cost) -> Cost:
 
 
 def bounds_of(prices: dict[Cost, int], money: int) -> Layer:
-    game = Declared(list(prices), 1e-6, steps=160)
+    game = CustomRules(list(prices), 1e-6, steps=160)
     costs = [prices[cost] for cost in game.costs]
     return next(islice(game_layers(game, costs, lambda left: game.window(costs, left)), money, None))
 
@@ -171,7 +171,7 @@ def test_one_filter_for_selections_noise_and_pure_costs() -> None:
 
 def test_a_registration_is_one_way_of_spending() -> None:
     prices = {0.2: 4, 0.1: 1}
-    layer = next(islice(price_layers(prices), 3 * 4 + 5, None))
+    layer = next(islice(weight_layers(prices), 3 * 4 + 5, None))
     lower = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.1): 5}), epsilon=0.5).lower
     above = float(layer.above(np.array([0.5]))[0])
     assert lower is not None
@@ -179,9 +179,9 @@ def test_a_registration_is_one_way_of_spending() -> None:
 
 
 def test_prices_keep_their_proportions() -> None:
-    assert prices_of((0.1,)) == {0.1: 1}
-    assert prices_of((0.1, 0.05)) == {0.1: 15, 0.05: 4}
-    assert prices_of((0.1, 0.05), largest=10) == {0.1: 4, 0.05: 1}
+    assert weights_of((0.1,)) == {0.1: 1}
+    assert weights_of((0.1, 0.05)) == {0.1: 15, 0.05: 4}
+    assert weights_of((0.1, 0.05), largest=10) == {0.1: 4, 0.05: 1}
     assert capacity({BoundedRange(0.1): 1}, 1e-9, 1e-12, Work()) == 0
 
 
@@ -297,7 +297,7 @@ def test_a_ledger_keeps_a_filters_capacity(tmp_path, monkeypatch) -> None:
         ledger.create_dataset("d", budget=Budget(2.0, 1e-6), ranges=(0.1,), costs=[DiscreteGaussianDP(20.0, 1)])
         left = ledger.summary("d").fits(Charge({BoundedRange(0.1): 1}))
         assert left > 70
-    monkeypatch.setattr("dptopk.budgets.meters.price_capacity", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr("dptopk.budgets.filter_metrics.price_capacity", lambda *_: pytest.fail("computed again"))
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.charge("d", "ann", Charge({BoundedRange(0.1): left}))
         with pytest.raises(BudgetExceeded):

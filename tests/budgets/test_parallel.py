@@ -74,15 +74,15 @@ def test_refunds_come_back_to_the_segment_that_paid() -> None:
 def test_states_and_records_survive_json(made) -> None:
     regions, other = made(), made()
     record = regions.only("us").quote(ONE)
-    regions.only("us").take(ONE, json.loads(json.dumps(record)))
+    regions.only("us").apply(ONE, json.loads(json.dumps(record)))
     other.restore(json.loads(json.dumps(regions.state())))
     assert other.state() == regions.state()
     assert other.only("us").fits(ONE) == regions.only("us").fits(ONE)
     assert not regions.only("us").disagreement(ONE, record)
     with pytest.raises(InvalidParameter, match="other segments"):
-        regions.take(ONE, record)
+        regions.apply(ONE, record)
     with pytest.raises(InvalidParameter, match="not one of segments"):
-        regions.take(ONE, {"tokens": []})
+        regions.apply(ONE, {"tokens": []})
 
 
 def test_what_cannot_be_sound_is_refused() -> None:

@@ -97,7 +97,7 @@ def test_a_ledger_keeps_shares(tmp_path) -> None:
         ledger.create_dataset("d", shares=shares, delta=DELTA)
         epsilon = ledger.state("d").account.epsilon()
         receipt = ledger.charge("d", "ann", MONTH)
-        ledger.settle(receipt, Charge({BoundedRange(0.1): 10}))
+        ledger.finalize(receipt, Charge({BoundedRange(0.1): 10}))
         assert ledger.summary("d", analyst="ann").fits(Charge({BoundedRange(0.1): 1})) == 20
         assert ledger.summary("d", analyst="bob").share == 0
         ledger.set_limit("d", "eve", budget=Budget(0.1, 1e-8))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dptopk import Histogram, InvalidParameter, KnownLaplace, Sensitivity
-from dptopk.datasets import cut_off, events_histogram, users_by_labels
+from dptopk.datasets import clipping_loss, events_histogram, users_by_labels
 
 
 def events(labels_of, repeat=1):
@@ -45,28 +45,28 @@ def test_the_estimate_finds_what_the_cap_cuts_off():
     for cap in (2, 5, 12):
         capped = events_histogram(table, user="who", item="what", labels_per_user=cap)
         true = 1 - capped.counts.sum() / len(table)
-        found = cut_off(answer, cap)
+        found = clipping_loss(answer, cap)
         assert abs(found.pairs - true) < found.error + 0.02  # and the width of the bins
         assert found.users == pytest.approx((labels_of > cap).mean(), abs=0.1)
-    assert cut_off(answer, 2).pairs > cut_off(answer, 12).pairs
+    assert clipping_loss(answer, 2).pairs > clipping_loss(answer, 12).pairs
 
 
 def test_a_wrong_cap_is_not_mistaken_for_the_right_one():
     answer = KnownLaplace(epsilon=1.0).release(users_by_labels(events([10] * 500), user="who", item="what"))
-    found = cut_off(answer, 5)
+    found = clipping_loss(answer, 5)
     assert found.pairs == pytest.approx(0.475, abs=0.05)  # bin 9-10: 9.5 labels on average
     assert found.error < 0.05
-    assert cut_off(answer, 10).pairs < 0.05
+    assert clipping_loss(answer, 10).pairs < 0.05
 
 
 def test_nothing_to_tell_from_nothing():
     empty = users_by_labels(events([]).astype(object), user="who", item="what")
     assert empty.counts.sum() == 0
     none = KnownLaplace(epsilon=1e3).release(empty)
-    assert cut_off(none, 5).error == 1.0
+    assert clipping_loss(none, 5).error == 1.0
 
 
 def test_other_answers_are_refused():
     other = KnownLaplace(epsilon=1.0).release(Histogram(None, [1, 2], sensitivity=Sensitivity(l0=1)))
     with pytest.raises(InvalidParameter, match="users_by_labels"):
-        cut_off(other, 5)
+        clipping_loss(other, 5)

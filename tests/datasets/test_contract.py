@@ -14,13 +14,13 @@ ibis = pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 pytest.importorskip("psycopg")
 
-from dptopk.datasets import Backend, DuckDB, admit, events_histogram  # noqa: E402
+from dptopk.datasets import Backend, DuckDB, events_histogram, register_backend  # noqa: E402
 from dptopk.datasets.backends.base import builtin  # noqa: E402
 from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
-from dptopk.datasets.backends.opening import ADMITTED  # noqa: E402
+from dptopk.datasets.backends.opening import REGISTERED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 from dptopk.datasets.bounding import _names  # noqa: E402
 
@@ -200,8 +200,8 @@ def test_a_collation_is_caught():
         if check.__name__ in {"texts_are_their_bytes", "names_and_values_are_quoted", "the_answer_is_the_definition"}:
             check(Tried(connection, DUCKDB))
     with pytest.raises(InvalidParameter, match="texts_are_their_bytes"):
-        admit(connection, Backend(name="duckdb"))
-    assert ADMITTED["duckdb"] is DUCKDB
+        register_backend(connection, Backend(name="duckdb"))
+    assert REGISTERED["duckdb"] is DUCKDB
 
 
 def test_where_the_contract_stops_an_engine_the_operation_is_named():
@@ -215,7 +215,7 @@ def test_an_engine_that_is_not_up_to_it_is_not_let_in():
     connection = ibis.sqlite.connect()
     connection.raw_sql("CREATE TABLE events (u text, i text)")
     with pytest.raises(InvalidParameter, match="remainders_have_a_sign") as caught:
-        admit(connection, Backend(name="sqlite"))
+        register_backend(connection, Backend(name="sqlite"))
     assert "types_are_written_alike" in str(caught.value)
     with pytest.raises(InvalidParameter, match="let in"):
         events_histogram(connection.table("events"), user="u", item="i", labels_per_user=1)
@@ -223,14 +223,14 @@ def test_an_engine_that_is_not_up_to_it_is_not_let_in():
 
 @pytest.mark.slow
 def test_what_keeps_the_contract_is_let_in(duckdb, postgres, monkeypatch):
-    monkeypatch.delitem(ADMITTED, "postgres")
+    monkeypatch.delitem(REGISTERED, "postgres")
     table = postgres.create_table("clicks", {"u": ["a", "b"], "i": ["x", "x"]}, temp=True)
     options = {"user": "u", "item": "i", "labels_per_user": 1}
     with pytest.raises(InvalidParameter, match="let in"):
         events_histogram(table, **options)
     with pytest.raises(InvalidParameter, match="connection"):
-        admit(duckdb, POSTGRES)
-    admit(postgres, POSTGRES)
+        register_backend(duckdb, POSTGRES)
+    register_backend(postgres, POSTGRES)
     assert events_histogram(table, **options).counts.tolist() == [2]
 
 

@@ -41,7 +41,7 @@ def native_lots(events, key, code="hash(hash('item', item))"):
     return dict(zip(pairs, duckdb.sql(query).fetchall(), strict=True))
 
 
-def oracle(events, delta, cap, choose="hash", key="", lots=None):
+def oracle(events, delta, cap, choose="hash", key="", hash_ranks=None):
     """The bounded histogram of (user, item, weight) triples."""
     amounts: dict = defaultdict(Counter)
     for user, item, weight in events:
@@ -51,7 +51,7 @@ def oracle(events, delta, cap, choose="hash", key="", lots=None):
     histogram: Counter = Counter()
     for user, amount in amounts.items():
         present = [item for item in amount if amount[item] > 0]
-        chance = {item: lots[user, item] if lots else lot(user, item, key) for item in present}
+        chance = {item: hash_ranks[user, item] if hash_ranks else lot(user, item, key) for item in present}
         present.sort(key=lambda item: (-amount[item] if choose == "top" else 0, chance[item], item))
         for item in present[:delta]:
             histogram[item] += min(amount[item], cap)
@@ -111,8 +111,8 @@ def test_texts_that_share_a_code_are_told_apart(options, monkeypatch):
     monkeypatch.setattr(bounding, "code", first_letter)
     found = as_dict(events_histogram(frame(events), **options))
     weighted = [(*event, 1) for event in events]
-    lots = native_lots(weighted, "k", "hash(hash('item', left(item, 1)))")
-    expected = oracle(weighted, 2, options.get("per_label_cap", 1), options.get("choose", "hash"), "k", lots)
+    hash_ranks = native_lots(weighted, "k", "hash(hash('item', left(item, 1)))")
+    expected = oracle(weighted, 2, options.get("per_label_cap", 1), options.get("choose", "hash"), "k", hash_ranks)
     kept = sorted(expected, key=lambda label: (-expected[label], label))[: options.get("top")]
     assert found == {label: expected[label] for label in kept}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dptopk.budgets import filter as filters
-from dptopk.budgets.meters import Pure, Renyi
+from dptopk.budgets.filter_metrics import Pure, Renyi
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.costs.budget import Budget
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
@@ -41,7 +41,7 @@ ODD = {2: "a", 10: "b", 0.5: {True: 1, None: (1, 2)}, "surrogate": "\ud800", "nu
 @pytest.mark.slow
 def test_odd_keys_and_texts_are_read_as_they_were_written(path, ledger):
     receipt = ledger.charge("d", "ann", ONE, mechanism=ODD, query="q")
-    ledger.settle(receipt, ONE, answer=ODD)
+    ledger.finalize(receipt, ONE, answer=ODD)
     with Ledger(path) as again:
         assert again.verify()
         assert again.stored_answer("d", "q") == normal(odd=ODD)
@@ -59,8 +59,8 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_written(ledger, bod
     assert ledger.head() == before
     receipt = ledger.charge("d", "ann", ONE)
     with pytest.raises(InvalidParameter):
-        ledger.settle(receipt, ONE, answer=body)
-    ledger.settle(receipt, ONE)
+        ledger.finalize(receipt, ONE, answer=body)
+    ledger.finalize(receipt, ONE)
     assert ledger.verify()
 
 
@@ -79,7 +79,7 @@ def test_a_release_beyond_its_receipt_is_refused(ledger):
     receipt = ledger.charge("d", "ann", ONE)
     for used in (ONE.times(2), Charge({BoundedRange(0.1): 1}, delta=2e-9), Charge({PureDP(0.1): 1})):
         with pytest.raises(InvalidParameter, match="not a part"):
-            ledger.settle(receipt, used)
+            ledger.finalize(receipt, used)
     assert not ledger.history("d")[0].released
 
 
@@ -105,10 +105,10 @@ def test_a_stored_ledger_of_each_format_opens_verifies_and_goes_on(tmp_path, num
         from dptopk.ledger.spends import Receipt
 
         receipt = Receipt(open_charge.seq, "articles", open_charge.analyst, open_charge.charge)
-        writer.settle(receipt, Charge(delta=1e-8), answer={"rows": []})
+        writer.finalize(receipt, Charge(delta=1e-8), answer={"rows": []})
         assert writer.spent("articles").costs[BoundedRange(0.1)] == 8
         with pytest.raises(InvalidParameter, match="settled before"):
-            writer.settle(receipt, Charge())
+            writer.finalize(receipt, Charge())
         assert writer.stored_answer("articles", "q2") == {"rows": []}
         assert writer.verify(head=last)
     with Ledger(path, key=key) as again:
@@ -139,7 +139,7 @@ def test_prices_of_another_processor_are_taken_as_they_were_written(path, monkey
             assert bool(found.warnings) == warned
             receipt = other.charge("d", "ann", Charge({PureDP(1e-9): 1})) if not warned else None
             if receipt is not None:
-                other.settle(receipt, Charge())  # comes back at the price of its own charge
+                other.finalize(receipt, Charge())  # comes back at the price of its own charge
     assert filters.PRICE_TOLERANCE < 0.1
 
 
@@ -180,7 +180,7 @@ def test_a_ledger_is_opened_from_its_last_checkpoint(path, ledger, monkeypatch):
     for i in range(24):
         receipt = ledger.charge("d", ("ann", "bob")[i % 2], ONE.times(2), query=f"q{i}")
         if i % 3:
-            ledger.settle(receipt, ONE, answer={"i": i})
+            ledger.finalize(receipt, ONE, answer={"i": i})
     state = ledger._now.state()
     assert sum(entry.kind == "checkpoint" for entry in ledger.entries()) >= 4
     with Ledger(path) as opened:
@@ -219,7 +219,7 @@ def test_a_forged_checkpoint_is_found_by_verification(path, ledger, monkeypatch)
 def test_refunds_that_were_never_due_are_found_by_verification(path, ledger, monkeypatch):
     receipt = ledger.charge("d", "ann", ONE.times(5))
     monkeypatch.setattr("dptopk.ledger.ledger.is_part", lambda used, whole: True)
-    ledger.settle(receipt, Charge({PureDP(0.1): 1}))
+    ledger.finalize(receipt, Charge({PureDP(0.1): 1}))
     assert "gives back more" in ledger.check()[0]
 
 
@@ -247,7 +247,7 @@ def test_a_limit_binds_what_is_shown_of_others_answers(ledger):
     ledger.set_limit("d", "ann", registered=Charge({BoundedRange(0.1): 5}, delta=1e-8), delta=1e-5)
     for i in range(3):
         receipt = ledger.charge("d", "bob", ONE.times(2), query=f"q{i}")
-        ledger.settle(receipt, ONE.times(2), answer={"i": i})
+        ledger.finalize(receipt, ONE.times(2), answer={"i": i})
     spent = ledger.spent("d")
     for _ in range(3):  # shown again, it costs nothing more
         assert ledger.reuse("d", "Ann", "q0") == {"i": 0}

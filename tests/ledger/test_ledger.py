@@ -48,7 +48,7 @@ def test_every_connection_is_durable(ledger):
 def test_unused_selections_come_back_and_delta_does_not(ledger):
     receipt = ledger.charge("articles", "ann", TOP5)
     used = Charge({BoundedRange(0.1): 2}, delta=1e-8)
-    ledger.settle(receipt, used)
+    ledger.finalize(receipt, used)
     assert ledger.spent("articles").costs == used.costs
     assert ledger.spent("articles").delta == 1e-8
     assert ledger.remaining("articles").costs[BoundedRange(0.1)] == 98
@@ -63,9 +63,9 @@ def test_a_charge_that_is_never_settled_stays_charged(path, ledger):
 
 def test_a_settled_charge_cannot_be_settled_again(ledger):
     receipt = ledger.charge("articles", "ann", TOP5)
-    ledger.settle(receipt, TOP5)
+    ledger.finalize(receipt, TOP5)
     with pytest.raises(InvalidParameter, match="settled"):
-        ledger.settle(receipt, Charge())
+        ledger.finalize(receipt, Charge())
     assert ledger.verify()
 
 
@@ -130,7 +130,7 @@ def test_renewal_is_recorded_and_the_lifetime_goes_on(ledger):
 def test_stored_answers_belong_to_a_data_version(ledger):
     receipt = ledger.charge("articles", "ann", TOP5, query="q")
     assert ledger.stored_answer("articles", "q") is None
-    ledger.settle(receipt, TOP5, answer={"rows": [1]})
+    ledger.finalize(receipt, TOP5, answer={"rows": [1]})
     assert ledger.stored_answer("articles", "q") == {"rows": [1]}
     ledger.set_version("articles", "2")
     assert ledger.stored_answer("articles", "q") is None

@@ -88,7 +88,7 @@ def test_the_same_ledger_on_postgresql(url):
     with Ledger(url, key="secret") as ledger:
         ledger.create_dataset("data", registered=Charge({BoundedRange(0.1): 10}, delta=1e-7), delta=1e-6)
         receipt = ledger.charge("data", "ann", Charge({BoundedRange(0.1): 4}, delta=1e-8))
-        ledger.settle(receipt, Charge({BoundedRange(0.1): 1}, delta=1e-8))
+        ledger.finalize(receipt, Charge({BoundedRange(0.1): 1}, delta=1e-8))
         head = ledger.head()
     with Ledger(url, key="secret") as again:
         assert again.spent("data") == Charge({BoundedRange(0.1): 1}, delta=1e-8)

@@ -26,7 +26,7 @@ def path(tmp_path):
     with Ledger(made, key="old") as ledger:
         ledger.create_dataset("data", budget=Budget(1.0, 0.0))
         receipt = ledger.charge("data", "ann", SMALL, query="asked", once="the key")
-        ledger.settle(receipt, SMALL, answer={"labels": ["ä"]})
+        ledger.finalize(receipt, SMALL, answer={"labels": ["ä"]})
         for _ in range(CHECKPOINT_EVERY):
             ledger.charge("data", "bob", SMALL)
     return made

@@ -275,7 +275,7 @@ def asked(tmp_path):
     path = tmp_path / "asked.db"
     with Ledger(path, key="secret") as ledger:
         ledger.create_dataset("d", budget=Budget(1.0, 0.0))
-        ledger.settle(ledger.charge("d", "ann", ONE, **ASKED), ONE, answer={"rows": [1]})
+        ledger.finalize(ledger.charge("d", "ann", ONE, **ASKED), ONE, answer={"rows": [1]})
         ledger.reuse("d", "bob", "q")
     return path
 
@@ -295,7 +295,7 @@ def test_a_lost_row_is_found_by_the_retry_and_by_verification(asked, statement, 
     if not running:
         ledger = Ledger(asked, key="secret")
     for retry in (
-        lambda: ledger.settle(receipt, ONE, answer={"rows": [2]}),
+        lambda: ledger.finalize(receipt, ONE, answer={"rows": [2]}),
         lambda: ledger.answer(done),
         lambda: ledger.reuse("d", "eve", "q"),
     ):

@@ -22,7 +22,7 @@ def ledger(tmp_path):
 def test_a_charge_and_its_answer_and_what_is_refused_beside_them(ledger, tmp_path):
     with ledger._journal.write():
         receipt = ledger.charge("data", "ann", SMALL, once="a-key")
-        ledger.settle(receipt, SMALL, answer={"rows": []})
+        ledger.finalize(receipt, SMALL, answer={"rows": []})
         with pytest.raises(BudgetExceeded):
             ledger.charge("data", "ann", Charge.parse("DP(5)"))
         assert ledger.asked("data", "ann", "a-key").released  # inside, what was written is there

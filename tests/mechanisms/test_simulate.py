@@ -18,8 +18,8 @@ from dptopk.mechanisms import (
     UnknownBox,
     UnknownCentred,
 )
-from dptopk.mechanisms.samplers.simulation import BLOCK, Scene, Standard
-from dptopk.service.promise import promise
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Scene, Standard
+from dptopk.service.preview import preview
 from dptopk.service.questions import Single
 
 COUNTS, SENSITIVITY, K = np.rint(600 / np.arange(1, 31)), Sensitivity(l0=3), 6
@@ -36,7 +36,7 @@ MECHANISMS = [
 def test_a_simulation_has_the_law_of_releases(mechanism):
     draw = mechanism.simulate(Scene(K, COUNTS, SENSITIVITY, Standard(len(COUNTS))))
     chosen, values = map(np.concatenate, zip(*(draw(number) for number in range(16)), strict=True))
-    assert len(chosen) == 16 * BLOCK
+    assert len(chosen) == 16 * BLOCK_DRAWS
     domain = "public" if mechanism.appears_at(SENSITIVITY) is None else "private"
     labels = None if domain == "public" else [str(rank) for rank in range(len(COUNTS))]
     histogram = Histogram(labels, COUNTS.astype(int), sensitivity=SENSITIVITY, domain=domain)
@@ -61,7 +61,7 @@ def test_what_is_promised_of_box_and_centred_noise_over_a_floor_is_that_of_their
         UnknownBox(d_bar=20, epsilon=1.0, delta=1e-7),
         UnknownCentred(d_bar=20, noise=KnownGaussian(sigma=10.0), delta=1e-7),
     )
-    said, also = (promise(Single(one, one.charge(SENSITIVITY), {}), one.charge(SENSITIVITY), SENSITIVITY, 1e-6)
+    said, also = (preview(Single(one, one.charge(SENSITIVITY), {}), one.charge(SENSITIVITY), SENSITIVITY, 1e-6)
                   for one in (box, centred))  # fmt: skip
     assert said["half_width"] == Box(epsilon=1.0).half_width(SENSITIVITY, labels=21)
     assert said["half_width"] > 3 * KnownLaplace(epsilon=1.0).half_width(SENSITIVITY)

@@ -13,13 +13,13 @@ from dptopk import Accountant, Centred, Charge, CountMLE, KnownGaussian, Sensiti
 from dptopk.cli import app
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import SparseGaussian
-from dptopk.planning.division import Query, _program, _scaled, divide, queries_of
+from dptopk.planning.division import BudgetItem, _program, _scaled, divide, queries_of
 
 COUNTS = {"kind": "counts", "labels_per_user": 1}
 PLAN = (
-    Query(name="daily", k=4, times=30, **COUNTS),
-    Query(name="once", k=4, weight=20, **COUNTS),
-    Query(name="parts", k=4, weight=5, segments=3, segments_per_user=1, **COUNTS),
+    BudgetItem(name="daily", k=4, times=30, **COUNTS),
+    BudgetItem(name="once", k=4, weight=20, **COUNTS),
+    BudgetItem(name="parts", k=4, weight=5, segments=3, segments_per_user=1, **COUNTS),
 )
 
 
@@ -60,7 +60,7 @@ def test_the_registration_pays_for_the_schedule(divided):
 
 def test_segments_of_one_user_each_compose_in_parallel(divided):
     alone = divide((PLAN[2],), 1.0, 1e-6).parts[0]
-    single = divide((Query(name="one", k=4, **COUNTS),), 1.0, 1e-6).parts[0]
+    single = divide((BudgetItem(name="one", k=4, **COUNTS),), 1.0, 1e-6).parts[0]
     assert alone.error == single.error
 
 
@@ -68,13 +68,13 @@ def test_segments_of_one_user_each_compose_in_parallel(divided):
 def test_a_lock_holds_and_the_others_give_way(divided):
     free = divided.parts[1].error
     tight = math.floor(0.8 * free)
-    locked = divide((PLAN[0], Query(name="once", k=4, locked=tight, **COUNTS), PLAN[2]), 1.0, 1e-6)
+    locked = divide((PLAN[0], BudgetItem(name="once", k=4, locked=tight, **COUNTS), PLAN[2]), 1.0, 1e-6)
     assert locked.parts[1].error == tight
     assert locked.parts[0].error > divided.parts[0].error
-    wanted = divide((Query(name="once", k=4, accuracy=9, **COUNTS), PLAN[2]), 1.0, 1e-6)
+    wanted = divide((BudgetItem(name="once", k=4, accuracy=9, **COUNTS), PLAN[2]), 1.0, 1e-6)
     assert wanted.parts[0].error <= 9 < wanted.parts[1].error
     with pytest.raises(InvalidParameter, match="more than the total"):
-        divide((PLAN[0], Query(name="once", k=4, accuracy=1, **COUNTS)), 1.0, 1e-6)
+        divide((PLAN[0], BudgetItem(name="once", k=4, accuracy=1, **COUNTS)), 1.0, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_refusals(row, told):
 @pytest.mark.slow
 def test_thresholds_that_are_part_of_a_charge_leave_room_for_the_others():
     """SparseGaussian has its threshold's δ inside its charge, centred counts have two laws to scale."""
-    few = divide((Query(name="few", k=4, labels_per_user=5, times=2),), 1.0, 1e-6)
+    few = divide((BudgetItem(name="few", k=4, labels_per_user=5, times=2),), 1.0, 1e-6)
     (mechanism,) = few.parts[0].mechanisms
     assert isinstance(mechanism, SparseGaussian)
     assert 0.98 <= compose(few.charge, delta=1e-6).epsilon <= 1.0

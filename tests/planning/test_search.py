@@ -27,7 +27,7 @@ from dptopk.planning import selections
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.request import Request
 from dptopk.planning.shape import Shape, _averages
-from dptopk.planning.warnings import doubts
+from dptopk.planning.warnings import budget_warnings
 
 BUDGET = Budget(1, 1e-6)
 ZIPF = np.rint(1e4 / np.arange(1, 2001))
@@ -364,7 +364,7 @@ def test_absurd_budgets_are_told_and_not_refused():
     assert len(plan.warnings) == 2
     assert plan.explain().count("Warning: ") == 2
     assert not plan_topk(3, BUDGET, sensitivity=Sensitivity(l0=1)).warnings
-    assert "users" in doubts(1.0, 1e-6, users=10**7)[0]
+    assert "users" in budget_warnings(1.0, 1e-6, users=10**7)[0]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dptopk.accounting.setwise.chords import lower_step, upper_step
+from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 
 

@@ -21,7 +21,7 @@ from dptopk import (
 from dptopk.mechanisms import StabilityTopK, router, stability
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.samplers import advantage, selection
-from dptopk.mechanisms.samplers.slack import Ranked
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 
 from .harness import World, hockey_stick
 from .paths import law_of, paths

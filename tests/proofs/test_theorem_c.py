@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.pld.lattice import product
-from dptopk.accounting.pld.sources import Grid
+from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.setwise.groups import (
     GroupPair,
     concentrated_pair,

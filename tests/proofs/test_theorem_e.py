@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.setwise import coins
-from dptopk.accounting.setwise.anchors import tuned
-from dptopk.accounting.setwise.coins import Anchors, law_of_prices, priced_ranges_pair
+from dptopk.accounting.setwise import randomized_rounding
 from dptopk.accounting.setwise.groups import GroupPair
+from dptopk.accounting.setwise.randomized_rounding import RoundingLevels, law_of_weights, weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import Rules, solve
+from dptopk.accounting.setwise.rounding_levels import tuned
 
 from .adversary import brute_force
 
-ANCHORS = Anchors((12, 17, 19), (2, 4, 5))
-WIDE = Anchors((8, 13, 20), (2, 5, 12))
-BEYOND = Anchors((12, 17, 19), (2, 4, 5), scale=1.08)
+ANCHORS = RoundingLevels((12, 17, 19), (2, 4, 5))
+WIDE = RoundingLevels((8, 13, 20), (2, 5, 12))
+BEYOND = RoundingLevels((12, 17, 19), (2, 4, 5), scale=1.08)
 
 
 def delta_of(pair: GroupPair, x: float) -> float:
@@ -66,13 +66,13 @@ def test_a_coin_that_keeps_the_mean_range_or_its_square_is_not_enough() -> None:
     assert max(worse) > 1e-3
 
 
-@pytest.mark.parametrize("anchors", [ANCHORS, WIDE, BEYOND])
+@pytest.mark.parametrize("levels", [ANCHORS, WIDE, BEYOND])
 @pytest.mark.parametrize(
     "ranges", [(0.2, 0.25, 0.3), (0.5, 0.62, 0.8), (0.3, 0.3, 0.41), (0.1, 0.7), (0.4,), (0.25, 0.28, 0.31, 0.37)]
 )
-def test_prices_are_above_the_game(ranges: tuple[float, ...], anchors: Anchors) -> None:
+def test_prices_are_above_the_game(ranges: tuple[float, ...], levels: RoundingLevels) -> None:
     counts = tuple((epsilon, ranges.count(epsilon)) for epsilon in sorted(set(ranges)))
-    pair = priced_ranges_pair(counts, anchors, reach=9.0)
+    pair = weighted_ranges_pair(counts, levels, reach=9.0)
     game = solve(Rules.of(dict(counts), 60, upper=False), tuple(n for _, n in counts))
     above = solve(Rules.of(dict(counts), 60, upper=True), tuple(n for _, n in counts))
     x = np.linspace(-0.8, 0.98, 15) * sum(ranges)
@@ -96,8 +96,8 @@ def test_tuned_anchors_are_above_the_game_and_close() -> None:
     excess = []
     tried = tuned(counts, 7.0)
     assert [one.noise for one in tried] == sorted((one.noise for one in tried), reverse=True)
-    for anchors in (tried[0], tried[len(tried) // 2], tried[-1]):
-        pair = priced_ranges_pair(counts, anchors, reach=7.5)
+    for levels in (tried[0], tried[len(tried) // 2], tried[-1]):
+        pair = weighted_ranges_pair(counts, levels, reach=7.5)
         got = np.array([delta_of(pair, one) for one in x])
         assert (exact <= got).all()
         excess.append(float((got / exact).max()) - 1)
@@ -111,34 +111,34 @@ def test_coins_that_never_show_the_larger_range_are_caught(monkeypatch: pytest.M
     x = np.linspace(0.0, 0.8, 9)
     game = solve(Rules.of(dict(ranges), 60, upper=False), (1, 1, 1))
     exact = game.below(x, solve(Rules.of(dict(ranges), 60, upper=True), (1, 1, 1)))
-    coarse = Anchors((4, 20), (1, 25))
-    pair = priced_ranges_pair(ranges, coarse, reach=9.0)
+    coarse = RoundingLevels((4, 20), (1, 25))
+    pair = weighted_ranges_pair(ranges, coarse, reach=9.0)
     assert all(low <= delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
-    monkeypatch.setattr(coins, "law_of_prices", lambda *_: (27, np.ones(1)))
-    coins.priced_ranges_pair.cache_clear()
-    pair = priced_ranges_pair(ranges, coarse, reach=9.0)
-    coins.priced_ranges_pair.cache_clear()
+    monkeypatch.setattr(randomized_rounding, "law_of_weights", lambda *_: (27, np.ones(1)))
+    randomized_rounding.weighted_ranges_pair.cache_clear()
+    pair = weighted_ranges_pair(ranges, coarse, reach=9.0)
+    randomized_rounding.weighted_ranges_pair.cache_clear()
     assert any(low > delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
 
 
 def test_the_law_of_prices_against_all_tosses() -> None:
     """At 40 digits: for every s, the mass at s and beyond is at least that of exact coins, and hardly more."""
-    anchors, prices = np.array([0.1, 0.15, 0.2]), (2, 5, 8)
+    levels, weights = np.array([0.1, 0.15, 0.2]), (2, 5, 8)
     ranges = {0.1: 1, 0.12: 2, 0.17: 1, 0.2: 1, 0.05: 1}
-    least, masses = law_of_prices(ranges, anchors, prices)
+    least, masses = law_of_weights(ranges, levels, weights)
     with mpmath.workdps(40):
-        coins = []
+        rounded = []
         for epsilon, count in ranges.items():
             if epsilon in (0.1, 0.2, 0.05):
-                coins += [[(2 if epsilon <= 0.1 else 8, mpmath.mpf(1))]] * count
+                rounded += [[(2 if epsilon <= 0.1 else 8, mpmath.mpf(1))]] * count
                 continue
             place = 1 if epsilon < 0.15 else 2
-            a, b = mpmath.mpf(float(anchors[place - 1])), mpmath.mpf(float(anchors[place]))
+            a, b = mpmath.mpf(float(levels[place - 1])), mpmath.mpf(float(levels[place]))
             up = (mpmath.exp(-a) - mpmath.exp(-mpmath.mpf(epsilon))) / (mpmath.exp(-a) - mpmath.exp(-b))
-            coins += [[(prices[place - 1], 1 - up), (prices[place], up)]] * count
+            rounded += [[(weights[place - 1], 1 - up), (weights[place], up)]] * count
         exact: dict[int, mpmath.mpf] = {}
-        for tosses in choices(*coins):
-            total, mass = sum(price for price, _ in tosses), mpmath.fprod(p for _, p in tosses)
+        for tosses in choices(*rounded):
+            total, mass = sum(weight for weight, _ in tosses), mpmath.fprod(p for _, p in tosses)
             exact[total] = exact.get(total, mpmath.mpf(0)) + mass
         for place in range(len(masses)):
             tail = mpmath.fsum(p for total, p in exact.items() if total >= least + place)
@@ -149,6 +149,6 @@ def test_the_law_of_prices_against_all_tosses() -> None:
 def test_rich_and_poor_are_charged() -> None:
     """Cutting the law of the prices at a few standard deviations makes the pair worse, never better."""
     counts = tuple((epsilon / 1000, 1) for epsilon in range(61, 97, 3))
-    short, long = (priced_ranges_pair(counts, ANCHORS, reach=reach) for reach in (2.0, 9.0))
+    short, long = (weighted_ranges_pair(counts, ANCHORS, reach=reach) for reach in (2.0, 9.0))
     for x in (0.0, 0.2, 0.5):
         assert delta_of(long, x) < delta_of(short, x)

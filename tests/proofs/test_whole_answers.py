@@ -11,9 +11,9 @@ from dptopk import CanonicalTopK, Histogram, JointTopK, OneShotTopK, Sensitivity
 from dptopk.mechanisms import canonical, joint, one_shot
 from dptopk.mechanisms.canonical import Subsets
 from dptopk.mechanisms.joint import Sequences
-from dptopk.mechanisms.samplers import slack
+from dptopk.mechanisms.samplers import level_set_sampling
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, log_odds
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.mechanisms.samplers.slack import Ranked, draw_answer, log_odds
 
 from .harness import World, hockey_stick
 from .paths import law_of
@@ -122,7 +122,7 @@ def test_numbers_of_answers_and_uniform_draws(monkeypatch, answers_of, among, co
         assert answers.log_size(np.array([g]))[0] == pytest.approx(math.log(len(fit)), abs=1e-9)
 
         def draw(choose, g=g):
-            for module in (slack, canonical):
+            for module in (level_set_sampling, canonical):
                 monkeypatch.setattr(module, "uniform_below", lambda bound, _: choose(np.ones(bound)))
             drawn = answers.draw(g, None)
             return tuple(drawn) if among is itertools.permutations else tuple(sorted(drawn))
@@ -143,13 +143,17 @@ def test_law_through_blocks_is_exponential(answers_of, among, counts, absent, ra
     expected = {answer: math.exp(-rate * gap) for answer, gap in every.items()}
     low, high = answers.lowest, answers.highest
     coarse = [(low, high - 1), (high, high)] if low < high else [(low, low)]
-    for blocks in (slack._blocks(answers, float(rate)), coarse):
-        weights = slack._weights(answers, blocks, rate)(160)
+    for blocks in (level_set_sampling._blocks(answers, float(rate)), coarse):
+        weights = level_set_sampling._weights(answers, blocks, rate)(160)
         law = dict.fromkeys(every, 0.0)
         for (first, last), weight in zip(blocks, weights, strict=True):
             for answer, gap in every.items():
                 if gap <= last:
-                    share = 1.0 if gap <= first else float(slack._in_block(rate, gap - first, last - first + 1))
+                    share = (
+                        1.0
+                        if gap <= first
+                        else float(level_set_sampling._in_block(rate, gap - first, last - first + 1))
+                    )
                     law[answer] += weight / 2.0**160 / answers.size(last) * share
         total, whole = sum(law.values()), sum(expected.values())
         for answer in every:
@@ -251,8 +255,8 @@ def test_one_shot_draws_follow_the_law(monkeypatch, counts, absent):
     """Labels of their own and crowds of unlisted labels; and the rate is ε/(k·linf)."""
     law = one_shot_law([*counts, *[0] * absent], 2, 0.5)
     bits = random_bits(np.random.default_rng(3))
-    for few in (one_shot._FEW, 0):
-        monkeypatch.setattr(one_shot, "_FEW", few)
+    for few in (one_shot._FEW_UNLISTED, 0):
+        monkeypatch.setattr(one_shot, "_FEW_UNLISTED", few)
         array = np.array(counts, dtype=np.int64)
         drawn = [
             tuple(one_shot.one_shot_top_k(array, 2, rate=Fraction(1, 2), bits=bits, absent=absent).tolist())

@@ -8,7 +8,7 @@ from dptopk import Budget, BudgetExceeded, Client, InvalidParameter, KnownLaplac
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import LedgerError
 from dptopk.ledger.ledger import Ledger
-from dptopk.service import asking
+from dptopk.service import answering
 from dptopk.service.catalog import Catalog
 from dptopk.service.tables import Tables
 from dptopk.service.terms import opened
@@ -49,7 +49,7 @@ def test_each_segment_has_the_whole_budget(by_part, client):
     for everything in ({}, {"segments": {"part": []}}):
         assert client.plan(COUNT, **LABELS, **everything)["balance"]["total"]["fits"] == 0
     client.run(COUNT, where={"part": "two"}, **LABELS)
-    ledger = by_part.service.books.ledger
+    ledger = by_part.service.reports.ledger
     assert ledger.spent("words") == Charge({PureDP(2.5): 1})
     assert client.budget()["total"]["shares"] == {"one": pytest.approx(2.5 / 4), "two": pytest.approx(2.5 / 4)}
     assert client.remaining().epsilon_spent == pytest.approx(2.5, rel=1e-3)
@@ -86,7 +86,7 @@ def test_what_was_charged_to_a_segment_of_older_data_is_not_answered_from_the_ne
         raise LedgerError("killed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(asking.Asker, "_answer", killed)
+        broken.setattr(answering.AnswerService, "_answer", killed)
         with by_part.client("ann") as ann:
             lost = ann.post("/v1/datasets/words/run", json=asked, headers={"Idempotency-Key": "was-killed"})
         assert lost.status_code == 503, lost.text

@@ -136,4 +136,4 @@ def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeyp
     client.top_k(3, **PART)
     assert keys[-1] != keys[-2]  # the refusal was the end of that key
     assert first.to_dict() != second.to_dict()
-    assert len(server.service.books.ledger.history("words")) == 4
+    assert len(server.service.reports.ledger.history("words")) == 4

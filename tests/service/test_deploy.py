@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from dptopk.cli import app
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.service.answering import job_of
 from dptopk.service.app import create_app
-from dptopk.service.asking import job_of
 from dptopk.service.catalog import Catalog
 from dptopk.service.questions import TopK
 
@@ -24,10 +24,10 @@ KEPT = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nhead_file 
 def test_a_restored_backup_brings_no_budget_back(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     server = Server(tmp_path, KEPT)
-    server.service.books.ledger.backup(tmp_path / "backup.db")
+    server.service.reports.ledger.backup(tmp_path / "backup.db")
     spec = server.catalog.datasets["words"]
     server.service.jobs.start(job_of("ann", "words", "a-question"), "ann", "words")
-    server.service.asker.ask(spec, "ann", "a-question", TopK(**ASKED))
+    server.service.answer_service.ask(spec, "ann", "a-question", TopK(**ASKED))
     server.service.close()
     for leftover in tmp_path.glob("ledger.db*"):
         if ".access" not in leftover.name:
@@ -46,7 +46,7 @@ def test_a_lost_row_draws_no_second_answer_to_one_key(tmp_path):
             assert file.execute("DELETE FROM places").rowcount
         for _ in range(2):
             assert ann.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 503
-        assert not server.service.books.ledger.verify()
+        assert not server.service.reports.ledger.verify()
 
 
 @pytest.mark.slow
@@ -100,10 +100,10 @@ filters = { section = ["arts", "sport"] }
     question = TopK(k=2, epsilon=0.5, delta=1e-7, counts="laplace", method="threshold", where={"section": "arts"})
     for key in ("first-one", "second-one"):
         service.jobs.start(job_of("ann", "articles", key), "ann", "articles")
-        service.asker.ask(spec, "ann", key, question)
+        service.answer_service.ask(spec, "ann", key, question)
     service.jobs.start(job_of("ann", "articles", "third-one"), "ann", "articles")
     with pytest.raises(DptopkError, match="budget exceeded"):
-        service.asker.ask(spec, "ann", "third-one", question)
+        service.answer_service.ask(spec, "ann", "third-one", question)
     service.close()
 
 

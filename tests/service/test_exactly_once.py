@@ -20,7 +20,7 @@ from dptopk.costs.budget import Budget
 from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
-from dptopk.service.asking import Asker
+from dptopk.service.answering import AnswerService
 from dptopk.service.catalog import Catalog
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
@@ -42,10 +42,10 @@ def mortal(point: str) -> None:
     where = {
         "before the charge": (Ledger, "charge", die, None),
         "before the charge is durable": (Ledger, "charge", None, die),
-        "after the charge": (Asker, "_charge", None, die),
-        "before the answer is stored": (Ledger, "settle", die, None),
-        "before the answer is durable": (Ledger, "settle", None, die),
-        "after the answer is stored": (Asker, "_answer", None, die),
+        "after the charge": (AnswerService, "_charge", None, die),
+        "before the answer is stored": (Ledger, "finalize", die, None),
+        "before the answer is durable": (Ledger, "finalize", None, die),
+        "after the answer is stored": (AnswerService, "_answer", None, die),
     }
     owner, name, before, after = where[point]
     real = getattr(owner, name)
@@ -242,7 +242,7 @@ def test_one_key_one_word_of_two_workers(tmp_path, monkeypatch):
             answers = together(clients, lambda c, key=key: c.post("/v1/datasets/words/topk", json=asked, headers=key))
             assert [answer.status_code for answer in answers] == [200] * 4, answers[0].text
             assert len({answer.text for answer in answers}) == 1
-        assert len(servers[0].service.books.ledger.history("words")) == keys
+        assert len(servers[0].service.reports.ledger.history("words")) == keys
 
 
 def together(clients, ask) -> list:
@@ -286,7 +286,7 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
         return drawn[-1]
 
     monkeypatch.setattr(type(plan), "release", release)
-    workers = [Asker(ledger, Histograms(), plans, Jobs(tables)) for _ in range(2)]
+    workers = [AnswerService(ledger, Histograms(), plans, Jobs(tables)) for _ in range(2)]
     seen = []
     threads = [
         threading.Thread(target=lambda w=w: seen.append(ledger.answer(w.ask(spec, "ann", "a-key-12", question))))
@@ -305,7 +305,7 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
 
 def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(folder):
     """An answer that was lost before a renewal is not drawn after it: the new budget would not know of it."""
-    from dptopk.service.asking import KeyUsed
+    from dptopk.service.answering import KeyUsed
     from dptopk.service.questions import Plans, TopK, recorded
     from dptopk.service.terms import opened
 
@@ -315,11 +315,11 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
         plan = plans.get(spec, question)
         for key in ("lost-key-1", "answered-1"):
             ledger.charge("words", "ann", plan.charge, once=key, mechanism=recorded(question, plan))
-        asker = Asker(ledger, Histograms(), plans, Jobs(tables))
-        answered = asker.ask(spec, "ann", "answered-1", question)
+        answer_service = AnswerService(ledger, Histograms(), plans, Jobs(tables))
+        answered = answer_service.ask(spec, "ann", "answered-1", question)
         ledger.renew("words", reason="another month", budget=Budget(1.0, 1e-6))
-        assert asker.ask(spec, "ann", "answered-1", question).answer == answered.answer
+        assert answer_service.ask(spec, "ann", "answered-1", question).answer == answered.answer
         with pytest.raises(KeyUsed, match="renewed"):
-            asker.ask(spec, "ann", "lost-key-1", question)
+            answer_service.ask(spec, "ann", "lost-key-1", question)
         assert [spend.released for spend in ledger.history("words")] == [False, True]
     tables.close()

@@ -40,7 +40,7 @@ def test_from_plan_to_answer_and_again(server):
         assert ann.get("/v1/datasets/words/releases").json() == [answer.json()]
         assert ann.get(f"/v1/datasets/words/releases/{answer.json()['entry']}").json() == answer.json()
         assert ann.get("/v1/datasets/words/budget").json()["total"] == after["total"]
-    assert server.service.books.ledger.verify()
+    assert server.service.reports.ledger.verify()
 
 
 @pytest.mark.slow
@@ -93,12 +93,12 @@ def test_tokens_end(server, monkeypatch):
         assert ann.get("/v1/me").status_code == 401
         ann.headers["Authorization"] = f"Bearer {fresh}"
         assert ann.get("/v1/me").status_code == 200
-        monkeypatch.setattr(access, "RECENT", 3600.0)
+        monkeypatch.setattr(access, "VERIFIED_SECONDS", 3600.0)
         assert ann.get("/v1/me").status_code == 200
         ann.headers["Authorization"] = f"Bearer {fresh[:-1]}{'A' if fresh[-1] != 'A' else 'B'}"
         assert ann.get("/v1/me").status_code == 401  # the id alone does not do
         ann.headers["Authorization"] = f"Bearer {fresh}"
-        monkeypatch.setattr(access, "RECENT", 0.0)
+        monkeypatch.setattr(access, "VERIFIED_SECONDS", 0.0)
         server.access.revoke("ann")
         assert ann.get("/v1/me").status_code == 401
     held = server.catalog.access
@@ -153,7 +153,7 @@ def test_data_that_cannot_be_read_costs_nothing(server, caplog):
         assert "401177" not in answer.text + caplog.text
         write_words(server.folder, "1")
         assert ask(ann, key="retry-me").status_code == 200
-        assert server.service.books.ledger.history("words")[0].mechanism["question"]["k"] == 3
+        assert server.service.reports.ledger.history("words")[0].mechanism["question"]["k"] == 3
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from dptopk.service import data
-from dptopk.service.jobs import KEPT, LOST, Cancelled, Jobs
+from dptopk.service.jobs import KEPT_SECONDS, LOST_SECONDS, Cancelled, Jobs
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
 from dptopk.service.tables import Tables
@@ -54,7 +54,7 @@ def test_progress_then_the_answer_and_the_data_is_read_once(server, monkeypatch)
         assert bob.post("/v1/datasets/words/topk", json=ASKED, headers=key).status_code == 200
         assert ann.delete(job).status_code == 409
     assert slow.reads == 1
-    assert len(server.service.books.ledger.history("words")) == 2
+    assert len(server.service.reports.ledger.history("words")) == 2
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_called_off_before_the_charge(server, monkeypatch):
             assert "cancelled" in list(events.iter_lines())[1]
         again = ann.post("/v1/datasets/words/topk", json=ASKED, headers=key)  # a key's answer is the answer
         assert (again.status_code, again.json()["error"]) == (409, "cancelled")
-        assert server.service.books.ledger.history("words") == []
+        assert server.service.reports.ledger.history("words") == []
 
 
 @pytest.fixture
@@ -126,21 +126,21 @@ def test_jobs_of_killed_workers_end(two, clock):
         one.start(job, "ann", "words")
     one.charging("charging")
     assert one.running() == 2
-    clock[0] += LOST
+    clock[0] += LOST_SECONDS
     other.beat(["reading"])
     clock[0] += 1.0
     assert one.running() == 1
     assert other.find("reading").stage == "reading"
     lost = other.find("charging")
     assert (lost.stage, lost.code, lost.over) == ("failed", "interrupted", True)
-    clock[0] += LOST
+    clock[0] += LOST_SECONDS
     assert other.cancel("reading")  # nobody can charge it any more
     assert called_off(one.charging, "reading")
     assert not other.cancel("charging")  # its worker may only be slow
     other.start("charging", "ann", "words")
     assert other.find("charging").stage == "charging"
     other._tables.change(other.end("charging", "done"))
-    clock[0] += 1.0 + KEPT  # what was called off stays so
+    clock[0] += 1.0 + KEPT_SECONDS  # what was called off stays so
     other.start("next", "ann", "words")
     assert other.find("charging") is None
     assert called_off(other.start, "reading", "ann", "words")
@@ -174,12 +174,12 @@ def test_a_key_in_use_is_of_one_question(server, monkeypatch):
         slow.gate.set()
         with ann.stream("GET", f"/v1/jobs/{job}/events") as events:
             assert "cancelled" in list(events.iter_lines())[1]
-        assert server.service.books.ledger.history("words") == []
+        assert server.service.reports.ledger.history("words") == []
 
 
 def test_a_revoked_token_sees_no_more_progress(server, monkeypatch):
     slow = Slow(monkeypatch)
-    monkeypatch.setattr("dptopk.service.access.RECENT", 0.0)
+    monkeypatch.setattr("dptopk.service.access.VERIFIED_SECONDS", 0.0)
     with server.client("ann") as ann:
         key = {"Idempotency-Key": "slow-question"}
         job = ann.post("/v1/datasets/words/topk?wait=0", json=ASKED, headers=key).headers["Location"]

@@ -17,7 +17,7 @@ from dptopk.ledger.commits import Commits
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.sqlite import SQLite
 from dptopk.planning import Plan
-from dptopk.service import app, books, connections, routes
+from dptopk.service import app, budget_reports, connections, routes
 from dptopk.service.access import Person
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.questions import TopK
@@ -173,7 +173,7 @@ def test_a_spend_is_two_durable_commits(tmp_path, commits):
 def test_noise_is_drawn_when_the_charge_is_durable(tmp_path, monkeypatch):
     """Another process sees the charge while noise is drawn; a draw or an answer that fails leaves it charged."""
     service = Server(tmp_path).service
-    seen, real, settle = [], Plan.release, Ledger.settle
+    seen, real, finalize = [], Plan.release, Ledger.finalize
 
     def release(self, histogram):
         with Ledger(tmp_path / "ledger.db", read_only=True) as other:
@@ -185,16 +185,16 @@ def test_noise_is_drawn_when_the_charge_is_durable(tmp_path, monkeypatch):
     def settling(self, receipt, used, *, answer):
         if len(seen) == 3:
             raise LedgerError("the answer is too large")
-        settle(self, receipt, used, answer=answer)
+        finalize(self, receipt, used, answer=answer)
 
     monkeypatch.setattr(Plan, "release", release)
-    monkeypatch.setattr(Ledger, "settle", settling)
+    monkeypatch.setattr(Ledger, "finalize", settling)
     asked(service, "the-first").result(30)
     for key, error in (("no-draw-1", MemoryError), ("no-store", LedgerError)):
         with pytest.raises(error):
             asked(service, key).result(30)
     assert seen == [[False], [False, True], [False, False, True]]
-    assert [spend.released for spend in service.books.ledger.recent("words")] == [False, False, True]
+    assert [spend.released for spend in service.reports.ledger.recent("words")] == [False, False, True]
     service.close()
 
 
@@ -208,16 +208,16 @@ def test_a_charge_and_an_answer_are_never_committed_together(tmp_path, monkeypat
 
     monkeypatch.setattr(Commits, "do", doing)
     asked(service, "the-first").result(30)
-    assert sorted(kinds.values(), key=str) == [{"charge"}, {"settle"}]
+    assert sorted(kinds.values(), key=str) == [{"charge"}, {"finalize"}]
     service.close()
 
 
 def test_spends_that_are_ready_together_share_a_commit(tmp_path, commits):
     """One that is refused leaves the others alone."""
     service = Server(tmp_path).service
-    ledger, charge, told = service.books.ledger, asked(service, "the-first").result(30).charge, []
+    ledger, charge, told = service.reports.ledger, asked(service, "the-first").result(30).charge, []
     commits[0].clear()
-    commits_of_charges = service.asker._charges
+    commits_of_charges = service.answer_service._charges
 
     def write(who: str) -> None:
         try:
@@ -242,16 +242,16 @@ def test_spends_that_are_ready_together_share_a_commit(tmp_path, commits):
 
 def test_an_error_undoes_all_that_was_to_be_committed_together(tmp_path):
     service = Server(tmp_path).service
-    ledger, charge = service.books.ledger, asked(service, "the-first").result(30).charge
+    ledger, charge = service.reports.ledger, asked(service, "the-first").result(30).charge
 
     def breaks() -> None:
         ledger.charge("words", "ann", charge)
         raise LedgerError("the disk is full")
 
     with pytest.raises(LedgerError):
-        service.asker._charges.do(breaks)
+        service.answer_service._charges.do(breaks)
     assert len(ledger.history("words")) == 1
-    service.asker._charges.do(lambda: ledger.charge("words", "ann", charge))
+    service.answer_service._charges.do(lambda: ledger.charge("words", "ann", charge))
     assert len(ledger.history("words")) == 2
     assert ledger.verify()
     service.close()
@@ -259,7 +259,7 @@ def test_an_error_undoes_all_that_was_to_be_committed_together(tmp_path):
 
 def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch):
     service = Server(tmp_path).service
-    ledger, spec = service.books.ledger, service.catalog.datasets["words"]
+    ledger, spec = service.reports.ledger, service.catalog.datasets["words"]
     asked(service, "the-first").result(30)
     small, read, real = Charge.parse("DP(0.001)"), [], entries.Entry.read
 
@@ -274,7 +274,7 @@ def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch
             for _ in range(60):
                 ledger.charge("words", "ann", small)
         read.clear()
-        service.books.budget("words", "ann")
+        service.reports.budget("words", "ann")
         answers = [service.page(spec, spend) for spend in ledger.recent("words", analyst="ann") if spend.answer]
         seen.append(len(read))
     assert answers == []  # of the newest twenty
@@ -284,10 +284,12 @@ def test_a_look_at_the_books_reads_as_much_of_a_longer_log(tmp_path, monkeypatch
 
 def test_what_was_spent_is_read_off_closed_forms(tmp_path, monkeypatch):
     """The best bound for a new mix of charges took 10 s of processor time, after each charge anew."""
-    service, asked_for, real = Server(tmp_path).service, [], books.compose
-    monkeypatch.setattr(books, "compose", lambda *args, **options: asked_for.append(options) or real(*args, **options))
+    service, asked_for, real = Server(tmp_path).service, [], budget_reports.compose
+    monkeypatch.setattr(
+        budget_reports, "compose", lambda *args, **options: asked_for.append(options) or real(*args, **options)
+    )
     asked(service, "one-spend").result(30)
-    assert 0 < service.books.budget("words", "ann")["total"]["epsilon_spent"] <= 4
+    assert 0 < service.reports.budget("words", "ann")["total"]["epsilon_spent"] <= 4
     assert [one["interaction"] for one in asked_for] == ["filter"]
     service.close()
 

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 
 from dptopk.errors import InvalidParameter
 from dptopk.service import questions
-from dptopk.service.asking import job_of
+from dptopk.service.answering import job_of
 from dptopk.service.catalog import Catalog
 from dptopk.service.questions import TopK
 from dptopk.service.routes import router

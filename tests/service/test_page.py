@@ -84,7 +84,7 @@ def test_from_token_to_chart(browser, server):
     assert " 0% used (" not in page.inner_text("#balance")
     assert page.wrong == []
     assert page.hosts <= {server.url.split("/")[2]}
-    assert len(server.service.books.ledger.recent("words", analyst="ann")) == 1
+    assert len(server.service.reports.ledger.recent("words", analyst="ann")) == 1
     page.context.close()
 
 

@@ -45,11 +45,11 @@ def test_two_workers_share_a_ledger_and_a_key_is_paid_once(tmp_path, url):  # no
             thread.start()
         for thread in threads:
             thread.join()
-        spends = first.service.books.ledger.history("words")
+        spends = first.service.reports.ledger.history("words")
         assert set(statuses) == {200, 409}  # not all four questions fit
         assert {spend.seq for spend in spends} == entries
         assert len(spends) < 4
-        assert second.service.books.ledger.verify()
+        assert second.service.reports.ledger.verify()
         assert second.service.access.people()
 
 

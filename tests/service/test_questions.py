@@ -47,7 +47,7 @@ def test_run_by_name(server, client):
     fitted = client.run(CountMLE(noise=KnownGaussian(sigma=30.0)), ranking=found)
     assert list(fitted.labels) == list(found.labels)
     assert len(client.run(TruncatedLaplace(epsilon=0.3, delta=1e-7))) == len(WORDS)
-    assert [spend.mechanism["text"] for spend in server.service.books.ledger.history("words")][
+    assert [spend.mechanism["text"] for spend in server.service.reports.ledger.history("words")][
         1
     ] == "KnownLaplace(epsilon=0.25)"
     fits = client.remaining().fits
@@ -77,7 +77,7 @@ def test_run_refuses_what_makes_no_sense_before_any_charge(server, client):
         client.run(UnknownGumbel(k=2, d_bar=3, epsilon=0.2, delta=1e-7), labels=["three"])
     with pytest.raises(BudgetExceeded):
         client.run(KnownLaplace(epsilon=50.0), labels=["three"])
-    assert server.service.books.ledger.history("words") == []
+    assert server.service.reports.ledger.history("words") == []
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_every_segment_at_once_costs_as_much_as_one(server, client):
     assert promised["epsilon"] == pytest.approx(one["epsilon"], rel=1e-3)
     answers = client.top_k_each("part", 2, budget=Budget(0.5, 1e-7), key="each-part", **PART)
     assert list(answers) == ["one", "two"]
-    assert [str(spend.charge) for spend in server.service.books.ledger.history("words")] == [one["charge"]]
+    assert [str(spend.charge) for spend in server.service.reports.ledger.history("words")] == [one["charge"]]
     assert client.releases()[0].keys() == answers.keys()
     again = client.top_k_each({"part": []}, 2, budget=Budget(0.5, 1e-7), key="each-part", **PART)
     assert [answer.to_dict() for answer in again.values()] == [answer.to_dict() for answer in answers.values()]

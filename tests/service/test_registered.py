@@ -24,7 +24,7 @@ from dptopk import (
 from dptopk.audit import World, audit, from_mechanism
 from dptopk.mechanisms import named
 from dptopk.mechanisms.base import Mechanism
-from dptopk.mechanisms.samplers.simulation import BLOCK
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design
 from dptopk.planning.shape import Shape
 
@@ -66,7 +66,7 @@ class StableHistogram(Mechanism):
 
     def simulate(self, scene):
         def draw(number):
-            noisy = scene.counts + self._noise(np.random.default_rng([99, number]), (BLOCK, len(scene.counts)))
+            noisy = scene.counts + self._noise(np.random.default_rng([99, number]), (BLOCK_DRAWS, len(scene.counts)))
             values = np.where((noisy > self.threshold_offset(scene.sensitivity)) & (scene.counts > 0), noisy, -np.inf)
             chosen = np.argsort(-values, axis=1)[:, : scene.k]
             values = np.take_along_axis(values, chosen, axis=1)

@@ -113,7 +113,7 @@ def test_bodies_that_are_nonsense(server):
                 answer = ann.post(f"/v1/datasets/words/{path}", content=body, headers=headers)
                 assert answer.status_code == 422, (body, answer.text)
                 assert set(answer.json()) == {"error", "message"}
-        assert server.service.books.ledger.history("words") == []
+        assert server.service.reports.ledger.history("words") == []
 
 
 @pytest.mark.slow
@@ -149,12 +149,12 @@ def test_mechanisms_and_labels_that_are_nonsense(server):
 
 @pytest.mark.slow
 def test_what_nobody_expected_is_a_plain_500(tmp_path, monkeypatch, caplog):
-    from dptopk.service.books import Books
+    from dptopk.service.budget_reports import BudgetReports
 
     def broken(self, dataset, analyst):
         raise KeyError(WORDS[0])
 
-    monkeypatch.setattr(Books, "balance", broken)
+    monkeypatch.setattr(BudgetReports, "balance", broken)
     with Server(tmp_path).running() as server, server.client("ann") as ann:
         answer = ann.get("/v1/datasets/words/budget")
     assert (answer.status_code, answer.json()) == (500, {"error": "internal", "message": "internal error"})

@@ -220,7 +220,7 @@ def test_users_who_may_have_moved_pay_for_both_segments(tmp_path):
     ledger.set_version("d", "2")
     account = ledger.state("d").account
     assert all(account.only(name).fits(Charge({PureDP(0.5): 1})) == 2 for name in ("eu", "us", "asia"))
-    ledger.settle(receipt, Charge())  # it never ran, but it is part of what was merged
+    ledger.finalize(receipt, Charge())  # it never ran, but it is part of what was merged
     assert ledger.remaining("d").costs == {PureDP(0.5): 2}
     regions = asking(ledger).segments(by_region())
     regions["asia"].run(NOISE)

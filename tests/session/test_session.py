@@ -285,7 +285,7 @@ def test_an_answer_that_cannot_be_stored_is_given_all_the_same(ledger, monkeypat
     def full(*_arguments, **_options):
         raise LedgerError("the disk is full")
 
-    monkeypatch.setattr(Ledger, "settle", full)
+    monkeypatch.setattr(Ledger, "finalize", full)
     session = Session(WORDS, ledger=ledger, dataset="words", analyst="ann")
     release = session.run(DISCOVER)
     assert "the" in release.labels

@@ -30,11 +30,11 @@ from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import NotApplicable
 
 MOST_EPSILONS = 3
-MOST_OUTCOMES = 300
-MOST_CELLS = 200_000
+MOST_BATCH_OUTCOMES = 300
+MOST_BATCH_CELLS = 200_000
 ROUNDING = 1e-11  # relative, far above that of the probabilities
 SHIFT = 1e-14  # of ε_g, relative to the largest loss: far above the rounding of the losses
-TINY = 1e-290  # absolute, covers what underflows
+UNDERFLOW = 1e-290  # absolute, covers what underflows
 
 
 def br_heterogeneous_bracket(
@@ -85,8 +85,8 @@ def _curve(charge: Charge) -> _Heterogeneous:
     epsilons, counts = np.array([cost.epsilon for cost in ranges]), np.array(list(ranges.values()))
     if len(epsilons) < 2:
         raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
-    if len(epsilons) > MOST_EPSILONS or math.prod((counts + 1).tolist()) > MOST_OUTCOMES:
-        raise NotApplicable(f"searches over at most {MOST_EPSILONS} epsilons and {MOST_OUTCOMES} outcomes")
+    if len(epsilons) > MOST_EPSILONS or math.prod((counts + 1).tolist()) > MOST_BATCH_OUTCOMES:
+        raise NotApplicable(f"searches over at most {MOST_EPSILONS} epsilons and {MOST_BATCH_OUTCOMES} outcomes")
     if epsilons.max() > LARGEST_EPSILON / 2:  # cells are up to twice as wide
         raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON / 2} only")
     return _Heterogeneous(tuple(epsilons.tolist()), tuple(counts.tolist()))
@@ -104,16 +104,18 @@ class _Heterogeneous(Curve):
         return sum_up(dict(zip(self.epsilons, self.counts, strict=True)))
 
     def answer(self, query: Query) -> Answer:
-        """The answer with a certified lower bound, refined to ``query.rtol`` or to MOST_CELLS."""
+        """The answer with a certified lower bound, refined to ``query.rtol`` or to MOST_BATCH_CELLS."""
         if query.epsilon is not None:
             lower, upper = self.bracket(query.epsilon, query.rtol)
-            return Answer(upper, lower, "" if upper <= lower * (1 + 2 * query.rtol) + TINY else "not refined further")
+            return Answer(
+                upper, lower, "" if upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW else "not refined further"
+            )
         found = self.invert(query.delta, query.rtol)
         return found if query.delta_below == query.delta else replace(found, lower=None)
 
     def invert(self, delta: float, rtol: float) -> Answer:
         """Smallest ε found with δ(ε) <= delta: the root of the best strategy, then outward until it is proven."""
-        if delta <= TINY:
+        if delta <= UNDERFLOW:
             return Answer(self.epsilon_max, 0.0)
         root, gap = 0.0, rtol / 4
         if self._search(0.0) > delta:
@@ -122,7 +124,7 @@ class _Heterogeneous(Curve):
             x = root + gap * max(root, 1e-6 * self.epsilon_max)
             if x >= self.epsilon_max:
                 break
-            room = math.log(max(delta / max(self._search(x), TINY), 1 + 1e-9))
+            room = math.log(max(delta / max(self._search(x), UNDERFLOW), 1 + 1e-9))
             if self.bracket(x, min(room / 2, 1.0))[1] <= delta:
                 return Answer(x, root, "" if gap <= rtol else "not refined further")
             gap *= 4
@@ -136,7 +138,7 @@ class _Heterogeneous(Curve):
         low, high = np.zeros((1, d)), np.array([self.epsilons])
         lower, dropped, evaluated = self._search(x), 0.0, 0
         while True:
-            upper = self._value(x - shift, high, low) * (1 + ROUNDING) + TINY
+            upper = self._value(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
             middle = (low + high) / 2
             lower = max(lower, self._certain(x, middle).max())
             evaluated += len(low)
@@ -145,7 +147,7 @@ class _Heterogeneous(Curve):
             low, middle, high, upper = low[keep], middle[keep], high[keep], upper[keep]
             if not len(low):
                 return lower, min(float(outward(dropped)), 1.0)
-            if evaluated + 2**d * len(low) > MOST_CELLS or late():
+            if evaluated + 2**d * len(low) > MOST_BATCH_CELLS or late():
                 return lower, min(float(outward(np.maximum(upper.max(), dropped))), 1.0)
             halves = list(itertools.product([False, True], repeat=d))
             low, high = (
@@ -155,7 +157,7 @@ class _Heterogeneous(Curve):
 
     def _certain(self, x: float, t: Floats) -> Floats:
         """Lower bounds on the values of the strategies t."""
-        values = self._value(x + SHIFT * self.epsilon_max, t, t) * (1 - ROUNDING) - TINY
+        values = self._value(x + SHIFT * self.epsilon_max, t, t) * (1 - ROUNDING) - UNDERFLOW
         return np.nan_to_num(np.maximum(values, 0.0), nan=0.0)
 
     def _search(self, x: float) -> float:

@@ -28,7 +28,7 @@ from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nona
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
 from dptopk.accounting.curves import Curve, Floats
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
-from dptopk.accounting.pld.common_step import signs
+from dptopk.accounting.pld.common_lattice import signs
 from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.accounting.curves import Answer, Curve, Floats, Query, exp_up
-from dptopk.accounting.work import CUT, late
+from dptopk.accounting.work import CUT_BY_TIME, late
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class OptimumCurve(Curve):
         if query.delta <= 0:
             return Answer(self.epsilon_max, self._below(self.epsilon_max, 0.0))
         upper = self._root(_log_down(query.delta))
-        return Answer(upper, self._below(upper, query.delta_below), CUT if late() else "")
+        return Answer(upper, self._below(upper, query.delta_below), CUT_BY_TIME if late() else "")
 
     def _root(self, log_target: float) -> float:
         """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed.

@@ -24,23 +24,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
 from dptopk.accounting.curves import ROUNDOFF, SLACK, Answer, Curve, Floats, Query, outward, smallest_where
-from dptopk.accounting.kinds.dominating_pairs import BracketCurve
-from dptopk.accounting.pld.common_step import Parts, Responses, common_step, signs
-from dptopk.accounting.pld.constraints import NUDGE, Mixture, mixture, worst_case
+from dptopk.accounting.pld.common_lattice import Parts, Responses, common_lattice, signs
+from dptopk.accounting.pld.constraints import PERTURBATION, Mixture, mixture, worst_case
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, MultiDP, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
 # Dropped constraints that a note names one by one.
-MOST_NAMED = 8
+MOST_NAMED_COSTS = 8
 # Outcomes listed at most.
-MOST_OUTCOMES = 4_000_000
+MOST_LISTED_OUTCOMES = 4_000_000
 # Different costs at most, if their outcomes are to be listed: to see whether they have a common step takes time.
-MOST_KINDS = 2000
+MOST_DIFFERENT_COSTS = 2000
 # Above this count even a coarse bracket takes more than a few seconds.
-MOST_COPIES = 10**7
+MOST_MULTI_DP_COPIES = 10**7
 
 
 def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
@@ -63,7 +63,7 @@ def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
     >>> losses.tolist(), probabilities.round(4).tolist()
     ([-0.3, -0.15, 0.15, 0.3], [0.1064, 0.3469, 0.4031, 0.1436])
     """
-    worst = _mixture_of(cost, NUDGE)
+    worst = _mixture_of(cost, PERTURBATION)
     if worst.atom:
         raise InvalidParameter("cost must have a constraint with delta = 0: split its failure mass off first")
     losses, probabilities = worst.atoms()
@@ -111,7 +111,7 @@ def multi_dp_bracket(
         InvalidParameter: on arguments outside their ranges.
     """
     count, x = validate.count(count=count), validate.nonnegatives(at_epsilon=at_epsilon)
-    worst = [mixture(constraints, nudge=side * NUDGE) for side in (-1, 1)]
+    worst = [mixture(constraints, nudge=side * PERTURBATION) for side in (-1, 1)]
     below, above = _given_none_fails(worst, MultiDP(tuple(constraints)), count, x.ravel(), rtol)
     bounds = []
     for atom, rest in ((worst[0].atom, below), (worst[1].atom, above)):
@@ -128,7 +128,7 @@ def _given_none_fails(
         return np.zeros(x.size), np.zeros(x.size)
     largest = sum_up({worst[1].epsilons[0]: count})
     below, above = ([(_finite(one), count)] if one.epsilons else [] for one in worst)
-    if outcomes(above) > MOST_OUTCOMES:
+    if outcomes(above) > MOST_LISTED_OUTCOMES:
         curve = BracketCurve(Charge({cost: count}), largest)
         found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
         return np.array([one.lower or 0.0 for one in found]), np.array([one.value for one in found])
@@ -146,10 +146,10 @@ def multi_dp(charge: Charge) -> Curve:
 
     Exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
     """
-    if charge.count > MOST_COPIES:
-        raise NotApplicable(f"more than {MOST_COPIES:.0e} costs: too many for a grid")
-    if len(charge.costs) > MOST_KINDS and not charge.of(MultiDP):
-        raise NotApplicable(f"more than {MOST_KINDS} different pure costs: left to optimal_dp_approx")
+    if charge.count > MOST_MULTI_DP_COPIES:
+        raise NotApplicable(f"more than {MOST_MULTI_DP_COPIES:.0e} costs: too many for a grid")
+    if len(charge.costs) > MOST_DIFFERENT_COSTS and not charge.of(MultiDP):
+        raise NotApplicable(f"more than {MOST_DIFFERENT_COSTS} different pure costs: left to optimal_dp_approx")
     exact = MixtureCurve({cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)})
     if exact.listed:
         return exact
@@ -173,23 +173,23 @@ class MixtureCurve(Curve):
     @cached_property
     def listed(self) -> bool:
         """Whether the outcomes can be listed: else nothing but this, ``epsilon_max`` and ``note`` may be asked."""
-        return len(self.costs) <= MOST_KINDS and outcomes(self.parts(NUDGE)) <= MOST_OUTCOMES
+        return len(self.costs) <= MOST_DIFFERENT_COSTS and outcomes(self.parts(PERTURBATION)) <= MOST_LISTED_OUTCOMES
 
     @cached_property
     def upper(self) -> LossLaw:
         """A law that dominates the exact one."""
-        return _listed_law(self.parts(NUDGE))
+        return _listed_law(self.parts(PERTURBATION))
 
     @cached_property
     def lower(self) -> LossLaw:
         """A law that is dominated by the exact one."""
-        return _listed_law(self.parts(-NUDGE))
+        return _listed_law(self.parts(-PERTURBATION))
 
     @cached_property
     def epsilon_max(self) -> float:
         """The answer for δ = 0."""
         largest: Counter[float] = Counter()  # different costs may share their largest ε
-        for responses, times in self.parts(NUDGE):
+        for responses, times in self.parts(PERTURBATION):
             largest[responses[0][0]] += times
         return sum_up(largest)
 
@@ -197,7 +197,7 @@ class MixtureCurve(Curve):
     def note(self) -> str:
         """What was dropped."""
         dropped = [pair for cost in self.costs for pair in _mixture_of(cost, 0.0).dropped]
-        if len(dropped) > MOST_NAMED:
+        if len(dropped) > MOST_NAMED_COSTS:
             return f"{len(dropped)} inactive constraints dropped"
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
         return f"inactive constraints dropped: {listed}" if dropped else ""
@@ -237,7 +237,7 @@ def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
 
 def outcomes(parts: Parts) -> int:
     """How many losses the composition would list."""
-    grid = common_step(parts)
+    grid = common_lattice(parts)
     if grid is not None:
         return 2 * sum(times * grid.nodes[responses[0][0]] for responses, times in parts) + 1
     return math.prod(_outcomes(len(responses), times) for responses, times in parts)
@@ -253,7 +253,7 @@ def _outcomes(kinds: int, count: int) -> int:
     if kinds == 2:
         return (count + 1) ** 2
     if count > 150 or kinds > 6:
-        return MOST_OUTCOMES**2
+        return MOST_LISTED_OUTCOMES**2
     return sum((j + 1) ** 2 * _outcomes(kinds - 2, count - j) for j in range(count + 1))
 
 
@@ -263,16 +263,16 @@ def composition_law(mixtures: Sequence[tuple[Mixture, int]]) -> LossLaw:
     The atoms at infinity are left aside: the law is conditional on none of them.
 
     Raises:
-        NotApplicable: when there are more than MOST_OUTCOMES outcomes.
+        NotApplicable: when there are more than MOST_LISTED_OUTCOMES outcomes.
     """
     parts = [(_finite(worst), times) for worst, times in mixtures]
-    if outcomes(parts) > MOST_OUTCOMES:
+    if outcomes(parts) > MOST_LISTED_OUTCOMES:
         raise NotApplicable("too many outcomes to list")
     return _listed_law(parts)
 
 
 def _listed_law(parts: Parts) -> LossLaw:
-    grid = common_step(parts)
+    grid = common_lattice(parts)
     if grid is not None:
         return grid.law(parts)
     total, *others = (_homogeneous(responses, times) for responses, times in parts)

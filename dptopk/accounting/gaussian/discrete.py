@@ -31,7 +31,7 @@ from dptopk._internal import validate
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.curves import EPS, Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
-from dptopk.accounting.pld.laws import LEAST, Power, power
+from dptopk.accounting.pld.laws import LEAST_MASS, Power, power
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.errors import InvalidParameter
 
@@ -112,9 +112,9 @@ def _single(scale: float) -> Power:
         weights = [(-Decimal(x * x) / twice_variance).exp() for x in range(half + 1)]
         total = weights[0] + 2 * sum(weights[1:])
         masses = np.array([float(weight / total) for weight in weights])
-    masses = masses[masses >= LEAST]
-    # Left out: masses below LEAST, and all beyond ``half``, together less than 1e-312 (_WIDTH).
-    return Power(np.concatenate([masses[:0:-1], masses]), 1 - len(masses), EPS, 2.1 * LEAST * (half + 1))
+    masses = masses[masses >= LEAST_MASS]
+    # Left out: masses below LEAST_MASS, and all beyond ``half``, together less than 1e-312 (_WIDTH).
+    return Power(np.concatenate([masses[:0:-1], masses]), 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
 
 
 def discrete_gaussian_curve(scale: float, shift: int, count: int, *, listed: float = LISTED) -> Curve:

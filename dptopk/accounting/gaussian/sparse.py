@@ -26,11 +26,11 @@ MOST_SPLITS, LAST_SPLITS = 24, 6
 # Sums of discrete Gaussians wider than this are bounded by the continuous one: their δ's differ by about width^-2.
 LISTED_SCALE = 400.0
 # ln δ falls by about this between two of the statements; its chord is too large by a share of (STEP²)/8.
-STEP = 0.03
+LOG_DELTA_STEP = 0.03
 # At most so many statements below ε = μ²/2, where the noise is as good as none.
 MOST_BEFORE = 1000
 # δ's below this are not told apart.
-SMALLEST = 1e-40
+SMALLEST_DELTA = 1e-40
 
 
 def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: int, labels: int) -> Floats:
@@ -87,9 +87,9 @@ def sparse_gaussian_statements(
         InvalidParameter: for noise so narrow that ε would overflow, or as ``sparse_gaussian_delta``.
     """
     mu = shift * math.sqrt(labels) / scale
-    floor = max(-math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST)
+    floor = max(-math.expm1(labels * math.log1p(-gaussian_tail(scale, threshold - shift))), SMALLEST_DELTA)
     # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less.
-    squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * STEP)
+    squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * LOG_DELTA_STEP)
     if not math.isfinite(mu * mu):
         raise InvalidParameter(f"sigma is too small for l0 = {labels}: no finite epsilon bounds the loss")
     start = np.linspace(0.0, mu * mu / 2, min(math.ceil(mu), MOST_BEFORE) + 1)[:-1]

@@ -22,15 +22,15 @@ import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.lattice import MOST_PLACES
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
-from dptopk.accounting.pld.sources import Grid, Source
 
 # κ lies between these: beyond them κ(κ+1), or its inverse, is no float.
-SMALLEST, LARGEST = 1e-290, 1e290
-# Tilted mass that is cut off at either end is at most e^{-CUT}.
-CUT = 30.0
+SMALLEST_KAPPA, LARGEST_KAPPA = 1e-290, 1e290
+# Tilted mass that is cut off at either end is at most e^{-LOG_CUT_MASS}.
+LOG_CUT_MASS = 30.0
 # A guess at how long the two laws of one clock take.
-WORK = 0.015
+WORK_PER_CLOCK = 0.015
 
 
 def decay(epsilon: float, side: int = 1) -> float:
@@ -40,9 +40,9 @@ def decay(epsilon: float, side: int = 1) -> float:
     0.581977
     """
     if epsilon > 650.0:
-        return 0.0 if side > 0 else SMALLEST
-    inverse = math.exp(-epsilon) / -math.expm1(-epsilon) if epsilon > 1 / LARGEST else LARGEST
-    return min(inverse * (1 - side * (8 + epsilon) * EPS), LARGEST)
+        return 0.0 if side > 0 else SMALLEST_KAPPA
+    inverse = math.exp(-epsilon) / -math.expm1(-epsilon) if epsilon > 1 / LARGEST_KAPPA else LARGEST_KAPPA
+    return min(inverse * (1 - side * (8 + epsilon) * EPS), LARGEST_KAPPA)
 
 
 def _log_share(kappa: float) -> float:
@@ -66,7 +66,7 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class ExponentialClock(Source):
+class ExponentialClock(LossComponent):
     """n copies of the pair; from above and from below its law on a grid is a two-sided geometric one.
 
     From above: the pair whose profile is joined by chords in u between the points of the grid. From below: outcomes
@@ -88,7 +88,7 @@ class ExponentialClock(Source):
 
     def work(self) -> float:
         """A law of some thousand places, from above and from below."""
-        return WORK
+        return WORK_PER_CLOCK
 
     def spread(self) -> float:
         """E L² of all copies: 2A κ(κ+1) (1/κ³ + 1/(κ+1)³) each."""
@@ -116,7 +116,7 @@ class ExponentialClock(Source):
         if not grid.tilt < kappa:
             raise OverflowError("a tilt at which the clock has no moment")
         width = grid.step if grid.side > 0 else grid.step * _cells(grid.step * kappa)
-        reach = CUT / ((kappa - grid.tilt) * width) + 2
+        reach = LOG_CUT_MASS / ((kappa - grid.tilt) * width) + 2
         if not reach < MOST_PLACES / 4:
             raise OverflowError(f"a clock of more than {MOST_PLACES} places")
         j = np.arange(1.0, math.ceil(reach) + 1)
@@ -133,7 +133,7 @@ class ExponentialClock(Source):
         # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also c, times κ.
         size = abs(start) + (kappa + 1) * width * farthest + self.epsilon + (8 * kappa if grid.side < 0 else 0.0)
         pair = pair_of(losses, log_masses, self.count, log_error=EPS * (8 * size + 64))
-        missing = 3 * math.exp(-CUT) + 64 * EPS * j.size
+        missing = 3 * math.exp(-LOG_CUT_MASS) + 64 * EPS * j.size
         return [replace(pair, error=missing, loss_error=4 * EPS * width * farthest)]
 
 

@@ -29,7 +29,7 @@ from dptopk.errors import InvalidParameter
 Pair = tuple[float, float]
 
 # δ's are moved by this much before the hull is formed; the floating-point error of the hull is below a tenth of it.
-NUDGE = 2e-14
+PERTURBATION = 2e-14
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mix
 
     Args:
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1 (not both 0), in any order, or a MultiDP.
-        nudge: relative change of every δ first: with ``NUDGE`` the result dominates the true worst case in spite of
-            rounding, with ``-NUDGE`` it is dominated by it. A constraint that is active by less than rounding may be
-            kept or dropped; dropping can only raise δ, by less than the nudge.
+        nudge: relative change of every δ first: with ``PERTURBATION`` the result dominates the true worst case in
+            spite of rounding, with ``-PERTURBATION`` it is dominated by it. A constraint that is active by less than
+            rounding may be kept or dropped; dropping can only raise δ, by less than the nudge.
 
     Source: Cadir-Najib-Shkel 2026, Assumption 1, Theorem 2 (n = 2) and Conjecture 1 (any n).
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
-from dptopk.accounting.pld.sources import Grid, Source
 
 # Atoms of one pair that are listed: LISTED for one copy, LISTED / sqrt(count) but no fewer than FEWEST for several.
 # Wider shifts are taken in larger steps, which changes the variance of the loss by a share of about 1 / atoms².
@@ -66,7 +66,7 @@ def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class DiscreteLaplace(Source):
+class DiscreteLaplace(LossComponent):
     """n copies of the pair; with J the sum of the j's the loss is (n a - 2J) h."""
 
     scale: float

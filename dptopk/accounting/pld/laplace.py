@@ -20,8 +20,8 @@ import numpy as np
 from dptopk.accounting.curves import EPS, Floats
 from dptopk.accounting.pld.discrete_laplace import FEWEST, LISTED, DiscreteLaplace, continuous_mean_loss
 from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
-from dptopk.accounting.pld.sources import Grid, Source
 
 
 def laplace_mean_loss(epsilon: float) -> float:
@@ -42,7 +42,7 @@ def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Laplace(Source):
+class Laplace(LossComponent):
     """n copies of the pair; ``epsilon`` is shift/scale, to one float, rounded up."""
 
     epsilon: float

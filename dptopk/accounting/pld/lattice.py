@@ -30,9 +30,9 @@ from functools import cached_property
 import numpy as np
 
 from dptopk.accounting.curves import EPS, Floats
+from dptopk.accounting.pld.characteristic_function import CharacteristicFunction, Indices
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pld.pairs import Pairs, log_sum, pair_of
-from dptopk.accounting.pld.spectrum import Indices, Spectrum
 from dptopk.accounting.pld.tilt import log_peak
 
 # Bound on the aliased mass of a product, in the tilted measure.
@@ -170,7 +170,7 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
     )
 
 
-def gathered(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
+def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     """One pair of many losses on the grid: split (side = 1) or rounded down (side = -1), as ``product`` does it.
 
     What is left to place afterwards are losses on the grid, as few as it has points within reach.
@@ -219,7 +219,7 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
     low, high, aliased = _window(placed)
     if high - low >= MOST_PLACES:
         raise OverflowError(f"a product of more than {MOST_PLACES} places")
-    spectrum = Spectrum(high - low + 1)
+    spectrum = CharacteristicFunction(high - low + 1)
     for item in placed:
         spectrum.multiply(item.indices, item.masses, item.count)
     masses, numerical = spectrum.masses(low)

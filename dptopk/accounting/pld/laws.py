@@ -25,7 +25,7 @@ Factor = TypeVar("Factor")
 UNDERFLOW = 1e-300
 # Masses below this are left out of a ``Power``: denormal numbers have lost their accuracy, and are slow. The sum of n
 # products that underflow each errs by n 2^-1075 more, which for n < 1e14 is below a hundredth of it.
-LEAST = 1e-307
+LEAST_MASS = 1e-307
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +159,14 @@ class Power:
         What is left out of one factor is worth as much in the product, because the other adds up to at most 1.
         """
         masses = _convolve(self.masses, other.masses)
-        kept = np.flatnonzero(masses >= LEAST)
-        masses[masses < LEAST] = 0.0
+        kept = np.flatnonzero(masses >= LEAST_MASS)
+        masses[masses < LEAST_MASS] = 0.0
         terms = min(len(self.masses), len(other.masses)) + 1
         return Power(
             masses[kept[0] : kept[-1] + 1],
             self.offset + other.offset + int(kept[0]),
             (self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
-            (self.lost + other.lost + 1.01 * LEAST * (len(masses) - len(kept))) * (1 + 1e-6),
+            (self.lost + other.lost + 1.01 * LEAST_MASS * (len(masses) - len(kept))) * (1 + 1e-6),
         )
 
 

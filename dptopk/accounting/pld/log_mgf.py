@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk.accounting.curves import Curve, Floats, exp_up, outward
-from dptopk.accounting.pld.constraints import NUDGE, worst_case
+from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.costs import MultiDP, sum_up
 
 LogMGF = Callable[[Floats], Floats]
@@ -117,7 +117,7 @@ def _series(coefficients: Sequence[float], x: Floats) -> Floats:
 
 def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
     """Log-MGF of the worst case of several (ε_i, δ_i), the smallest δ 0: a mixture of randomised responses."""
-    worst = worst_case(cost, NUDGE)
+    worst = worst_case(cost, PERTURBATION)
     epsilons, weights = (np.array(part).reshape(-1, *[1] * lam.ndim) for part in (worst.epsilons, worst.weights))
     curves = pure_dp_log_mgf(epsilons, lam)
     top = np.maximum(curves.max(axis=0), 1.0)

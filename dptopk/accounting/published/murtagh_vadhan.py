@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk.accounting.cost_models.conversions import pure_epsilons
+from dptopk.accounting.cost_models.dominating_pairs import MOST_BINOMIAL_COPIES, BracketCurve
+from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import EPS, Curve, DeferredCurve, Floats, Query
-from dptopk.accounting.kinds.conversions import pure_epsilons
-from dptopk.accounting.kinds.dominating_pairs import MOST_COPIES, BracketCurve
-from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure
@@ -31,7 +31,7 @@ MOST_TERMS = 2_000_000
 # Of costs that only imply ε-DP, for which it is not the optimum: not worth a second.
 MOST_TERMS_OF_OTHERS = 50_000
 # Above this ε a grid is pointless.
-LARGEST = 1e5
+LARGEST_GRID_EPSILON = 1e5
 
 
 def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], *, at_epsilon: ArrayLike) -> Floats:
@@ -221,8 +221,8 @@ def optimal_dp_approx(charge: Charge) -> Curve:
     counts = pure_epsilons(charge)
     if max(counts) < 1e-100:
         raise NotApplicable("epsilons so small that their squares underflow")
-    if max(counts) > LARGEST:
-        raise NotApplicable(f"an epsilon above {LARGEST:.0e}: nothing to gain over the sum")
-    if max(counts.values()) > MOST_COPIES:
-        raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
+    if max(counts) > LARGEST_GRID_EPSILON:
+        raise NotApplicable(f"an epsilon above {LARGEST_GRID_EPSILON:.0e}: nothing to gain over the sum")
+    if max(counts.values()) > MOST_BINOMIAL_COPIES:
+        raise NotApplicable(f"more than {MOST_BINOMIAL_COPIES:.0e} copies of one epsilon")
     return BracketCurve(charge, sum_up(counts)) if all_pure(charge) else _bracket_curve(counts, attained=False)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk.accounting.cost_models.conversions import pure_epsilons
+from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Curve, DeferredCurve, Floats
-from dptopk.accounting.kinds.conversions import pure_epsilons
-from dptopk.accounting.kinds.registry import types_with
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.registry import bound
@@ -66,17 +66,17 @@ def one_epsilon(charge: Charge) -> tuple[float, int]:
 
 
 # Outcomes that are listed at most: a second, and 200 MB.
-MOST_OUTCOMES = 4_000_000
+MOST_SUMMED_OUTCOMES = 4_000_000
 
 
 def refuse_too_many(counts: Mapping[float, int]) -> None:
     """Refuse counts whose binomial losses would be too many to list.
 
     Raises:
-        NotApplicable: when a single ε has more than MOST_OUTCOMES copies.
+        NotApplicable: when a single ε has more than MOST_SUMMED_OUTCOMES copies.
     """
-    if max(counts.values()) > MOST_OUTCOMES:
-        raise NotApplicable(f"more than {MOST_OUTCOMES:.0e} copies of one epsilon")
+    if max(counts.values()) > MOST_SUMMED_OUTCOMES:
+        raise NotApplicable(f"more than {MOST_SUMMED_OUTCOMES:.0e} copies of one epsilon")
 
 
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
@@ -131,8 +131,8 @@ def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Float
 
 
 def _optimal(epsilon: float, count: int) -> LossCurve:
-    if validate.count(count=count) > MOST_OUTCOMES:
-        raise InvalidParameter(f"count must be at most {MOST_OUTCOMES}, got {count}")
+    if validate.count(count=count) > MOST_SUMMED_OUTCOMES:
+        raise InvalidParameter(f"count must be at most {MOST_SUMMED_OUTCOMES}, got {count}")
     return homogeneous(validate.positive(epsilon=epsilon), count, attained=True)
 
 

@@ -26,8 +26,8 @@ ORDERS, LAST_STEP = (-0.4, 0.4, 1.2, 2.0), 0.05
 # A share of the divergence that makes up for the chords between the statements.
 CHORDS = 3e-4
 # The divergence that the game allows is looked for from START times that of added ones on: first with every n-th level,
-# n at most EVERY and such that THROUGH levels are left, where ln δ is about MISSED too small, give or take WITHIN.
-START, EVERY, THROUGH, MISSED, WITHIN = 1.08, 4, 30, 0.03, 0.05
+# n at most SKIP and such that THROUGH levels are left, where ln δ is about MISSED too small, give or take WITHIN.
+START, SKIP, THROUGH, MISSED, WITHIN = 1.08, 4, 30, 0.03, 0.05
 # In the end ln δ is at most UNSPENT below what is allowed, or above it at a divergence larger by the share NEXT.
 UNSPENT, NEXT = 0.004, 5e-4
 # A step is at most so large a share of the divergence; and how many games there are at most.
@@ -89,7 +89,7 @@ def _played(epsilon: float, delta: float, plain: LabelCoinsDP) -> list[LabelCoin
     levels = len(coin_chances(order, plain.divergence, first).shown)
     if above(levels)(plain.divergence) == math.inf:
         return []
-    every, slope, rise = max(min(levels // THROUGH, EVERY), 1), labels * (order - 1), math.nan
+    every, slope, rise = max(min(levels // THROUGH, SKIP), 1), labels * (order - 1), math.nan
     at = START * plain.divergence
     if every > 1:
         _, at, rise = _crossing(above(every), at, slope, rise, -MISSED, WITHIN)

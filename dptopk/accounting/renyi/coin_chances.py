@@ -25,9 +25,9 @@ MOST_LEVELS = 20_000
 # How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.
 STEP_TOLERANCE, STEP_TRIES = 1e-10, 80
 # At so many log-odds steps are looked at to tell about how many levels there are.
-NODES = 40
+LOG_ODDS_NODES = 40
 # After this many levels a coin that will surely be refused is given up.
-LOOK = 100
+LAST_LEVEL = 100
 # Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT is a float, and so is
 # its inverse.
 CHANCE_ROUNDING, LARGEST_EXPONENT = 2.0**-48, 700.0
@@ -70,7 +70,7 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
         # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from the other end.
         if len(shown) * (1 if shown[-1] > 0.5 else 2) > MOST_LEVELS:
             raise _too_long()
-        if len(shown) == LOOK and order < math.inf and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
+        if len(shown) == LAST_LEVEL and order < math.inf and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
             raise _too_long()
     return Chances(np.array(shown), np.array(hidden))
 
@@ -147,7 +147,7 @@ def _log_sum(a: float, b: float) -> tuple[float, float]:
 
 def levels_about(order: float, divergence: float, first: float) -> float:
     """About the number of levels of ``coin_chances`` up to 1, in no time, for a finite order and many levels."""
-    odds = np.linspace(math.log(first), 0.0, NODES)
+    odds = np.linspace(math.log(first), 0.0, LOG_ODDS_NODES)
     rises = []
     for each in odds.tolist():
         up, down, _ = _next(*_chance(each), order, divergence, first, None)

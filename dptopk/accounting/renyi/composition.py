@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dptopk.accounting.cost_models.conversions import pure_sum
+from dptopk.accounting.cost_models.registry import cost_models, types_with
 from dptopk.accounting.curves import Curve, Floats
-from dptopk.accounting.kinds.conversions import pure_sum
-from dptopk.accounting.kinds.registry import kinds, types_with
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, ChernoffCurve, LogMGF
 from dptopk.accounting.registry import bound
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge
@@ -51,7 +51,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     """
     parts: list[LogMGF] = []
     for cost_type in dict.fromkeys(type(cost) for cost in charge.costs):
-        build = kinds()[cost_type].log_mgf
+        build = cost_models()[cost_type].log_mgf
         if build is None:
             raise NotApplicable(f"{cost_type.__name__} has no Rényi curve")
         parts.append(build(charge.of(cost_type)))

@@ -25,19 +25,19 @@ from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
 from dptopk.errors import InvalidParameter
 
 # The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of FINE; up to COARSE
-# if that takes more than WORK sums. Where COARSE does as well, the Rényi divergences of all labels are added up.
-LEAST_CELLS, FINE, COARSE, WORK = 250, 0.01, 0.3, 6e6
+# if that takes more than MOST_SUMS sums. Where COARSE does as well, the Rényi divergences of all labels are added up.
+LEAST_CELLS, FINE, COARSE, MOST_SUMS = 250, 0.01, 0.3, 6e6
 # How far the grid goes to the left of 0, as a share of how far it goes to the right: beyond, V is hardly above 1 - e^x.
 LEFTWARDS = 0.35
 # From above: what a round of the game can lose by rounding, and all rounds together with the chances' own rounding; and
 # the rounding of where a loss lies within its cell, in cells, for each cell that it moves by.
 ROUND, PLACE = 1 + 1e-12, 1e-15
 # How far beyond an ε the grid goes where the δ at that ε is all that is asked, times α - 1: V falls by about e a unit.
-BEYOND = 3.0
+REACH_BEYOND = 3.0
 # Where the curve ends: what is left above the chance that an own label is shown, as a share of it.
-LEFT = 1e-3
+LEAST_LEFT_SHARE = 1e-3
 # An ε beyond which e^ε is not played with, and how many statements there are at most.
-LARGEST, MOST_STATEMENTS = 500.0, 2000
+LARGEST_PLAYED, MOST_STATEMENTS = 500.0, 2000
 
 
 @lru_cache(maxsize=256)
@@ -79,18 +79,18 @@ def game_delta(order: float, divergence: float, first: float, labels: int, epsil
     if not cells:
         return math.inf
     step = reach / cells
-    shorter = min(cells, math.ceil((epsilon + BEYOND / (order - 1)) / step))
+    shorter = min(cells, math.ceil((epsilon + REACH_BEYOND / (order - 1)) / step))
     deltas = [_game(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter) for pair in _directions(coin)]
     return float(np.interp(math.exp(epsilon), np.exp(step * np.arange(shorter + 1)), np.maximum(*deltas)))
 
 
 def _extent(order: float, divergence: float, first: float, labels: int) -> tuple[float, int]:
     """Up to which ε there are statements, and on how many cells the game is played until there; 0 if it is not."""
-    reach = labels * divergence + max(-math.log(LEFT * labels * first), 1.0) / (order - 1)
+    reach = labels * divergence + max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0) / (order - 1)
     levels = len(coin_chances(order, divergence, first).shown)
     fine, coarse = (math.ceil(reach * (order + 1) / math.sqrt(12 * share / labels)) for share in (FINE, COARSE))
-    cells = min(max(fine, LEAST_CELLS), int(WORK / (4.0 * labels * levels)), MOST_STATEMENTS)
-    return reach, cells if cells >= coarse and reach < LARGEST else 0
+    cells = min(max(fine, LEAST_CELLS), int(MOST_SUMS / (4.0 * labels * levels)), MOST_STATEMENTS)
+    return reach, cells if cells >= coarse and reach < LARGEST_PLAYED else 0
 
 
 class _Pair(NamedTuple):

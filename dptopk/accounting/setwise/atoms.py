@@ -10,9 +10,9 @@ import numpy as np
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.loss_components import Gaussian, Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs
-from dptopk.accounting.pld.sources import Gaussian, Grid, Source
-from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise import tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Atoms:
     order: float = 1.0
 
     @classmethod
-    def of(cls, parts: Sequence[Source], grid: Grid, log_chernoff: float, merge: float) -> Atoms:
+    def of(cls, parts: Sequence[LossComponent], grid: Grid, log_chernoff: float, merge: float) -> Atoms:
         """The product of pairs on a grid from below, where the value to come is V(x) <= e^{log_chernoff - grid.tilt·x}.
 
         Atoms less than about ``merge`` apart are then merged.
@@ -38,7 +38,7 @@ class Atoms:
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         # In logarithms: a million copies of a wide pair have a number of sums that takes long to write down.
         log_sums = math.fsum(len(pair.losses) * pair.count * math.log(pair.losses.shape[1]) for pair in pairs)
-        few = log_sums <= math.log(max(guesses.LISTED, 0.5)) + 1e-9
+        few = log_sums <= math.log(max(tuning.LISTED, 0.5)) + 1e-9
         if few and not any(isinstance(part, Gaussian) for part in parts):
             return cls._listed(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal import validate
+from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.curves import EPS, Floats, Query
-from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.pld.pairs import Pairs, randomised_response
-from dptopk.accounting.pld.sources import Grid
 from dptopk.accounting.registry import Certificate, split_failure
-from dptopk.accounting.setwise import guesses
-from dptopk.accounting.setwise.chords import upper_step
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.bellman_step import upper_step
 from dptopk.accounting.setwise.groups import GroupPair, concentrated_pair, pair_above
 from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.accounting.setwise.partition import Group, partition
@@ -68,17 +68,17 @@ def certify(charge: Charge, *, delta: float) -> Certificate:
         return _file(charge, 0.0, delta, [], 1.0, 1)
     factors, variance, order = _factors(rest, left)
     reach = _reach(left)
-    window = (reach + guesses.CERTIFIED_LEFT + 3) * math.sqrt(variance)
+    window = (reach + tuning.CERTIFIED_LEFT + 3) * math.sqrt(variance)
     splits = sum(f.splits for f in factors)
-    finest = math.sqrt(guesses.SPLITTING * guesses.LATTICE_SHARE * guesses.CERTIFIED_TOLERANCE * variance / splits)
+    finest = math.sqrt(tuning.SPLITTING * tuning.LATTICE_SHARE * tuning.CERTIFIED_TOLERANCE * variance / splits)
     own = {f.step for f in factors}
-    step = max(own.pop() if len(own) == 1 and own != {0.0} else finest, window / guesses.PLACES)
+    step = max(own.pop() if len(own) == 1 and own != {0.0} else finest, window / tuning.CERTIFICATE_PLACES)
     for f in factors:
         wide = math.ceil((f.largest or abs(f.mean) + (reach + 2) * f.spread) / step) + 1
         f.entry |= {"low": -wide, "high": wide}
         if isinstance(f.cost, ZCDP):
             f.made = (concentrated_pair(Charge({f.cost: 1}), step, wide * step),)
-    epsilon = _epsilon(factors, step, min(order, guesses.WINDOW / math.sqrt(variance)), left * (1 - guesses.ROOM))
+    epsilon = _epsilon(factors, step, min(order, tuning.WINDOW / math.sqrt(variance)), left * (1 - tuning.CHECKER_ROOM))
     places = math.ceil(window / step) + max(f.entry["high"] for f in factors)
     return _file(charge, epsilon, delta, factors, step, places)
 
@@ -113,8 +113,8 @@ class _Factor:
         if kind == "DP":
             return [randomised_response(np.array([self.entry["epsilon"]]), count)]
         if kind == "GDP":  # many are one Gaussian
-            return sources(Charge({self.cost: count}))[0].pairs(grid)
-        return [replace(pair, count=count) for pair in sources(Charge({self.cost: 1}))[0].pairs(grid)]
+            return loss_components(Charge({self.cost: count}))[0].pairs(grid)
+        return [replace(pair, count=count) for pair in loss_components(Charge({self.cost: 1}))[0].pairs(grid)]
 
 
 def _factors(charge: Charge, delta: float) -> tuple[list[_Factor], float, float]:
@@ -138,7 +138,7 @@ def _factors(charge: Charge, delta: float) -> tuple[list[_Factor], float, float]
 
 def _groups(ranges: Mapping[float, int], variance: float, order: float) -> list[Group]:
     """Groups that the checker knows: of one range, or of few with few multisets."""
-    return partition(ranges, variance, guesses.CERTIFIED_TOLERANCE, guesses.CERTIFIED_WORK, order, prices=False)
+    return partition(ranges, variance, tuning.CERTIFIED_TOLERANCE, tuning.CERTIFIED_WORK, order, weights=False)
 
 
 def _factor(cost: Cost, times: int) -> _Factor:
@@ -204,8 +204,8 @@ def _stepped(before: tuple[int, Floats], N: int, h: float, nodes: NDArray[np.int
     around = _extended(before[1], before[0], h, nodes)
     falls = np.lib.stride_tricks.sliding_window_view(-np.diff(around), N).max(axis=-1) / h
     found = upper_step(around, N, h)
-    lift = guesses.LIFT * EPS / (h * math.expm1(N * h)) * (around[: len(found)] + falls[: len(found)])
-    above: Floats = found + lift + guesses.LIFT_LEAST
+    lift = tuning.CHECKER_LIFT * EPS / (h * math.expm1(N * h)) * (around[: len(found)] + falls[: len(found)])
+    above: Floats = found + lift + tuning.LEAST_LIFT
     return above
 
 
@@ -217,7 +217,7 @@ def _extended(row: Floats, first: int, h: float, nodes: NDArray[np.int64]) -> Fl
 
 
 def _reach(delta: float) -> float:
-    return math.sqrt(guesses.CERTIFIED_REACH**2 + 2 * max(0.0, math.log(1e-6 / delta)))
+    return math.sqrt(tuning.CERTIFIED_REACH**2 + 2 * max(0.0, math.log(1e-6 / delta)))
 
 
 def _epsilon(factors: list[_Factor], step: float, tilt: float, delta: float) -> float:
@@ -228,7 +228,7 @@ def _epsilon(factors: list[_Factor], step: float, tilt: float, delta: float) -> 
     epsilon = law.epsilon(left) if left > 0 else math.inf
     if math.isinf(epsilon):
         raise NotCertified("the proposed window is too narrow for this delta")
-    return epsilon * (1 + guesses.ROOM / 100)
+    return epsilon * (1 + tuning.CHECKER_ROOM / 100)
 
 
 def _file(charge: Charge, epsilon: float, delta: float, factors: list[_Factor], step: float, width: int) -> Certificate:

@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
-from dptopk.accounting.pld.sources import Grid, Source
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
-from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve
 from dptopk.costs import Charge
 
 
 @dataclass(frozen=True)
-class GroupPair(Source):
+class GroupPair(LossComponent):
     """A pair whose profile is at least that of a group, taken ``count`` times.
 
     Attributes:
@@ -68,7 +68,7 @@ class GroupPair(Source):
         """The finite part, without what is negligible under the tilt; valid from above only."""
         exponents = self.log_masses + grid.tilt * self.losses
         weights = np.exp(exponents - exponents.max())
-        kept = weights > math.exp(-guesses.NEGLIGIBLE)
+        kept = weights > math.exp(-tuning.NEGLIGIBLE)
         lost = float(weights[~kept].sum() / weights.sum()) * 1.01
         losses, log_masses = self.losses[kept], self.log_masses[kept]
         errors = 64 * ROUNDOFF * (1 + np.abs(log_masses))
@@ -84,7 +84,7 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     soundness goes: the profile of the masses found is computed from its positive terms and all masses are raised by the
     largest ratio in which it falls short.
     """
-    for _ in range(guesses.PASSES):
+    for _ in range(tuning.HULL_PASSES):
         masses = _slope_changes(nodes, values, h)
         kept = masses >= 0
         kept[-1] = True

@@ -21,24 +21,23 @@ from functools import cached_property
 
 import numpy as np
 
-from dptopk.accounting.curves import Answer, Curve, Query, outward
-from dptopk.accounting.kinds.conversions import pure_sum
-from dptopk.accounting.kinds.dominating_pairs import (
+from dptopk.accounting.cost_models.conversions import pure_sum
+from dptopk.accounting.cost_models.dominating_pairs import (
     DOMINATED,
-    MOST_COPIES,
+    MOST_BINOMIAL_COPIES,
     SMALLEST_LOSS,
     BracketCurve,
     certified_bracket,
-    sources,
+    loss_components,
 )
+from dptopk.accounting.curves import Answer, Curve, Query, outward
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
-from dptopk.accounting.pld.sources import Grid, Source
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.tilt import log_peak
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import log_mgf
-from dptopk.accounting.setwise import guesses
-from dptopk.accounting.setwise.coins import priced_ranges_pair
+from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.groups import (
     GroupPair,
     concentrated_pair,
@@ -46,6 +45,7 @@ from dptopk.accounting.setwise.groups import (
     mixed_ranges_pair,
 )
 from dptopk.accounting.setwise.partition import Group, partition
+from dptopk.accounting.setwise.randomized_rounding import weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.strategies import last_ranges, steps_from_below, strategy, with_gaussians
 from dptopk.accounting.setwise.two_outcomes import two_outcomes_delta
@@ -73,7 +73,7 @@ class SetwiseCurve(Curve):
         self.ranges = dict(sorted(ranges.items()))
         self.rest, self.concentrated = rest, concentrated or Charge()
         self.whole = Charge({**rest.costs, **self.concentrated.costs, **_costs(self.ranges)})
-        self.parts = sources(rest)
+        self.parts = loss_components(rest)
         self.top = pure_sum(self.whole)
         self._log_mgf = log_mgf(self.whole)
 
@@ -88,9 +88,9 @@ class SetwiseCurve(Curve):
         if any(not SMALLEST_RANGE <= epsilon <= LARGEST_RANGE for epsilon in ranges):
             raise NotApplicable(f"a range outside [{SMALLEST_RANGE}, {LARGEST_RANGE}]")
         rest = Charge({cost: times for cost, times in charge if not isinstance(cost, (BoundedRange, ZCDP, CDP))})
-        if max(rest.of(PureDP).values(), default=0) > MOST_COPIES:
-            raise NotApplicable(f"more than {MOST_COPIES:.0e} copies of one epsilon")
-        if rest.costs and not min(part.spread() for part in sources(rest)) > SMALLEST_LOSS**2:
+        if max(rest.of(PureDP).values(), default=0) > MOST_BINOMIAL_COPIES:
+            raise NotApplicable(f"more than {MOST_BINOMIAL_COPIES:.0e} copies of one epsilon")
+        if rest.costs and not min(part.spread() for part in loss_components(rest)) > SMALLEST_LOSS**2:
             raise NotApplicable("a cost so small that its square underflows")
         return cls(ranges, rest, Charge(charge.of(ZCDP, CDP)))
 
@@ -100,7 +100,7 @@ class SetwiseCurve(Curve):
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
-        if len(self.ranges) > guesses.MOST_RANGES:
+        if len(self.ranges) > tuning.MOST_RANGES:
             return self._merged(query)
         search = _Search(self, query)
         if search.value <= FLOOR or not (self.ranges or self.rest.costs):
@@ -116,12 +116,12 @@ class SetwiseCurve(Curve):
         value = min(value, above)
         below = 0.0
         if query.lower and value > FLOOR:
-            below = min(Run(less, query, order, guesses.LOOSEST, 0.0, value).below(value), value)
+            below = min(Run(less, query, order, tuning.LOOSEST, 0.0, value).below(value), value)
         return Answer(value, below if below > 0 else None, AS_FINE_AS_IT_GETS)
 
     def bracketed(self, query: Query) -> bool:
         """Whether a lower bound is looked for: if it is asked for, or to see whether a split into groups will do."""
-        several = 1 < len(self.ranges) < guesses.MOST_RANGES / 2
+        several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
         return query.lower or (several and not self.concentrated.costs)
 
     def chernoff(self, query: Query) -> tuple[float, float]:
@@ -133,10 +133,8 @@ class SetwiseCurve(Curve):
                 raise OverflowError("a loss that has no moment")
         low, high = (end - math.log(math.sqrt(max(self.variance(start), 1e-20))) for end in (-14.0, 14.0))
         best, order = math.inf, 1.0
-        for _ in range(guesses.ZOOMS):
-            orders = (
-                guesses.FEW_ORDERS if len(self.whole.costs) > MANY_ADDENDS else guesses.ORDERS
-            )  # any order is sound
+        for _ in range(tuning.ZOOMS):
+            orders = tuning.FEW_ORDERS if len(self.whole.costs) > MANY_ADDENDS else tuning.ORDERS  # any order is sound
             grid = np.exp(np.linspace(low, high, orders))
             log_mgf_ = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
             peaks = np.array([log_peak(one) for one in grid.tolist()])
@@ -187,9 +185,9 @@ class SetwiseCurve(Curve):
             return own.pop()
         spread = variance + math.fsum(part.spread() for part in self.parts)
         splits = sum(part.roundings()[0] for part in self.parts) + sum(pair.count for pair in pairs)
-        step = math.sqrt(guesses.SPLITTING * guesses.LATTICE_SHARE * tolerance * variance / max(splits, 1))
-        coarsest = guesses.WINDOW * math.sqrt(spread) / guesses.MOST_POINTS
-        step = max(min(step, math.sqrt(variance) / guesses.CELLS), coarsest)
+        step = math.sqrt(tuning.SPLITTING * tuning.LATTICE_SHARE * tolerance * variance / max(splits, 1))
+        coarsest = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
+        step = max(min(step, math.sqrt(variance) / tuning.CELLS_PER_STD), coarsest)
         if query.epsilon is not None and query.epsilon > step:  # a lattice point at ε, where the chord touches
             step = query.epsilon / math.ceil(query.epsilon / step)
         return step
@@ -198,7 +196,7 @@ class SetwiseCurve(Curve):
 def _rounded(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
     """The ranges rounded up, or down, to the largest, or smallest, of each of MOST_RANGES classes of equal ratio."""
     rising = sorted(ranges.items(), reverse=upper)
-    ratio = (max(ranges) / min(ranges)) ** (1 / guesses.MOST_RANGES)
+    ratio = (max(ranges) / min(ranges)) ** (1 / tuning.MOST_RANGES)
     found: dict[float, int] = {}
     end = rising[0][0]
     for epsilon, count in rising:
@@ -243,10 +241,10 @@ class Run:
         wide = math.fsum(c.scale * math.sqrt(n) for c, n in curve.rest.of(DiscreteGaussianDP).items())
         factors = sum(part.factors() for part in curve.parts) + 8 * len(self.groups)
         above = math.fsum(group.work for group in self.groups) + math.fsum(part.work() for part in curve.parts)
-        above += guesses.WORK_PER_LATTICE_POINT * wide + guesses.WORK_PER_FACTOR * factors
-        above += guesses.WORK_PER_CURVE * bool(curve.concentrated.costs)
+        above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
+        above += tuning.WORK_PER_CURVE * bool(curve.concentrated.costs)
         own = min((group.largest / group.steps for group in self.groups), default=math.inf)
-        above += guesses.WORK_PER_PLACE * guesses.WINDOW / 2 * math.sqrt(self.variance) / own
+        above += tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * math.sqrt(self.variance) / own
         if not curve.ranges or not curve.bracketed(self.query):
             return above
         last = last_ranges(curve.ranges)
@@ -256,8 +254,8 @@ class Run:
     def reach(self, copies: int) -> float:
         """How many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a small share of δ."""
         delta = self.query.delta if self.query.epsilon is None else self.guess / 100
-        z = math.sqrt(2 * math.log(copies / (guesses.BEYOND * max(delta, FLOOR))))
-        return guesses.REACHES * math.ceil(z / guesses.REACHES)
+        z = math.sqrt(2 * math.log(copies / (tuning.WINDOW_SHARE * max(delta, FLOOR))))
+        return tuning.REACHES * math.ceil(z / tuning.REACHES)
 
     def pairs(self) -> list[GroupPair]:
         """The pairs of all groups of ranges."""
@@ -265,8 +263,8 @@ class Run:
         copies = sum(group.copies for group in self.groups)
         reach = self.reach(max(copies, 1))
         for group in self.groups:
-            if group.anchors:
-                found.append(priced_ranges_pair(group.ranges, group.anchors, reach=reach))
+            if group.levels:
+                found.append(weighted_ranges_pair(group.ranges, group.levels, reach=reach))
                 continue
             if not group.single:
                 found.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach))
@@ -288,13 +286,13 @@ class Run:
         for inside in [Charge()] if not pairs or not curve.parts else [Charge(), Charge(_costs(curve.ranges))]:
             together = Charge({**curve.concentrated.costs, **inside.costs})
             reach = self.guess if self.query.epsilon is None else self.query.epsilon
-            reach += guesses.CONCENTRATED_REACH * math.sqrt(self.variance)
-            pair = concentrated_pair(together, max(step, reach / guesses.CONCENTRATED_POINTS), reach)
+            reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
+            pair = concentrated_pair(together, max(step, reach / tuning.CONCENTRATED_POINTS), reach)
             others = [] if inside.costs else pairs
             least = min(least, self._of_product([*curve.parts, *others, pair], step))
         return least
 
-    def _of_product(self, parts: Sequence[Source], step: float) -> float:
+    def _of_product(self, parts: Sequence[LossComponent], step: float) -> float:
         """What is asked, of the product of pairs on a lattice; infinite losses add their mass."""
         law = product(
             [pair for part in parts for pair in part.pairs(Grid(step, self.order, 1))],
@@ -315,7 +313,7 @@ class Run:
         rest = Charge.join(curve.rest, with_gaussians(curve.concentrated)) if curve.concentrated.costs else curve.rest
         if not curve.ranges:
             return self._below_without_ranges(rest, value)
-        low = max(value - guesses.BACK * math.sqrt(self.variance), 0.0) if query.epsilon is None else 0.0
+        low = max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0) if query.epsilon is None else 0.0
         best = 0.0
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick for very many ranges.
         for adaptive in (True, False) if len(curve.ranges) <= MANY_RANGES else (False,):
@@ -331,7 +329,7 @@ class Run:
                 adaptive=adaptive,
             )
             best = max(best, found.answer(query, low, value))
-            if value - best <= guesses.SETTLED * self.tolerance * value:
+            if value - best <= tuning.SETTLED * self.tolerance * value:
                 break
         return best
 
@@ -345,7 +343,7 @@ class Run:
         rho, xi = alone[0].rho, alone[0].xi
         if query.epsilon is not None:
             return max(product_below, two_outcomes_delta(rho, xi, query.epsilon))
-        for retreat in guesses.RETREATS:
+        for retreat in tuning.CONCENTRATED_RETREATS:
             x = value * (1 - retreat)
             if x <= product_below:
                 break
@@ -364,8 +362,8 @@ class _Search:
         self.bracketed = curve.bracketed(query)
         # d ln δ for d ln ε
         sharpness = max(1.0, self.order * query.epsilon) if query.epsilon is not None else 1.0
-        self.wanted = max(min(query.rtol / sharpness, guesses.LOOSEST), guesses.FINEST)
-        self.target, self.last = guesses.FIRST_SHARE * self.wanted, math.inf
+        self.wanted = max(min(query.rtol / sharpness, tuning.LOOSEST), tuning.FINEST)
+        self.target, self.last = tuning.FIRST_SHARE * self.wanted, math.inf
         self.groups: list[Group] | None = None  # of the last run
 
     def run(self) -> Answer:
@@ -389,8 +387,8 @@ class _Search:
                         break
                     return self.answer(AS_FINE_AS_IT_GETS if self.bracketed else "")
                 finer = min(self.wanted / self.last, self.query.rtol / self.gap if self.bracketed else math.inf)
-                self.target = self.last * min(max(guesses.AIM * finer, guesses.LEAP), 1 / guesses.FINER)
-                if self.last <= self.wanted and self.gap > guesses.STUCK * before:
+                self.target = self.last * min(max(tuning.AIM * finer, tuning.LEAP), 1 / tuning.FINER)
+                if self.last <= self.wanted and self.gap > tuning.STUCK * before:
                     note = AS_FINE_AS_IT_GETS
                     break
         return self.answer(note)
@@ -410,16 +408,16 @@ class _Search:
         return (self.value - self.lower) / self.value
 
     def _planned(self, tolerance: float, left: float) -> Run:
-        return Run(self.curve, self.query, self.order, tolerance, guesses.GROUPS_SHARE * left, self.value)
+        return Run(self.curve, self.query, self.order, tolerance, tuning.GROUPS_SHARE * left, self.value)
 
     def _fitting(self, left: float) -> Run | None:
         """A run that fits: to the tolerance aimed at if possible, in any case a good deal finer than the last."""
         tolerance = self.target if left > 0 else math.inf
-        while tolerance < min(self.last / guesses.COARSER, guesses.COARSEST):
+        while tolerance < min(self.last / tuning.COARSER, tuning.COARSEST):
             run = self._planned(tolerance, left)
             if run.work <= left and run.groups != self.groups:
                 return run
-            tolerance *= guesses.COARSER
+            tolerance *= tuning.COARSER
         return None
 
     def by_conversion(self) -> Answer:
@@ -444,7 +442,7 @@ def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[G
     """
     curve, query = SetwiseCurve.of(charge), Query(delta=delta, lower=False)
     value, order = curve.chernoff(query)
-    return Run(curve, query, order, tolerance, guesses.GROUPS_SHARE * query.work.budget, value).pairs()
+    return Run(curve, query, order, tolerance, tuning.GROUPS_SHARE * query.work.budget, value).pairs()
 
 
 @bound(

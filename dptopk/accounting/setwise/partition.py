@@ -2,7 +2,7 @@
 
 Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the price of a split is
 measured (docs/notes/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance
-of the loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N² (``guesses``).
+of the loss whatever its size, and a step from above with N grid steps to ε adds about CELL ε²/N² (``tuning``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
-from dptopk.accounting.setwise import guesses
-from dptopk.accounting.setwise.anchors import tuned
-from dptopk.accounting.setwise.coins import Anchors
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.randomized_rounding import RoundingLevels
+from dptopk.accounting.setwise.rounding_levels import tuned
 from dptopk.accounting.setwise.steps import rounding_noise
 
 Ranges = tuple[tuple[float, int], ...]
@@ -26,13 +26,13 @@ class Group:
     """Ranges (ε, count) that share one recursion.
 
     A single range is cut into ``copies`` parts of nearly equal size; ``steps`` is the grid steps to the largest ε. With
-    ``anchors`` they are rounded by coins and played for prices.
+    ``levels`` they are rounded by coins and played for prices.
     """
 
     ranges: Ranges
     copies: int = 1
-    steps: int = guesses.FEWEST_STEPS
-    anchors: Anchors | None = None
+    steps: int = tuning.FEWEST_STEPS
+    levels: RoundingLevels | None = None
 
     @property
     def largest(self) -> float:
@@ -43,12 +43,12 @@ class Group:
     def unlike(self) -> float:
         """About how much there is to gain by choosing among its ranges, between 0 and 1."""
         smallest = min(epsilon for epsilon, _ in self.ranges)
-        return (1 - (smallest / self.largest) ** 2) ** 2 / (1 + guesses.FEW_FREE / self.each)
+        return (1 - (smallest / self.largest) ** 2) ** 2 / (1 + tuning.FREE_HALF_COUNT / self.each)
 
     @property
     def single(self) -> bool:
         """Whether there is one ε only, played as it is."""
-        return len(self.ranges) == 1 and self.anchors is None
+        return len(self.ranges) == 1 and self.levels is None
 
     @property
     def each(self) -> float:
@@ -63,9 +63,9 @@ class Group:
     @property
     def states(self) -> int:
         """How many layers the recursion has."""
-        if self.anchors:
-            unit = self.anchors.prices[-1] / self.largest**2
-            return math.ceil(math.fsum(count * max(unit * e * e, self.anchors.prices[0]) for e, count in self.ranges))
+        if self.levels:
+            unit = self.levels.weights[-1] / self.largest**2
+            return math.ceil(math.fsum(count * max(unit * e * e, self.levels.weights[0]) for e, count in self.ranges))
         if self.single:
             return math.ceil(self.ranges[0][1] / self.copies)
         return math.prod(count + 1 for _, count in self.ranges)
@@ -79,24 +79,24 @@ class Group:
     @property
     def work(self) -> float:
         """The work of the recursion: its node values, weighted."""
-        wider = 1.0 if self.single or self.anchors else guesses.WIDER
+        wider = 1.0 if self.single or self.levels else tuning.WIDER
         steps = wider * self.steps
-        nodes = guesses.NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps) + 2 * steps
-        each = guesses.PER_STEP + guesses.PER_NODE * nodes
-        if self.anchors:
-            return self.states * len(self.anchors.steps) * each * guesses.FOR_PRICES
+        nodes = tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2 / (self.largest / steps) + 2 * steps
+        each = tuning.PER_STEP + tuning.PER_NODE * nodes
+        if self.levels:
+            return self.states * len(self.levels.steps) * each * tuning.FOR_WEIGHTS
         if self.single:
             return self.states * each
-        each = guesses.PER_STEP_TOGETHER + guesses.PER_NODE_TOGETHER * nodes
+        each = tuning.PER_STEP_TOGETHER + tuning.PER_NODE_TOGETHER * nodes
         return self.states * math.fsum(count / (count + 1) for _, count in self.ranges) * each
 
     def noise(self) -> float:
         """About what grid steps, and coins and prices, add to the variance of the loss."""
-        if self.anchors:
-            return self.anchors.noise * self.spread / 4
+        if self.levels:
+            return self.levels.noise * self.spread / 4
         epsilons = tuple(epsilon for epsilon, _ in self.ranges)
         counts = tuple(count for _, count in self.ranges)
-        return rounding_noise(epsilons, counts, self.steps, guesses.CELL)
+        return rounding_noise(epsilons, counts, self.steps, tuning.CELL)
 
 
 def partition(
@@ -106,7 +106,7 @@ def partition(
     work: float,
     order: float = 1.0,
     *,
-    prices: bool = True,
+    weights: bool = True,
 ) -> list[Group]:
     """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
 
@@ -116,49 +116,49 @@ def partition(
         tolerance: relative; a wish, given up where it would take too long.
         work: what all recursions may take.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
-        prices: whether groups may be played for prices.
+        weights: whether groups may be played for prices.
     """
-    allowed = tolerance / guesses.SENSITIVITY * variance
-    share, joined_work = guesses.GROUP_SHARE * allowed, guesses.JOINED_SHARE * work
+    allowed = tolerance / tuning.SENSITIVITY * variance
+    share, joined_work = tuning.GROUP_SHARE * allowed, tuning.JOINED_SHARE * work
     single = _large_enough(ranges, share)
     found = []
-    several = len(ranges) <= guesses.MOST_TRIED
-    for steps in guesses.STEPS_JOINED if several else guesses.STEPS_JOINED[-1:]:
+    several = len(ranges) <= tuning.MOST_TRIED
+    for steps in tuning.STEPS_JOINED if several else tuning.STEPS_JOINED[-1:]:
         groups = _joined(single, share, joined_work, steps)
-        if prices:
+        if weights:
             groups = _priced(groups, ranges, share, joined_work)
             groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
-        found.append(_fine_enough(groups, guesses.GRID_SHARE * allowed, work if several else math.inf))
+        found.append(_fine_enough(groups, tuning.GRID_SHARE * allowed, work if several else math.inf))
     return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
 
 
 def _noise(groups: list[Group]) -> float:
     """About what the grids add to the variance of the loss."""
-    return math.fsum(group.copies * group.noise() for group in groups if not group.anchors)
+    return math.fsum(group.copies * group.noise() for group in groups if not group.levels)
 
 
 def _excess(groups: list[Group]) -> float:
     """About what the split adds to the variance of the loss."""
-    worth = [guesses.GROUP * group.largest**2 / (1 + guesses.FEW / group.each) for group in groups]
+    worth = [tuning.GROUP * group.largest**2 / (1 + tuning.GROUP_HALF_COUNT / group.each) for group in groups]
     total = math.fsum(group.copies * one for group, one in zip(groups, worth, strict=True))
-    priced = [group for group in groups if group.anchors]
-    free = math.fsum(guesses.FOR_FREE * group.unlike * group.largest**2 for group in priced)
+    priced = [group for group in groups if group.levels]
+    free = math.fsum(tuning.FOR_FREE * group.unlike * group.largest**2 for group in priced)
     return total - max(worth) + free + math.fsum(group.noise() for group in priced)
 
 
 def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, work: float) -> list[Group]:
     """All ranges played for prices, where that is better: each group as wide as its anchors, the largest first."""
     best = groups
-    for steps, prices, noise in guesses.ANCHORS:
+    for steps, weights, noise in tuning.ROUNDING_LEVELS:
         if _excess(best) <= allowed:
             break
-        anchors = Anchors(steps, prices, noise)
+        levels = RoundingLevels(steps, weights, noise)
         bands: list[dict[float, int]] = []
         for epsilon, count in sorted(ranges.items(), reverse=True):
-            if not bands or epsilon * anchors.ratio < max(bands[-1]) * (1 - 1e-9):
+            if not bands or epsilon * levels.ratio < max(bands[-1]) * (1 - 1e-9):
                 bands.append({})
             bands[-1][epsilon] = count
-        found = [Group(tuple(sorted(band.items())), steps=steps[-1], anchors=anchors) for band in bands]
+        found = [Group(tuple(sorted(band.items())), steps=steps[-1], levels=levels) for band in bands]
         if _excess(found) < _excess(best) and sum(group.work for group in found) <= work:
             best = found
     return best
@@ -166,7 +166,7 @@ def _priced(groups: list[Group], ranges: Mapping[float, int], allowed: float, wo
 
 def _banded(groups: list[Group], ranges: Mapping[float, int], order: float, allowed: float, work: float) -> list[Group]:
     """Two or three neighbouring ranges at a time played for prices of their own, where that is better."""
-    if _excess(groups) <= allowed or not 1 < len(ranges) <= guesses.MOST_BANDED or work < guesses.LEAST_BANDED:
+    if _excess(groups) <= allowed or not 1 < len(ranges) <= tuning.MOST_BANDED or work < tuning.LEAST_BANDED:
         return groups
     rising = tuple(sorted(ranges.items()))
     found = [groups]
@@ -188,7 +188,7 @@ def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
         return ((0,),) if not bands else ()
     return tuple(
         (*split, length)
-        for size in range(1, min(length, guesses.WIDEST_BAND) + 1)
+        for size in range(1, min(length, tuning.WIDEST_BAND) + 1)
         for split in (_splits(length - size, bands - (size > 1)) if bands >= (size > 1) else ())
     )
 
@@ -197,19 +197,19 @@ def _band(ranges: Ranges, order: float, most: float) -> Group | None:
     """One range, or several played for prices as precisely as time allows."""
     if len(ranges) == 1:
         return Group(ranges)
-    found = [Group(ranges, steps=one.steps[-1], anchors=one) for one in tuned(ranges, order)]
+    found = [Group(ranges, steps=one.steps[-1], levels=one) for one in tuned(ranges, order)]
     in_time = [group for group in found if group.work <= most]
     return in_time[-1] if in_time else None
 
 
 def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
     """A group for each range, the larger ones cut into equal parts of at most the smallest size that will do."""
-    size, groups = guesses.SMALLEST_GROUP, []
-    while size <= guesses.LARGEST_GROUP:
+    size, groups = tuning.SMALLEST_GROUP, []
+    while size <= tuning.LARGEST_GROUP:
         groups = [Group(((epsilon, n),), math.ceil(n / size)) for epsilon, n in sorted(ranges.items())]
         if _excess(groups) <= allowed:
             break
-        size = math.ceil(size * guesses.LARGER)
+        size = math.ceil(size * tuning.LARGER)
     return groups
 
 
@@ -219,9 +219,9 @@ def _joined(groups: list[Group], allowed: float, work: float, steps: int) -> lis
     Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
     groups are few enough, or not even the first one can be done in time.
     """
-    best, least, most = groups, _excess(groups), guesses.FEWEST_STATES
-    more = guesses.MORE_STATES if len(groups) <= guesses.MOST_TRIED else guesses.MORE_STATES**3
-    while least > allowed and most <= guesses.MOST_STATES:
+    best, least, most = groups, _excess(groups), tuning.FEWEST_STATES
+    more = tuning.MORE_STATES if len(groups) <= tuning.MOST_TRIED else tuning.MORE_STATES**3
+    while least > allowed and most <= tuning.MOST_STATES:
         wish = _packed(groups, most, steps)
         packed = _in_time(wish, work)
         excess = _excess(packed)
@@ -262,9 +262,9 @@ def _fine_enough(groups: list[Group], allowed: float, work: float) -> list[Group
     """Grid steps for each group: Σ noise is small enough, or as small as it can be in time where groups are joined."""
     found = _with_steps(groups, allowed)
     while any(not group.single for group in groups) and sum(group.work for group in found) > work:
-        allowed *= guesses.LARGER
+        allowed *= tuning.LARGER
         coarser = _with_steps(groups, allowed)
-        if allowed > guesses.COARSEST_GRIDS * sum(group.spread for group in groups):
+        if allowed > tuning.COARSEST_GRIDS * sum(group.spread for group in groups):
             break
         found = coarser
     return found
@@ -273,22 +273,22 @@ def _fine_enough(groups: list[Group], allowed: float, work: float) -> list[Group
 def _with_steps(groups: list[Group], allowed: float) -> list[Group]:
     """Grid steps for each group: Σ noise is about what is allowed, at about the least cost."""
     wishes = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
-    total = math.fsum(guesses.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
+    total = math.fsum(tuning.CELL * group.spread / wish**2 for group, wish in zip(groups, wishes, strict=True))
     scale = math.sqrt(total / allowed)
     found = []
     for group, wish in zip(groups, wishes, strict=True):
-        if group.anchors:
+        if group.levels:
             found.append(group)
             continue
         steps = min(
-            max(2 * math.ceil(scale * wish / 2), guesses.FEWEST_STEPS, math.ceil(2 * group.largest)), guesses.MOST_STEPS
+            max(2 * math.ceil(scale * wish / 2), tuning.FEWEST_STEPS, math.ceil(2 * group.largest)), tuning.MOST_STEPS
         )
-        share = guesses.CELL * group.spread / (scale * wish) ** 2
+        share = tuning.CELL * group.spread / (scale * wish) ** 2
         while (
             not group.single
-            and steps < guesses.MOST_STEPS / 2
-            and replace(group, steps=steps).noise() > guesses.NOISY * share
+            and steps < tuning.MOST_STEPS / 2
+            and replace(group, steps=steps).noise() > tuning.NOISY * share
         ):
-            steps = math.ceil(steps * guesses.FINER_STEPS)
+            steps = math.ceil(steps * tuning.FINER_STEPS)
         found.append(replace(group, steps=steps))
     return found

@@ -1,7 +1,7 @@
 """The certified recursion for bounded range: V_B(x), the largest δ at ε = x of an adaptive game, between two bounds.
 
 With nothing left V = [1 - e^x]_+; with a multiset E left, V_E is the largest of step_ε(V_{E - ε}) over the distinct ε
-in E (``chords`` bounds one step from both sides). States are the counts of each distinct ε.
+in E (``bellman_step`` bounds one step from both sides). States are the counts of each distinct ε.
 
 Given everything before, the loss of an ε-BR mechanism has a mean of at most maxkl(ε) and is ε/2-subgaussian around it
 (Hoeffding), so that V_E(x) <= e^{-z²/2} for x = Σ maxkl + z σ, σ² = Σ ε²/4. Nodes are computed in a window of a few σ
@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk.accounting.curves import ROUNDOFF, Floats
-from dptopk.accounting.setwise import guesses
-from dptopk.accounting.setwise.chords import lower_step, upper_step
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State, common_grid
 from dptopk.accounting.work import check
 
@@ -50,10 +50,10 @@ class Rules:
     steps: tuple[int, ...]
     h: float
     upper: bool
-    reach: float = guesses.REACH
+    reach: float = tuning.REACH
 
     @classmethod
-    def of(cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = guesses.REACH) -> Rules:
+    def of(cls, ranges: dict[float, int], steps: int, *, upper: bool, reach: float = tuning.REACH) -> Rules:
         """The grid with about ``steps`` for the largest ε, every ε rounded outward exactly."""
         epsilons, counts = tuple(ranges), tuple(ranges.values())
         each, h = common_grid(epsilons, counts, steps, upper=upper)
@@ -65,8 +65,8 @@ class Rules:
         top = counts @ epsilons
         mean = counts @ np.array([mean_loss(epsilon) for epsilon in self.epsilons])
         sigma = np.sqrt(counts @ epsilons**2) / 2
-        low = np.maximum(mean - guesses.BELOW * sigma - max(self.epsilons), -top)
-        high = np.minimum(mean + math.hypot(self.reach, guesses.STRAY) * sigma, top)
+        low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
+        high = np.minimum(mean + math.hypot(self.reach, tuning.STRAY) * sigma, top)
         low = np.minimum(low, high)
         return np.column_stack([np.floor(low / self.h) - 1, np.ceil(high / self.h) + 1]).astype(np.int64)
 
@@ -187,7 +187,7 @@ def solve(rules: Rules, counts: State) -> Layer:
         best = np.zeros((len(found), window[1] - window[0] + 1))
         for part in range(len(counts)):
             having = np.flatnonzero(states[found, part])
-            for some in np.array_split(having, math.ceil(len(having) * best.shape[1] / guesses.BATCH)):
+            for some in np.array_split(having, math.ceil(len(having) * best.shape[1] / tuning.BATCH)):
                 check()
                 origin = rows[found[some] - each[part]]
                 left = Layer(before.first, before.values[origin], before.top[origin], rules.h, rules.upper)
@@ -233,7 +233,7 @@ class Ladder:
                 n += 1
                 top = n * self._rules.steps[0]
                 layer = Layer(window[0], self._rules.step(layer, 0, window), top, self._rules.h, self._rules.upper)
-                if n <= guesses.KEPT_FIRST or n % guesses.KEPT == 0:
+                if n <= tuning.LADDER_HEAD or n % tuning.LADDER_PERIOD == 0:
                     self._layers[n] = layer
             self._layers[n] = layer
             return layer

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from dptopk.accounting.curves import Floats
-from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise import tuning
 
 State = tuple[int, ...]
 
@@ -22,7 +22,7 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
     largest = max(epsilons)
     if len(epsilons) == 1:
         return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
-    best = steps + int(np.argmin(_changes(epsilons, counts, steps, guesses.GRID_CELL, upper=upper)))
+    best = steps + int(np.argmin(_changes(epsilons, counts, steps, tuning.GRID_CELL, upper=upper)))
     each = tuple(int(n) for n in _rounded(np.array(epsilons) / largest * best, upper=upper))
     return each, _exact_step(epsilons, each, largest / best, upper=upper)
 

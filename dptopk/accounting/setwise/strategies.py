@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.curves import ROUNDOFF, Floats, Query
-from dptopk.accounting.kinds.dominating_pairs import sources
 from dptopk.accounting.pld.binomial import log_binomial_pmf
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
-from dptopk.accounting.pld.sources import Grid, Source
-from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.atoms import Atoms
 from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules, ladder, solve_in_order
 from dptopk.accounting.setwise.steps import rounding_noise
@@ -27,7 +27,7 @@ from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP
 
 
 @dataclass(frozen=True)
-class FixedRanges(Source):
+class FixedRanges(LossComponent):
     """n mechanisms of ε-bounded range, all with one t: loss t with mass q_t, else t - ε; n is summed up exactly."""
 
     epsilon: float
@@ -129,16 +129,16 @@ def strategy(
     """
     last = last_ranges(ranges) if adaptive else {}
     first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
-    parts: list[Source] = sources(rest)
+    parts: list[LossComponent] = loss_components(rest)
     parts += [FixedRanges(epsilon, n, best_t(epsilon, order)) for epsilon, n in first.items() if n]
     sigma = math.sqrt(variance)
     below = sum(part.roundings()[1] if not isinstance(part, FixedRanges) else 1 for part in parts)
     step = max(
-        guesses.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(below, 1), guesses.WINDOW * sigma / guesses.MOST_ATOMS
+        tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(below, 1), tuning.WINDOW * sigma / tuning.MOST_ATOMS
     )
-    width = math.sqrt(4 * guesses.LATTICE_SHARE_BELOW * tolerance * variance / max(rest.count, 1))
-    merge = sigma * math.sqrt(guesses.LATTICE_SHARE_BELOW * tolerance)
-    grid = Grid(min(step, sigma / guesses.CELLS), order, -1, width)
+    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / max(rest.count, 1))
+    merge = sigma * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
+    grid = Grid(min(step, sigma / tuning.CELLS_PER_STD), order, -1, width)
     atoms = Atoms.of(parts, grid, log_chernoff(last), merge=merge)
     if not last:
         return Strategy(atoms, None)
@@ -149,8 +149,8 @@ def strategy(
 
 def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
     """The ranges that are played last: the larger ones."""
-    left, last = guesses.LAST if len(ranges) == 1 else guesses.LAST_DIFFERENT, {}
-    for epsilon, count in sorted(ranges.items(), reverse=True)[: guesses.LAST_KINDS]:
+    left, last = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT, {}
+    for epsilon, count in sorted(ranges.items(), reverse=True)[: tuning.LAST_KINDS]:
         if left:
             last[epsilon] = min(count, left)
             left -= last[epsilon]
@@ -160,14 +160,14 @@ def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
 def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
     """Grid steps to the largest ε; different ε's are also rounded down."""
     epsilons, counts = tuple(last), tuple(last.values())
-    steps, most = max(8, math.ceil(2 * max(epsilons))), guesses.MOST_STEPS if len(last) == 1 else guesses.STEPS_OF_KINDS
+    steps, most = max(8, math.ceil(2 * max(epsilons))), tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
     while (
         steps < most
-        and rounding_noise(epsilons, counts, steps, guesses.CELL, upper=False)
-        > guesses.GRID_SHARE_BELOW * tolerance * variance
+        and rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
+        > tuning.GRID_SHARE_BELOW * tolerance * variance
     ):
-        steps = math.ceil(steps * guesses.LARGER)
-    return min(2 * math.ceil(steps / 2), guesses.MOST_STEPS)
+        steps = math.ceil(steps * tuning.LARGER)
+    return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
 def _endgame(last: dict[float, int], steps: int, reach: float) -> tuple[Layer, Layer]:

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from dptopk._internal.search import bisect
 from dptopk.accounting.curves import Floats
-from dptopk.accounting.setwise import guesses
+from dptopk.accounting.setwise import tuning
 
 ROUNDING = 1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas
 
@@ -31,7 +31,7 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     >>> 9.8e-7 < two_outcomes_delta(0.125, 0.0, 2.419) < 1e-6  # CKS20: 1.0e-6
     True
     """
-    extra = np.geomspace(0.03, 6.0, guesses.LOSSES) * math.sqrt(rho)
+    extra = np.geomspace(0.03, 6.0, tuning.TRIED_LOSSES) * math.sqrt(rho)
     loss = x + extra
     log_p = -np.maximum(np.maximum(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3)  # at most about this much
     worth = np.log(-np.expm1(-extra))
@@ -59,7 +59,7 @@ def _largest_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
     if holds(log_p):
         return log_p
     least = next((log_p - below for below in range(2, 60, 4) if holds(log_p - below)), -math.inf)
-    return bisect(holds, least, min(least + 4, log_p), halvings=guesses.HALVINGS)[0] if least > -math.inf else least
+    return bisect(holds, least, min(least + 4, log_p), halvings=tuning.HALVINGS)[0] if least > -math.inf else least
 
 
 def _orders(rho: float, xi: float, loss: float) -> Floats:
@@ -67,9 +67,9 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
     last = max(loss / rho, 4.0) * 1.001
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
     low, high = min(tightest / 1.7, last / 2), min(tightest * 1.7, last)
-    far_below = np.geomspace(1e-6, low, math.ceil(max(math.log(low / 1e-6), 1.0) / guesses.FAR))
-    near = np.geomspace(low, high, math.ceil(math.log(high / low) / guesses.NEAR) + 2)
-    far_above = np.geomspace(high, last, math.ceil(math.log(last / high) / guesses.FAR) + 2)
+    far_below = np.geomspace(1e-6, low, math.ceil(max(math.log(low / 1e-6), 1.0) / tuning.ORDER_STEP_FAR))
+    near = np.geomspace(low, high, math.ceil(math.log(high / low) / tuning.ORDER_STEP_NEAR) + 2)
+    far_above = np.geomspace(high, last, math.ceil(math.log(last / high) / tuning.ORDER_STEP_FAR) + 2)
     return np.unique(np.concatenate([far_below, near, far_above]))
 
 

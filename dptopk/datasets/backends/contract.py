@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dptopk.datasets.backends.base import Backend, OpenTable
-from dptopk.datasets.bounding import Bounds, digest, lots
+from dptopk.datasets.bounding import Bounds, digest, hash_ranks
 from dptopk.datasets.clipping import users_by_labels
 from dptopk.datasets.events import events_histogram
 from dptopk.datasets.segments import segment_histograms
@@ -82,7 +82,7 @@ class Tried:
         """By what the engine orders the items of each user: the lot of each (user, item), each asked once."""
         table = self.table(u=[user for user, _ in pairs], i=[item for _, item in pairs])
         user, item = table.exact(table.table.u), table.exact(table.table.i)
-        keys = {f"k{place}": key for place, key in enumerate(lots(table, user, item, bounds))}
+        keys = {f"k{place}": key for place, key in enumerate(hash_ranks(table, user, item, bounds))}
         found = table.run(table.table.select("u", "i", **keys)).to_pylist()
         return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in found}
 
@@ -191,8 +191,8 @@ def the_hash_spreads(tried: Tried) -> None:
         drawn = tried.drawn(pairs, Bounds(labels_per_user=1))
         orders: Counter[tuple[str, ...]] = Counter()
         for user in users:
-            lots = {item: drawn[named(user), item if named is str else ord(item)] for item in items}
-            orders[tuple(sorted(items, key=lots.__getitem__))] += 1
+            hash_ranks = {item: drawn[named(user), item if named is str else ord(item)] for item in items}
+            orders[tuple(sorted(items, key=hash_ranks.__getitem__))] += 1
         expected = len(users) / 6
         chi2 = sum((orders[order] - expected) ** 2 / expected for order in itertools.permutations(items))
         if chi2 > 40:  # 5 degrees of freedom: a uniform hash is beyond it with a probability of 1.5e-7

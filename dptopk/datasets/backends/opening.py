@@ -20,7 +20,7 @@ from dptopk.errors import InvalidParameter
 Engine = DuckDB | Spark
 
 # The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit` in this process.
-ADMITTED: dict[str, Backend] = {backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES, DATAFUSION)}
+REGISTERED: dict[str, Backend] = {backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES, DATAFUSION)}
 
 
 def open_table(
@@ -58,10 +58,10 @@ def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
     if not isinstance(table, ir.Table):
         raise InvalidParameter(f"table must be an Ibis table, got {type(table).__name__}")
     connection = table.get_backend()
-    backend = ADMITTED.get(connection.name)
+    backend = REGISTERED.get(connection.name)
     if backend is None:
         raise InvalidParameter(
-            f"table: the Ibis backend {connection.name!r} is not let in; it may be by dptopk.datasets.admit"
+            f"table: the Ibis backend {connection.name!r} is not let in; it may be by dptopk.datasets.register_backend"
         )
     passes = engine.passes if isinstance(engine, DuckDB) and backend is DUCKDB else None
     if engine not in (None, DuckDB(passes=passes)):

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from dptopk._internal.search import bisect_each
 from dptopk.mechanisms.canonical import _log_comb
-from dptopk.mechanisms.samplers.slack import Ranked
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

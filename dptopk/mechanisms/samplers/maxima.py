@@ -28,7 +28,7 @@ from dptopk._internal.tails import (
 )
 
 Array = np.ndarray[Any, Any]
-BLOCKS = 16384
+CELLS_AT_A_TIME = 16384
 # Below this, products of small terms could underflow, and the union bound (in closed form) is kept.
 SMALLEST_SUM = 1e-280
 
@@ -164,10 +164,11 @@ def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
 def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, last: int) -> float:
     """Upper bound on the sum of a log-concave f over first..last; ``terms`` gives f and a supergradient of log f.
 
-    Exact for at most BLOCKS terms. Otherwise a block of w terms around its middle a has f(a + k) <= f(a) e^{k·slope},
-    which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last block may reach beyond ``last``.
+    Exact for at most CELLS_AT_A_TIME terms. Otherwise a block of w terms around its middle a has
+    f(a + k) <= f(a) e^{k·slope}, which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last block may reach
+    beyond ``last``.
     """
-    width = -(-(last - first + 1) // BLOCKS)
+    width = -(-(last - first + 1) // CELLS_AT_A_TIME)
     blocks = -(-(last - first + 1) // width)
     values, slope = terms(first + (width - 1) / 2 + float(width) * np.arange(blocks))
     if width == 1:

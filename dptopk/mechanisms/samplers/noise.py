@@ -26,7 +26,7 @@ from dptopk.mechanisms.samplers.exact import Cells, decide_exp, exp_units
 from dptopk.mechanisms.samplers.random import Bits
 
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
-_FEW = 1 << 12
+_FEW_DRAWS = 1 << 12
 _LOG2 = 0.6932  # a little more than the logarithm of 2
 _LARGEST_SCALE = 2.0**48  # beyond it, a draw could leave int64 with a probability that is not absurdly small
 
@@ -153,7 +153,7 @@ class NoiseLaw:
         offset[zero] = 0
         words = bits.uint32(size)
         # For few draws, the table of sure words is not worth its making.
-        kept = words < self._sure.take(cells, mode="clip") if size > _FEW else np.zeros(size, dtype=np.bool_)
+        kept = words < self._sure.take(cells, mode="clip") if size > _FEW_DRAWS else np.zeros(size, dtype=np.bool_)
         unsure = np.flatnonzero(~kept)
         kept[unsure] = self._keep(words[unsure], first[unsure], offset[unsure], bits)
         magnitude = first + offset

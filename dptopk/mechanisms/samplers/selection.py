@@ -31,12 +31,12 @@ from dptopk._internal import validate as _validate
 from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
-from dptopk.mechanisms.samplers.race import LOWEST, ROUNDING, STOP, Race, Rings, above, exact_level
+from dptopk.mechanisms.samplers.exponential_race import LOWEST, SCORE_ROUNDING, STOP, Arrivals, Race, above, exact_level
 from dptopk.mechanisms.samplers.random import Bits
 
 _BATCH = 64  # mean number of rings in a batch of a crowd
 _SAMPLE = 1 << 16
-_MOST = 1 << 62  # labels: their numbers fit int64
+_MOST_LABELS = 1 << 62  # labels: their numbers fit int64
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 _LARGEST_RATE = Fraction(sys.float_info.max)
 
@@ -54,7 +54,7 @@ class Selection:
     stopped: bool
 
 
-class _Crowd:
+class _Thinned:
     """Labels whose rates are at most e^{rate·top}, explored from the earliest ring on."""
 
     def __init__(self, size: int, offset: int, values: npt.NDArray[Any] | None, top: Any) -> None:
@@ -64,29 +64,29 @@ class _Crowd:
         self.top = top
         self.batches = 0
 
-    def explore(self, race: Race, need: int, origin: Any, least: float) -> Rings | None:
+    def explore(self, race: Race, need: int, origin: Any, least: float) -> Arrivals | None:
         """Return more rings, or None if no unexplored one can have a score above ``least``."""
         head = max(-float(min(race.rate * (exact_level(origin) - exact_level(self.top)), -Fraction(LOWEST))), LOWEST)
         more = 1 + 2 * need // _BATCH
         if self.batches:
             tail = -math.log(self.batches * _BATCH / self.size)  # unexplored rings have an E above the argument
-            if head + tail + ROUNDING * (2 + abs(head) + abs(tail)) < least:
+            if head + tail + SCORE_ROUNDING * (2 + abs(head) + abs(tail)) < least:
                 return None
             enough = self.size / _BATCH * math.exp(min(head - least + 0.01, 700.0)) + 1
             more = int(min(enough, 2.0 * self.batches + 1))
         return self._next(more, race, origin)
 
-    def _next(self, batches: int, race: Race, origin: Any) -> Rings:
+    def _next(self, batches: int, race: Race, origin: Any) -> Arrivals:
         """Return the rings of the next batches, each covering 64/size of the envelope clocks' standard time."""
         start, width = (Fraction(b * _BATCH, self.size) for b in (self.batches, batches))
         self.batches += batches
         labels = race.bits.below(self.size, int(_poisson_batch().draw(batches, race.bits).sum()))
         if self.values is not None:
             labels = labels[self.values[labels] <= self.top]  # the others are watched
-            labels = labels[self._kept(self.values[labels], race)]
-        return race.slab(labels + self.offset, self.top, start, width, origin)
+            labels = labels[self._thin(self.values[labels], race)]
+        return race.time_block(labels + self.offset, self.top, start, width, origin)
 
-    def _kept(self, levels: npt.NDArray[Any], race: Race) -> npt.NDArray[np.bool_]:
+    def _thin(self, levels: npt.NDArray[Any], race: Race) -> npt.NDArray[np.bool_]:
         """Thin the envelope: keep each ring with probability e^{-rate (top - level)}."""
         with np.errstate(over="ignore"):
             x = float(race.rate) * above(self.top, levels)
@@ -109,7 +109,9 @@ def _poisson_batch() -> Cells:
     return Cells(weights)
 
 
-def _watch(values: npt.NDArray[Any], need: int, bits: Bits) -> tuple[npt.NDArray[np.int64] | None, _Crowd | None]:
+def _explicit_labels(
+    values: npt.NDArray[Any], need: int, bits: Bits
+) -> tuple[npt.NDArray[np.int64] | None, _Thinned | None]:
     """Return the labels that are watched one by one, and the crowd of all others; None for all, none.
 
     Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or above the crowd's top,
@@ -122,40 +124,40 @@ def _watch(values: npt.NDArray[Any], need: int, bits: Bits) -> tuple[npt.NDArray
     sample = values if n <= 4 * _SAMPLE else values[bits.below(n, _SAMPLE)]
     place = sample.size - max(1, m * sample.size // n)
     cut = np.partition(sample, place)[place]
-    return np.flatnonzero(values > cut).astype(np.int64, copy=False), _Crowd(n, 0, values, cut)
+    return np.flatnonzero(values > cut).astype(np.int64, copy=False), _Thinned(n, 0, values, cut)
 
 
 def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt.NDArray[np.int64]:
     """Return the labels of the first ``need`` clocks, in order; -1 is the stop element."""
-    watched, crowd = _watch(values, need, race.bits)
-    crowds = [crowd] if crowd else []
+    explicit, thinned = _explicit_labels(values, need, race.bits)
+    thinned_groups = [thinned] if thinned else []
     few = absent if absent <= 4 * need + 1024 else 0
     if absent > few:
-        crowds.append(_Crowd(absent, values.size, None, values.dtype.type(0)))
-    levels = values if watched is None else values[watched]
-    origin = _origin(levels, need, few, crowds)
-    least, rings = -math.inf, race.clocks(np.empty(0, np.int64), values[:0], origin)
-    for labels, heights in _entries(levels, watched, values.size + np.arange(few), race, max(need, _SAMPLE)):
+        thinned_groups.append(_Thinned(absent, values.size, None, values.dtype.type(0)))
+    levels = values if explicit is None else values[explicit]
+    origin = _origin(levels, need, few, thinned_groups)
+    least, arrivals = -math.inf, race.clocks(np.empty(0, np.int64), values[:0], origin)
+    for labels, heights in _entries(levels, explicit, values.size + np.arange(few), race, max(need, _SAMPLE)):
         some = _reaching(race.clocks(labels, heights, origin), least)
-        least, rings, _ = _prune(Rings.join(rings, some), None, need)
+        least, arrivals, _ = _prune(Arrivals.join(arrivals, some), None, need)
     found = None
-    while crowds:
-        more = [(c, c.explore(race, need, origin, least)) for c in crowds]
-        crowds = [c for c, ring in more if ring is not None]
+    while thinned_groups:
+        more = [(c, c.explore(race, need, origin, least)) for c in thinned_groups]
+        thinned_groups = [c for c, ring in more if ring is not None]
         new = [ring for _, ring in more if ring is not None]
         if new:
-            least, rings, found = _prune(rings, Rings.join(*([found] if found else []), *new), need)
-    return _first(race, rings, found, need)
+            least, arrivals, found = _prune(arrivals, Arrivals.join(*([found] if found else []), *new), need)
+    return _first(race, arrivals, found, need)
 
 
-def _origin(levels: npt.NDArray[Any], need: int, few: int, crowds: list[_Crowd]) -> Any:
+def _origin(levels: npt.NDArray[Any], need: int, few: int, thinned_groups: list[_Thinned]) -> Any:
     """Return the level that scores are taken relative to: about that of the last label that is selected.
 
     Any would give the same law. Errors of scores grow with the distance from it; so they are small where it is decided
     who is still selected, and how far the crowds, which lie no higher, have to be explored.
     """
     pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
-    tops = [crowd.top for crowd in crowds]
+    tops = [thinned.top for thinned in thinned_groups]
     if pool.size >= need or (pool.size and not tops):
         last = max(pool.size - need, 0)
         tops.append(np.partition(pool, last)[last])
@@ -163,42 +165,42 @@ def _origin(levels: npt.NDArray[Any], need: int, few: int, crowds: list[_Crowd])
 
 
 def _entries(
-    levels: npt.NDArray[Any], watched: npt.NDArray[np.int64] | None, few: npt.NDArray[np.int64], race: Race, step: int
+    levels: npt.NDArray[Any], explicit: npt.NDArray[np.int64] | None, few: npt.NDArray[np.int64], race: Race, step: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
     """Yield labels with clocks of their own and their levels: unlisted ones, the stop element, parts of the watched."""
     extra = np.append(few, STOP) if race.stop is not None else few
     yield extra, np.zeros(extra.size, levels.dtype)
     for begin in range(0, levels.size, step):
         part = levels[begin : begin + step]
-        yield np.arange(begin, begin + part.size) if watched is None else watched[begin : begin + step], part
+        yield np.arange(begin, begin + part.size) if explicit is None else explicit[begin : begin + step], part
 
 
-def _prune(rings: Rings, found: Rings | None, need: int) -> tuple[float, Rings, Rings | None]:
+def _prune(arrivals: Arrivals, found: Arrivals | None, need: int) -> tuple[float, Arrivals, Arrivals | None]:
     """Return a score that ``need`` different labels surely reach (or -inf), and the rings that may reach it.
 
-    The labels in ``rings`` differ; those ``found`` in crowds may have rung repeatedly.
+    The labels in ``arrivals`` differ; those ``found`` in crowds may have rung repeatedly.
     """
-    surely = rings.score - rings.doubt
+    surely = arrivals.score - arrivals.doubt
     if found is not None:
         order = np.argsort(found.doubt - found.score)
         _, earliest = np.unique(found.labels[order], return_index=True)
         surely = np.concatenate((surely, (found.score - found.doubt)[order[earliest]]))
     if surely.size <= need:
-        return (float(surely.min()) if surely.size == need else -math.inf), rings, found
+        return (float(surely.min()) if surely.size == need else -math.inf), arrivals, found
     least = float(np.partition(surely, surely.size - need)[surely.size - need])
-    return least, _reaching(rings, least), _reaching(found, least) if found else None
+    return least, _reaching(arrivals, least), _reaching(found, least) if found else None
 
 
-def _reaching(rings: Rings, least: float) -> Rings:
-    return rings.take(rings.score + rings.doubt >= least)
+def _reaching(arrivals: Arrivals, least: float) -> Arrivals:
+    return arrivals.take(arrivals.score + arrivals.doubt >= least)
 
 
-def _first(race: Race, rings: Rings, found: Rings | None, need: int) -> npt.NDArray[np.int64]:
+def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) -> npt.NDArray[np.int64]:
     """Return the first ``need`` different labels, in the exact order of the rings."""
-    own = rings.labels.size
-    rings = Rings.join(rings, found) if found else rings
-    order = race.exact_order(rings)
-    labels = rings.labels[order]
+    own = arrivals.labels.size
+    arrivals = Arrivals.join(arrivals, found) if found else arrivals
+    order = race.exact_order(arrivals)
+    labels = arrivals.labels[order]
     crowded = np.flatnonzero(order >= own)
     _, earliest = np.unique(labels[crowded], return_index=True)
     kept = order < own
@@ -243,7 +245,7 @@ def gumbel_top_k(
     """
     values = _as_values(counts=counts)
     k, absent = _validate.count(k=k), _validate.count(absent=absent, at_least=0)
-    if absent > _MOST:
+    if absent > _MOST_LABELS:
         raise InvalidParameter(f"absent must be at most 2^62, got {absent}")
     rate = selection_rate(epsilon, linf)
     if stop is not None:

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.samplers.level_set_sampling import Answers
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.mechanisms.samplers.slack import Answers
 
 Array = np.ndarray[Any, Any]
-#: The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape (BLOCK, k) both.
+#: The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape (BLOCK_DRAWS, k).
 Draw = Callable[[int], tuple[Array, Array]]
-#: Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK, labels + 1).
+#: Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK_DRAWS, labels + 1).
 Noise = Callable[[int], Array]
 
-BLOCK = 64
+BLOCK_DRAWS = 64
 # Slacks of whole answers are told apart to this share of those that have any weight.
-SLACKS = 8192
+MOST_SLACKS = 8192
 # Slacks less likely than e^-40 are left out.
-LEAST = 40.0
+LARGEST_SLACK = 40.0
 
 
 class Standard:
@@ -34,7 +34,7 @@ class Standard:
 
     def __init__(self, labels: int, of: str = "") -> None:
         self._purpose = tuple(of.encode())
-        self._shape = (BLOCK, labels + 1)
+        self._shape = (BLOCK_DRAWS, labels + 1)
         self._first: dict[str, Array] = {}
         self._measured: dict[tuple[str, int, int], Array] = {}
 
@@ -51,10 +51,10 @@ class Standard:
 
     def measured(self, kind: str, k: int, draw: int) -> Array:
         """Noise of variance 1 on k counts, and what they share; the same for every design."""
-        number, row = divmod(draw, BLOCK)
+        number, row = divmod(draw, BLOCK_DRAWS)
         if (kind, k, number) not in self._measured:
             rng, scale = np.random.default_rng([k, number]), math.sqrt(2) if kind == "laplace" else 1.0
-            self._measured[kind, k, number] = getattr(rng, kind)(size=(BLOCK, k + 1)) / scale
+            self._measured[kind, k, number] = getattr(rng, kind)(size=(BLOCK_DRAWS, k + 1)) / scale
         noise: Array = self._measured[kind, k, number][row]
         return noise
 
@@ -140,20 +140,20 @@ def released(mechanism: Any, scene: Scene) -> Draw:
     @lru_cache(maxsize=1)
     def draw(number: int) -> tuple[Array, Array]:
         rng = seeded("released", number)
-        chosen = np.array([mechanism.release(scene.histogram, rng).labels for _ in range(BLOCK)], dtype=np.int64)
+        chosen = np.array([mechanism.release(scene.histogram, rng).labels for _ in range(BLOCK_DRAWS)], dtype=np.int64)
         return chosen, np.zeros(chosen.shape)
 
     return draw
 
 
 def at_once(answers: Answers, rate: float) -> Draw:
-    """A slack and an answer within it (dptopk.mechanisms.samplers.slack), slacks rounded up to one of SLACKS."""
+    """A slack and an answer within it (``level_set_sampling``), slacks rounded up to one of MOST_SLACKS."""
     ends, chances = _slacks(answers, rate)
 
     def draw(number: int) -> tuple[Array, Array]:
         rng = seeded("at once", number)
         bits = random_bits(rng)
-        slacks = rng.choice(ends, size=BLOCK, p=chances)
+        slacks = rng.choice(ends, size=BLOCK_DRAWS, p=chances)
         chosen = np.array([answers.draw(int(slack), bits) for slack in slacks])
         return chosen, np.zeros(chosen.shape)
 
@@ -164,8 +164,8 @@ def _slacks(answers: Answers, rate: float) -> tuple[Array, Array]:
     """Last slacks of blocks, and how likely each block is: its weight as that of answers of its last slack."""
     low, high = answers.lowest, answers.highest
     (most,) = answers.log_size(np.array([high])).tolist()
-    far = min(high, low + int((most + LEAST) / rate) + 1)
-    ends = np.unique(np.concatenate([np.linspace(low, far, SLACKS).astype(np.int64), [min(-1, far)]]))
+    far = min(high, low + int((most + LARGEST_SLACK) / rate) + 1)
+    ends = np.unique(np.concatenate([np.linspace(low, far, MOST_SLACKS).astype(np.int64), [min(-1, far)]]))
     ends = ends[ends >= low]
     firsts = np.concatenate([[low], ends[:-1] + 1])
     with np.errstate(divide="ignore"):

@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.f_dp import multi_dp as module
 from dptopk.accounting.f_dp.multi_dp import composition_law, discrete_pair, multi_dp_delta
-from dptopk.accounting.pld.common_step import common_step
-from dptopk.accounting.pld.constraints import NUDGE, mixture
+from dptopk.accounting.pld.common_lattice import common_lattice
+from dptopk.accounting.pld.constraints import PERTURBATION, mixture
 from dptopk.costs import ApproxDP, Charge, MultiDP, PureDP
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -66,7 +66,7 @@ def test_every_way_of_listing_gives_the_same_delta():
     for constraints in (FIGURE_2, ((0.5, 0.0), (0.3, 0.01), (0.1, 0.05)), FIVE):
         on_grid = multi_dp_delta(constraints, 8, at_epsilon=x)
         moved = [(epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)]
-        assert common_step([(module._finite(mixture(moved)), 8)]) is None
+        assert common_lattice([(module._finite(mixture(moved)), 8)]) is None
         np.testing.assert_allclose(multi_dp_delta(moved, 8, at_epsilon=x), on_grid, rtol=1e-7, atol=1e-12)
 
 
@@ -180,7 +180,7 @@ def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypa
     x = np.linspace(0, 0.3 * k, 5)
     listed = multi_dp_delta(constraints, k, at_epsilon=x)
     pure = [compose(costs, epsilon=each, bound="multi_dp") for each in x]
-    monkeypatch.setattr(module, "MOST_OUTCOMES", 0)
+    monkeypatch.setattr(module, "MOST_LISTED_OUTCOMES", 0)
     for rtol in (1e-1, 1e-3):
         lower, upper = module.multi_dp_bracket(constraints, k, at_epsilon=x, rtol=rtol)
         assert (lower <= listed * (1 + 1e-10)).all()
@@ -236,7 +236,7 @@ def test_large_losses_keep_a_lower_bound():
 def test_too_many_outcomes_are_refused():
     moved = [(epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(FIVE)]
     with pytest.raises(NotApplicable, match="too many"):
-        composition_law([(mixture(moved, nudge=NUDGE), 100)])
+        composition_law([(mixture(moved, nudge=PERTURBATION), 100)])
 
 
 constraint_sets = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(1e-6, 0.5)), min_size=0, max_size=3).flatmap(

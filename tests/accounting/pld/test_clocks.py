@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.cost_models.dominating_pairs import certified_bracket
 from dptopk.accounting.curves import Query
-from dptopk.accounting.kinds.dominating_pairs import certified_bracket
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf, decay
 from dptopk.accounting.pld.lattice import product
-from dptopk.accounting.pld.sources import Grid
+from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.work import Work
-from dptopk.budgets.tokens import dominates, match, size
+from dptopk.budgets.registered_costs import dominates, match, size
 from dptopk.costs import ZCDP, BoundedRange, Charge, ExponentialClockDP, PureDP
 from dptopk.errors import BudgetExceeded, IncompatibleCosts
 

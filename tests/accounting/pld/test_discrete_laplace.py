@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.kinds.conversions import implied
+from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.pld.discrete_laplace import discrete_laplace_log_mgf, mean_loss
-from dptopk.budgets.tokens import dominates
+from dptopk.budgets.registered_costs import dominates
 from dptopk.costs import Charge, DiscreteLaplaceDP, PureDP
 
 CASES = [(1.0, 1), (0.3, 2), (2.0, 5), (100.0, 100), (1000.0, 3), (0.02, 4), (5.0, 400)]

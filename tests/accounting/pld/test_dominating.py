@@ -11,7 +11,7 @@ import pytest
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_delta
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.pld.dominating import dominating_mu
-from dptopk.budgets.tokens import dominates
+from dptopk.budgets.registered_costs import dominates
 from dptopk.costs import DiscreteGaussianDP, GaussianDP
 from dptopk.errors import InvalidParameter
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.special import log_ndtr
 
+from dptopk.accounting.cost_models.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.curves import Query
-from dptopk.accounting.kinds.dominating_pairs import Bracket, certified_bracket
-from dptopk.accounting.pld import sources
+from dptopk.accounting.pld import loss_components
 from dptopk.accounting.pld.lattice import product, splitting_gap
 from dptopk.accounting.pld.laws import Power, power
 from dptopk.accounting.pld.pairs import merged_responses, pair_of, randomised_response
@@ -126,7 +126,7 @@ def test_the_gap_is_of_second_order_and_not_far_off() -> None:
 @pytest.mark.parametrize("charge", ["5*DP(0.3) + 3*DP(0.41) + 4*DP(0.2)", "2*GDP(0.4) + 3*DP(0.3) + DP(1.1)"])
 def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The brackets by splitting alone and with rounding down overlap: both hold the optimum."""
-    from dptopk.accounting.kinds import dominating_pairs
+    from dptopk.accounting.cost_models import dominating_pairs
 
     reference = bracket(charge, delta=1e-5, rtol=1e-4)
     monkeypatch.setattr(dominating_pairs, "MANY_PAIRS", many)
@@ -223,9 +223,9 @@ def test_the_bracket_notices_a_wrong_side() -> None:
 @pytest.mark.parametrize("failing", [0.0, 0.3])
 def test_rounding_constraints_outward_raises_delta_by_no_more_than_stated(failing: float, monkeypatch) -> None:
     """With a nudge large enough to be seen: δ of three copies rises, within the factor the lower bound takes off."""
-    monkeypatch.setattr(sources, "NUDGE", 1e-3)
+    monkeypatch.setattr(loss_components, "PERTURBATION", 1e-3)
     cost = MultiDP(((0.9, failing), (0.5, failing + 0.02), (0.1, failing + 0.15)))
-    source, deltas = sources.SeveralConstraints(cost, 3), []
+    source, deltas = loss_components.SeveralConstraints(cost, 3), []
     for pair in (source._pair(0), source._pair(1)):
         losses = np.add.outer(np.add.outer(pair.losses[0], pair.losses[0]), pair.losses[0]).ravel()
         p = np.exp(pair.log_masses[0])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.kinds import dominating_pairs
+from dptopk.accounting.cost_models import dominating_pairs
 from dptopk.accounting.pld.lattice import LossDistribution
 from dptopk.accounting.published.dwork_rothblum_vadhan import advanced_epsilon, improved_advanced_epsilon
 from dptopk.accounting.published.murtagh_vadhan import (

@@ -8,7 +8,7 @@ import pytest
 import scipy.fft
 
 from dptopk.accounting.curves import ROUNDOFF
-from dptopk.accounting.pld.spectrum import FFT_ERROR
+from dptopk.accounting.pld.characteristic_function import FFT_ERROR
 
 
 @pytest.mark.parametrize("name", ["exp", "expm1", "log", "log1p"])

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from dptopk.accounting.pld.sources import Grid
-from dptopk.accounting.setwise import atoms, chords, guesses
+from dptopk.accounting.pld.loss_components import Grid
+from dptopk.accounting.setwise import atoms, bellman_step, tuning
 from dptopk.accounting.setwise.atoms import Atoms
-from dptopk.accounting.setwise.chords import lower_step, upper_step
+from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.setwise.partition import partition
 from dptopk.accounting.setwise.recursion import Ladder, Layer, Rules, solve, solve_in_order
 from dptopk.accounting.setwise.steps import common_grid, rounding_noise
@@ -59,7 +59,7 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
         for node in np.linspace(N, len(x) - N - 1, 12).astype(int):
             exact = best_chord(values, int(node), N, mpmath.mpf(h))
             assert exact <= mpmath.mpf(got[node - N])
-            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(chords.step_slack(N, h)))
+            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(bellman_step.step_slack(N, h)))
 
 
 def all_chords(values: np.ndarray, N: int, h: float) -> np.ndarray:
@@ -124,18 +124,18 @@ def test_the_nodes_that_are_looked_at_give_what_all_cells_give() -> None:
 @pytest.mark.slow
 def test_a_step_that_looks_at_fewer_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutants: values taken to be convex; cells looked at one node too low."""
-    original = chords._Cells.out_of_order
+    original = bellman_step._Cells.out_of_order
     nothing = np.zeros(0, dtype=np.intp)
-    monkeypatch.setattr(chords._Cells, "out_of_order", lambda cells: (nothing, nothing))
+    monkeypatch.setattr(bellman_step._Cells, "out_of_order", lambda cells: (nothing, nothing))
     assert worst_of_steps(rough) < -1e-6
-    monkeypatch.setattr(chords._Cells, "out_of_order", original)
+    monkeypatch.setattr(bellman_step._Cells, "out_of_order", original)
 
-    def lower(self: chords._Cells, rows: np.ndarray, N: int, h: float) -> None:
+    def lower(self: bellman_step._Cells, rows: np.ndarray, N: int, h: float) -> None:
         initial(self, rows, N, h)
         self.first = self.first - 1
 
-    initial = chords._Cells.__init__
-    monkeypatch.setattr(chords._Cells, "__init__", lower)
+    initial = bellman_step._Cells.__init__
+    monkeypatch.setattr(bellman_step._Cells, "__init__", lower)
     assert worst_of_steps(mixture) < -1e-6
 
 
@@ -189,9 +189,9 @@ def test_bounds_of_a_step_bracket_a_fine_search(
 def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A narrow window makes the bounds worse, never wrong; the usual one costs less than 1e-6 of δ."""
     values = []
-    for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (guesses.BELOW, guesses.STRAY, 7.5), (9, 9, 12)):
-        monkeypatch.setattr(guesses, "BELOW", below)
-        monkeypatch.setattr(guesses, "STRAY", stray)
+    for below, stray, reach in ((1.0, 1.5, 3.0), (3.0, 3.0, 5.0), (tuning.BELOW, tuning.STRAY, 7.5), (9, 9, 12)):
+        monkeypatch.setattr(tuning, "BELOW", below)
+        monkeypatch.setattr(tuning, "STRAY", stray)
         above, lower = (solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,)) for side in (1, 0))
         node = math.ceil(1.5 / lower.h)
         values.append((above.above(np.array([1.5]))[0], float(lower.extended(node, node)[0])))
@@ -279,7 +279,7 @@ def test_grids_round_outward_exactly(epsilons: tuple[float, ...], upper: bool) -
 @pytest.mark.parametrize("epsilons", [(0.1,), (0.1, 0.25), (0.02, 0.1, 0.0999), (0.3, 0.7, 0.71)])
 @pytest.mark.parametrize("upper", [True, False])
 def test_the_noise_of_a_grid_is_that_of_the_grid_that_is_taken(epsilons: tuple[float, ...], upper: bool) -> None:
-    counts, cell = (3, 1, 2)[: len(epsilons)], guesses.GRID_CELL
+    counts, cell = (3, 1, 2)[: len(epsilons)], tuning.GRID_CELL
     each, h = common_grid(epsilons, counts, 9, upper=upper)
     expected = sum(
         n * (abs((N * h) ** 2 - e * e) / 4 + cell * h * h) for e, N, n in zip(epsilons, each, counts, strict=True)

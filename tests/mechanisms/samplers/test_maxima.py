@@ -60,7 +60,7 @@ def test_never_below_the_sum_and_close_to_it(kind, scale, m, monkeypatch):
         exact = summed(kind, scale, m, c)
         assert exact <= MAXIMA[kind](parameter(kind, scale), m, c) <= exact * (1 + 1e-8) + 2e-16
     # The same in blocks, as for large scales.
-    monkeypatch.setattr(maxima, "BLOCKS", 1000)
+    monkeypatch.setattr(maxima, "CELLS_AT_A_TIME", 1000)
     if scale < 40:
         return
     for deviations in (0, 1, 4, 9):

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers import selection
-from dptopk.mechanisms.samplers.race import above
+from dptopk.mechanisms.samplers.exponential_race import above
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k
 
@@ -83,9 +83,9 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
         cut = np.sort(values)[place]  # all labels, or the lowest ones
 
         def watch(values, need, bits):
-            return np.flatnonzero(values > cut), selection._Crowd(values.size, 0, values, cut)
+            return np.flatnonzero(values > cut), selection._Thinned(values.size, 0, values, cut)
 
-        monkeypatch.setattr(selection, "_watch", watch)
+        monkeypatch.setattr(selection, "_explicit_labels", watch)
     draw = partial(gumbel_top_k, **case, epsilon=rate, linf=1, bits=seeded())
     seen = Counter(outcome(draw()) for _ in range(1000))
     shifted = {**case, "counts": [2, 0, 1]} if name == "high" else case  # the law depends on differences only
@@ -104,7 +104,9 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
     selection._poisson_batch.cache_clear()
     cut = np.sort(counts)[-2]
     monkeypatch.setattr(
-        selection, "_watch", lambda v, need, bits: (np.flatnonzero(v > cut), selection._Crowd(v.size, 0, v, cut))
+        selection,
+        "_explicit_labels",
+        lambda v, need, bits: (np.flatnonzero(v > cut), selection._Thinned(v.size, 0, v, cut)),
     )
     try:
         bits = seeded()

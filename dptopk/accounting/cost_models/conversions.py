@@ -1,0 +1,85 @@
+"""What each primitive cost implies in every other notion, as one table; all entries are upper bounds.
+
+| cost                 | ε-DP | ε-BR | (ξ, ρ)-zCDP         | exact ρ        | (μ, τ)-CDP       | source                |
+|----------------------|------|------|---------------------|----------------|------------------|-----------------------|
+| PureDP(ε)            | ε    | 2ε   | 0, ε²/2             | ε tanh(ε/2)    | ε tanh(ε/2), ε   | BS16 Prop. 3.3; DRV10 |
+| BoundedRange(ε)      | ε    | ε    | 0, ε²/8             | maxkl(ε)       | maxkl(ε), ε/2    | DDR Section 3; CR 2   |
+| MultiDP, largest δ=0 | ε_1  | 2ε_1 | as PureDP(ε_1)      | as PureDP(ε_1) | as PureDP(ε_1)   |                       |
+| LaplaceDP, ε=shift/scale | ε | 2ε | 0, ε²/2         | ε - 1 + e^{-ε} | ε - 1 + e^{-ε}, ε | Steinke 2024          |
+| GaussianDP(μ)        |      |      | 0, μ²/2             | the same       | μ²/2, μ          | BS16 Prop. 1.6        |
+| DiscreteGaussianDP   |      |      | 0, (shift/scale)²/2 | the same       | as μ=shift/scale | CKS20                 |
+| ExponentialClockDP   |      |      |                     |                |                  | docs/notes/clocks.md
+     |
+| ZCDP(ρ, ξ)           |      |      | itself              | itself         |                  |                       |
+| CDP(μ, τ)            |      |      | (μ - τ²/2)_+, τ²/2  | the same       | itself           | CR Lemma 2.2          |
+
+The exact constants are the smallest ρ for which the whole class is ρ-zCDP; docs/notes/zcdp-constants.md has the proof.
+Every formula is moved outward by ``curves.SLACK`` or its own error bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dptopk.accounting.cost_models.implied import Implied
+from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk.costs import Charge, Cost, PureDP, sum_up
+from dptopk.errors import NotApplicable
+
+
+def implied(cost: Cost) -> Implied:
+    """The row of the table for one cost (a cost without failure mass: see ``registry.split_failure``)."""
+    return cost_model_of(cost).implied
+
+
+def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
+    """Pairs (ε, δ) for which the cost is known to imply (ε, δ)-DP; ε may be inf."""
+    listed = cost_model_of(cost).statements
+    if listed is not None:
+        return listed(cost)
+    pure = implied(cost).pure
+    return ((pure(cost) if pure else math.inf, 0.0),)
+
+
+def is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
+    """Whether one of the cost's statements says that it is (ε, δ)-DP."""
+    return any(e <= epsilon and d <= delta for e, d in statements(cost))
+
+
+def pure_of(cost: Cost) -> float:
+    """The smallest ε for which the cost is known to imply ε-DP, inf when none is."""
+    return min((epsilon for epsilon, delta in statements(cost) if delta == 0), default=math.inf)
+
+
+def plain(cost: Cost) -> Cost | None:
+    """A cost that this one implies and whose row of the table holds for it as it stands; None when there is none.
+
+    A cost that is known by its (ε, δ)'s is taken as ε-DP.
+    """
+    if cost_model_of(cost).statements is None:
+        return cost
+    epsilon = pure_of(cost)
+    return PureDP(epsilon) if 0 < epsilon < math.inf else None
+
+
+def pure_epsilons(charge: Charge) -> dict[float, int]:
+    """The distinct ε's, with counts, of a charge in which every cost implies ε-DP.
+
+    Raises:
+        NotApplicable: when a cost implies no pure DP.
+    """
+    epsilons: dict[float, int] = {}
+    for cost, times in charge:
+        pure = implied(cost).pure
+        if pure is None:
+            raise NotApplicable(f"{type(cost).__name__} implies no pure DP")
+        epsilons[pure(cost)] = epsilons.get(pure(cost), 0) + times
+    return epsilons
+
+
+def pure_sum(charge: Charge) -> float:
+    """Sum of the ε's when every cost implies pure DP, else inf."""
+    try:
+        return sum_up(pure_epsilons(charge))
+    except NotApplicable:
+        return math.inf

@@ -1,0 +1,73 @@
+"""μ-Gaussian DP: the pair N(0, 1), N(μ, 1); n of them are one Gaussian of μ² = Σ μ_i² (Dong-Roth-Su 2022)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dptopk.accounting.cost_models.conversions import pure_of
+from dptopk.accounting.cost_models.implied import gaussian_row, square_up
+from dptopk.accounting.cost_models.registry import CostModel, register
+from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
+from dptopk.accounting.pld.loss_components import Gaussian
+from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
+
+# ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times that is kept off.
+_CORNER_SLACK = 1e-12
+
+
+def _covers(token: GaussianDP, cost: Cost) -> bool:
+    """μ' <= μ, or the corner of the ε-DP trade-off chain (0,1), (a,a), (1,0) lies above the Gaussian curve.
+
+    A convex trade-off curve with the same ends lies below the chain as soon as it does at the corner:
+    Φ(Φ⁻¹(1-a) - μ) <= a is μ >= 2Φ⁻¹(1-a). The μ' of discrete noise is its dominating one (docs/notes/filters.md).
+    """
+    if isinstance(cost, GaussianDP):
+        return cost.mu <= token.mu
+    if isinstance(cost, DiscreteGaussianDP):
+        from dptopk.accounting.pld.dominating import dominating_mu
+
+        return dominating_mu(cost.scale, cost.shift) <= token.mu
+    epsilon = pure_of(cost)
+    if not epsilon < math.inf:
+        return False
+    from scipy.special import expit, ndtri
+
+    return bool(token.mu >= -2 * ndtri(expit(-epsilon)) * (1 + _CORNER_SLACK))
+
+
+def _inverse(mu: float) -> float:
+    """1/μ rounded down: less noise is the safe side."""
+    return math.nextafter(1.0 / mu, 0.0)
+
+
+def _event(cost: GaussianDP) -> Any:
+    from dp_accounting import dp_event
+
+    return dp_event.GaussianDpEvent(_inverse(cost.mu))
+
+
+def _pld(cost: GaussianDP, interval: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(
+        _inverse(cost.mu), value_discretization_interval=interval, pessimistic_estimate=True
+    )
+
+
+def _zcdp(cost: GaussianDP) -> tuple[float, float]:
+    return 0.0, square_up(cost.mu, 2)
+
+
+register(
+    CostModel(
+        GaussianDP,
+        covers=_covers,
+        implied=gaussian_row(_zcdp, lambda cost: cost.mu),
+        log_mgf=zcdp_log_mgf(_zcdp),
+        loss_components=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
+        family=lambda cost: (GaussianDP, cost.mu),
+        dp_event=_event,
+        pld=_pld,
+    )
+)

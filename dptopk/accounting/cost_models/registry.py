@@ -1,0 +1,96 @@
+"""The registry of cost types: everything the accounting knows about a type of cost stands in one CostModel.
+
+To add a cost type, add its dataclass to ``dptopk.costs`` and a module here that registers its CostModel, and list the
+module in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its
+own, save the theorems that are about one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dptopk.accounting.cost_models.implied import Implied
+from dptopk.costs import COST_TYPES, Cost
+
+if TYPE_CHECKING:
+    from dptopk.accounting.pld.log_mgf import LogMGF
+    from dptopk.accounting.pld.loss_components import LossComponent
+
+
+_MODULES = (
+    "pure_dp", "bounded_range", "exponential_clock", "approx_dp", "multi_dp", "discrete_laplace", "laplace", "gaussian",
+    "discrete_gaussian", "zcdp", "cdp",
+)  # fmt: skip
+# Models whose own laws stand in another family.
+_ELSEWHERE = ("gaussian.sparse_model", "renyi.label_coins_model")
+
+CostType = type[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """One type of cost, as the accounting sees it.
+
+    Attributes:
+        cost_type: the type.
+        covers: whether every mechanism with a cost satisfies the statement of a token of this type; False where that
+            is not known. The arguments are (token, cost).
+        implied: what a cost without failure mass implies in the other notions.
+        statements: all the (ε, δ) for which a cost is (ε, δ)-DP by definition; None: those of ``implied.pure``.
+        without_failure: a cost split into what is left without its atom at infinity (None: nothing) and that atom.
+        log_mgf: for costs of this type with their counts, an upper bound on ln E[e^{λL}] of their whole loss to a
+            relative LOG_MGF_ERROR, as a function of λ > 0; None where there is none.
+        loss_components: for costs of this type with their counts, the pairs that dominate in both directions
+            (docs/theorems.md, Theorem A); None where there are none.
+        family: (name, size) such that of two costs of one name the larger is the weaker promise; None: each its own.
+        dp_event, pld: how a cost is told to dp-accounting, as an event and (given the interval) as a privacy loss
+            distribution; a text says why it cannot be.
+    """
+
+    cost_type: CostType
+    covers: Callable[[Any, Cost], bool]
+    implied: Implied = field(default_factory=Implied)
+    statements: Callable[[Any], tuple[tuple[float, float], ...]] | None = None
+    without_failure: Callable[[Any], tuple[Cost | None, float]] | None = None
+    log_mgf: Callable[[Mapping[Any, int]], LogMGF] | None = None
+    loss_components: Callable[[Mapping[Any, int]], list[LossComponent]] | None = None
+    family: Callable[[Any], tuple[Hashable, float]] | None = None
+    dp_event: Callable[[Any], Any] | str = "there is no such event"
+    pld: Callable[[Any, float], Any] | str = "it has no dominating pair"
+
+
+_REGISTRY: dict[CostType, CostModel] = {}
+
+
+def register(kind: CostModel) -> None:
+    """Make a type of cost known."""
+    _REGISTRY[kind.cost_type] = kind
+
+
+@cache
+def cost_models() -> dict[CostType, CostModel]:
+    """All models by type, in the order of ``COST_TYPES``."""
+    for module in (*(f"cost_models.{module}" for module in _MODULES), *_ELSEWHERE):
+        import_module(f"dptopk.accounting.{module}")
+    return {cost_type: _REGISTRY[cost_type] for cost_type in COST_TYPES}
+
+
+def cost_model_of(cost: Cost) -> CostModel:
+    """The model of one cost."""
+    return cost_models()[type(cost)]
+
+
+def types_with(*, loss_components: bool = False, log_mgf: bool = False, **implied: bool) -> tuple[CostType, ...]:
+    """The types that have dominating pairs, a log-MGF, or (``pure=True``, ``zcdp=True``, ...) imply that notion."""
+    wanted = {name for name, is_wanted in implied.items() if is_wanted}
+    return tuple(
+        cost_type
+        for cost_type, kind in cost_models().items()
+        if (kind.loss_components or not loss_components)
+        and (kind.log_mgf or not log_mgf)
+        and all(getattr(kind.implied, name) for name in wanted)
+    )

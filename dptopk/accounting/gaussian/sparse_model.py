@@ -1,0 +1,39 @@
+"""Discrete Gaussian noise over a threshold: a cost that is known by its (ε, δ)'s, as MultiDP is."""
+
+from __future__ import annotations
+
+from dptopk.accounting.cost_models.stated import register_stated
+from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
+from dptopk.costs import Cost, DiscreteGaussianDP, SparseGaussianDP
+from dptopk.errors import InvalidParameter
+
+
+def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
+    """Those that say anything: with little noise δ rounds up to 1 where ε is small.
+
+    Raises:
+        InvalidParameter: where none says anything.
+    """
+    every = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
+    told = tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
+    if not told:
+        raise InvalidParameter(
+            f"{cost} promises nothing: a label that one user alone has is shown almost surely; give a higher threshold"
+        )
+    return told
+
+
+def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
+    """Fewer labels, smaller moves, or a higher threshold; and one count of the same noise."""
+    if isinstance(cost, DiscreteGaussianDP):
+        return cost.scale == token.scale and cost.shift <= token.shift
+    return (
+        isinstance(cost, SparseGaussianDP)
+        and cost.scale == token.scale
+        and cost.shift <= token.shift
+        and cost.labels <= token.labels
+        and cost.threshold - cost.shift >= token.threshold - token.shift
+    )
+
+
+register_stated(SparseGaussianDP, _statements, _covers, counterpart="thresholded counts have no counterpart")

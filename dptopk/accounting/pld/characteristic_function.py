@@ -1,0 +1,119 @@
+"""Products of laws on the integers by their characteristic functions, with the rounding errors of every frequency.
+
+What is known of each frequency and what it means for the masses: docs/notes/lattice.md, "FFT".
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk.accounting.curves import EPS, Floats
+from dptopk.accounting.pld.laws import by_squaring
+
+Indices = NDArray[np.int64]
+
+# Rows handled together, and the grid cells they come from.
+ROWS_AT_ONCE, GROUPED_RANKS = 64, 8
+# A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's length.
+FFT_WORTH = 2
+# A modulus at which a frequency is given up.
+FAINT = 1e-20
+# Covers what underflows in an error bound.
+TINIEST = 1e-200
+# An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual worst-case constant).
+FFT_ERROR = 8.0
+
+
+class CharacteristicFunction:
+    """A product of characteristic functions at the frequencies 0 .. n/2 of a grid of n points.
+
+    No factor exceeds 1, so a frequency at which the product has become FAINT stays so: it is given up, as 0. Sums of
+    many losses are smooth; after a few dozen factors few frequencies are left.
+
+    Args:
+        places: how many places of the grid are needed; n is the next length that FFTs like.
+    """
+
+    def __init__(self, places: int) -> None:
+        length = _fast_length(places)
+        self._length = length
+        self._roots = np.exp(-2j * np.pi / length * np.arange(length))
+        self._active = np.arange(length // 2 + 1)
+        self._values = np.ones(self._active.size, dtype=complex)
+        self._errors = np.full(self._active.size, TINIEST)  # bounds on the absolute errors
+        self._dropped = 0.0  # the sum of the squares of those of the others
+
+    def error(self) -> float:
+        """A bound on the 2-norm of the error at all frequencies, negative ones included."""
+        return math.sqrt(2 * (float(self._errors @ self._errors) + self._dropped)) * (1 + 1e-9)
+
+    def masses(self, first: int) -> tuple[Floats, float]:
+        """The masses on the grid from place ``first`` on, and a bound on the 1-norm of their numerical error.
+
+        Parseval: the 1-norm of an error is at most sqrt(n) times its 2-norm, which is that of its spectrum over
+        sqrt(n); all frequencies but two stand for themselves and their conjugates.
+        """
+        values = np.zeros(self._length // 2 + 1, dtype=complex)
+        values[self._active] = self._values
+        masses: Floats = np.roll(np.fft.irfft(values, self._length), -(first % self._length))
+        inverse = FFT_ERROR * math.log2(self._length + 1) * EPS * float(np.linalg.norm(values))
+        return masses, self.error() + math.sqrt(2) * inverse
+
+    def multiply(self, indices: Indices, masses: Floats, count: int) -> None:
+        """Multiply by the characteristic functions of all rows of masses at integer places, to the power count."""
+        for rows in _blocks(indices[:, 0]):
+            points, place = np.unique(indices[rows], return_inverse=True)
+            place = place.reshape(rows.size, -1)
+            if rows.size == 1 and points.size * self._active.size > FFT_WORTH * self._length:
+                self._by_fft(indices[rows[0]], masses[rows[0]], count)
+                continue
+            weights = np.zeros((rows.size, points.size))
+            np.add.at(weights, (np.arange(rows.size)[:, None], place), masses[rows])
+            basis = self._roots[(points[:, None] % self._length) * self._active % self._length]
+            # A real matrix times a complex one: twice as fast on the pairs (real, imaginary).
+            factors = (weights @ basis.view(float)).view(complex)
+            self._factor(np.multiply.reduce(factors, axis=0), count, rows.size * (points.size + 16) * EPS)
+
+    def _by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
+        dense = np.bincount(indices % self._length, masses, minlength=self._length)
+        norm = math.sqrt(self._length) * min(float(np.linalg.norm(dense)), 1.0)
+        error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
+        self._factor(np.fft.rfft(dense)[self._active], count, error)
+
+    def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
+        """Multiply by a power of a factor that is known to an absolute ``error``, itself at most 1 in modulus.
+
+        With m the larger of the moduli of the factor and of what is computed, m^n changes by at most n m^(n-1) error,
+        and n - 1 complex products change it by n m^n 4 EPS. Where the power is faint, so is its error.
+        """
+        power = by_squaring(np.multiply, factor, count)
+        own = count * (error + 4 * EPS) * (np.abs(factor) + error) ** (count - 1)
+        before, times = np.abs(self._values), np.abs(power)
+        errors = before * own + (times + own) * self._errors + 4 * EPS * before * times + TINIEST
+        self._errors = errors * (1 + 1e-9)
+        self._values = self._values * power
+        alive = np.abs(self._values) > FAINT
+        if 2 * np.count_nonzero(alive) < alive.size:
+            self._dropped += float(np.sum((self._errors[~alive] + FAINT) ** 2))
+            self._active, self._values, self._errors = self._active[alive], self._values[alive], self._errors[alive]
+
+
+def _blocks(cells: Indices) -> list[Indices]:
+    """Rows gathered so that those of one block share a few grid points; the blocks in a shuffled order."""
+    order = np.argsort(cells, kind="stable")
+    rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])
+    groups = np.split(order, np.flatnonzero(np.diff(rank // GROUPED_RANKS)) + 1)
+    blocks = [block for group in groups for block in np.array_split(group, math.ceil(group.size / ROWS_AT_ONCE))]
+    # Losses of different sizes together make the spectrum faint sooner.
+    return [blocks[i] for i in np.random.default_rng(0).permutation(len(blocks))]
+
+
+def _fast_length(n: int) -> int:
+    """An even length of at least n that FFTs like."""
+    from scipy.fft import next_fast_len
+
+    length = int(next_fast_len(max(n, 2), real=True))
+    return length if length % 2 == 0 else _fast_length(length + 1)

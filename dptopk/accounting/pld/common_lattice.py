@@ -1,0 +1,72 @@
+"""Compositions of mixtures of randomised responses whose ε's are multiples of a common step: exact, by convolution.
+
+A mixture is a law of |L| = ε, given as pairs (ε, weight). Composed, the losses are multiples of the step too, and the
+law of their sum is a product of convolution powers of positive masses on the integers (``laws.power``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.pld.laws import LossLaw, Power, power
+
+Responses = tuple[tuple[float, float], ...]  # (ε, weight) pairs by falling ε, the weights adding up to 1
+Parts = Sequence[tuple[Responses, int]]  # with their counts
+
+# The losses of a composition reach at most this many steps from end to end.
+MOST_LATTICE_CELLS = 60_000
+
+
+def signs(epsilon: float) -> tuple[float, float]:
+    """P[+ε] and P[-ε] of randomised response."""
+    odds = math.exp(-epsilon)
+    return 1 / (1 + odds), odds / (1 + odds)
+
+
+@dataclass(frozen=True, slots=True)
+class CommonLattice:
+    """A step, and the node of every ε: ε ≈ node · step."""
+
+    step: float
+    nodes: Mapping[float, int]
+
+    def masses(self, responses: Responses) -> tuple[Floats, int]:
+        """The masses under P of one mixture on the nodes, and the first node."""
+        reach = self.nodes[responses[0][0]]
+        masses = np.zeros(2 * reach + 1)
+        for epsilon, weight in responses:
+            plus, minus = signs(epsilon)
+            masses[reach + self.nodes[epsilon]] += weight * plus
+            masses[reach - self.nodes[epsilon]] += weight * minus
+        return masses, -reach
+
+    def law(self, parts: Parts) -> LossLaw:
+        """The law under P of the sum of all losses; an ε may be off its node by 8 units of roundoff."""
+        total = Power(np.ones(1))
+        for responses, times in parts:
+            masses, first = self.masses(responses)
+            total = total.times(power(Power(masses, first), times))
+        # A single mass: the weight, the sign's share and the sum of the two, below 16 units of roundoff.
+        mass_error = (total.error + 16 * ROUNDOFF * sum(times for _, times in parts)) * (1 + 1e-6)
+        loss_error = 24 * ROUNDOFF * sum(times * responses[0][0] for responses, times in parts)
+        return LossLaw.sort(self.step * total.places(), total.masses, mass_error, loss_error, total.lost)
+
+
+def common_lattice(parts: Parts) -> CommonLattice | None:
+    """A step of which all ε are multiples to within roundoff, or None when there is none within MOST_LATTICE_CELLS."""
+    epsilons = {epsilon for responses, _ in parts for epsilon, _ in responses}
+    smallest = min((epsilon for epsilon in epsilons if epsilon), default=1.0)
+    if max(epsilons) / smallest > MOST_LATTICE_CELLS:
+        return None
+    ratios = {epsilon: Fraction(epsilon / smallest).limit_denominator(1000) for epsilon in epsilons}
+    fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
+    nodes = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
+    reach = sum(times * nodes[responses[0][0]] for responses, times in parts)
+    near = all(abs(node * (smallest / fine) - epsilon) <= 8 * ROUNDOFF * epsilon for epsilon, node in nodes.items())
+    return CommonLattice(smallest / fine, nodes) if near and 2 * reach <= MOST_LATTICE_CELLS else None

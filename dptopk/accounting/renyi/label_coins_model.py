@@ -1,0 +1,23 @@
+"""Labels shown by coins: a cost that is known by its (ε, δ)'s."""
+
+from __future__ import annotations
+
+from dptopk.accounting.cost_models.stated import register_stated
+from dptopk.accounting.renyi.label_coins import label_coins_statements
+from dptopk.costs import Cost, LabelCoinsDP
+
+
+def _statements(cost: LabelCoinsDP) -> tuple[tuple[float, float], ...]:
+    return label_coins_statements(cost.order, cost.divergence, cost.first, cost.labels)
+
+
+def _covers(token: LabelCoinsDP, cost: Cost) -> bool:
+    """The same coin for fewer labels."""
+    return (
+        isinstance(cost, LabelCoinsDP)
+        and (cost.order, cost.divergence, cost.first) == (token.order, token.divergence, token.first)
+        and cost.labels <= token.labels
+    )
+
+
+register_stated(LabelCoinsDP, _statements, _covers, counterpart="labels without counts have no counterpart")

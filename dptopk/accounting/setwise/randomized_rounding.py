@@ -1,0 +1,113 @@
+"""Many different ranges at once: coins round each of them to one of a few, which are then played for prices.
+
+*Lemma (coins).* Let ε' be a random range with E[e^{-ε'}] <= e^{-ε}. Then step_ε(V) <= E[step_{ε'}(V)] for all V.
+*Theorem E.* Let each range of a registration E be replaced by such a random one, all coins independent and tossed
+before the first answer. Then V_E <= E[V_{E'}], hence V_E <= E[W_S] with S the sum of the prices of what the coins
+chose (``weights``). Proofs: docs/notes/setwise.md.
+
+For a < ε < b the coin shows b with probability (e^{-a} - e^{-ε}) / (e^{-a} - e^{-b}). What it costs is of second order,
+about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as six, and the state is one number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.groups import GroupPair, pair_above
+from dptopk.accounting.setwise.recursion import Rules
+from dptopk.accounting.setwise.weights import weight_layers, window_of
+from dptopk.accounting.work import check
+
+
+@dataclass(frozen=True)
+class RoundingLevels:
+    """The few ranges that coins may choose: multiples of one grid step, each with its price; both rising.
+
+    Attributes:
+        steps: grid steps of each.
+        weights: integers; about proportional to a power of the steps near 2.
+        noise: a guess at the share of the variance that coins, prices and the grid add.
+        scale: what the last one is, in units of the largest range there is; at least 1.
+    """
+
+    steps: tuple[int, ...]
+    weights: tuple[int, ...]
+    noise: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def ratio(self) -> float:
+        """The largest range over the smallest that is not merely rounded up."""
+        return self.steps[-1] / self.steps[0]
+
+    def rules(self, largest: float, reach: float) -> Rules:
+        """The grid on which the last anchor is ``scale`` times ``largest``, or a rounding more."""
+        grid = Rules.of({max(largest * self.scale, largest): 1}, self.steps[-1], upper=True, reach=reach)
+        ranges = tuple(math.nextafter(n * grid.h, 0.0) for n in self.steps)  # no more than what the steps play
+        return Rules(ranges, self.steps, grid.h, upper=True, reach=reach)
+
+
+def law_of_weights(ranges: Mapping[float, int], levels: Floats, weights: tuple[int, ...]) -> tuple[int, Floats]:
+    """The law of the sum of prices S: its smallest possible value, and the masses from there on.
+
+    W_S rises with S, so the coin for the larger price is rounded up, and all masses then for the rounding of the sums.
+
+    Args:
+        ranges: ε's with counts; none above the last anchor by more than a rounding.
+        levels: rising, shape (n,); each no larger than the range that is played for it.
+        weights: of each.
+    """
+    least, masses, error = 0, np.ones(1), 1  # the relative error, in roundoffs
+    for epsilon, count in ranges.items():
+        place = int(np.searchsorted(levels, epsilon))
+        if place in (0, len(levels)):
+            least += count * weights[min(place, len(levels) - 1)]
+            continue
+        a, b = float(levels[place - 1]), float(levels[place])
+        # Differences and expm1 are within 36 roundoffs; 1 - larger is exact to one more.
+        larger = min(math.expm1(a - epsilon) / math.expm1(a - b) * (1 + 64 * ROUNDOFF), 1.0)
+        coin = np.zeros(weights[place] - weights[place - 1] + 1)
+        coin[0], coin[-1] = 1 - larger, larger
+        least += count * weights[place - 1]
+        coins_error = 1
+        for bit in range(count.bit_length()):
+            if count >> bit & 1:
+                masses = np.convolve(masses, coin)
+                error += coins_error + len(coin) + 1
+            coin = np.convolve(coin, coin)
+            coins_error = 2 * coins_error + len(coin) + 1
+    return least, masses * (1 + 2 * ROUNDOFF * error)
+
+
+@lru_cache(maxsize=32)
+def weighted_ranges_pair(ranges: tuple[tuple[float, int], ...], levels: RoundingLevels, *, reach: float) -> GroupPair:
+    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E).
+
+    What S exceeds with about the probability of ``reach`` standard deviations counts as an infinite loss.
+    """
+    largest = max(epsilon for epsilon, _ in ranges)
+    rules = levels.rules(largest, reach)
+    least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), levels.weights)
+    tails = np.append(np.cumsum(masses[::-1])[::-1], 0.0) * (1 + 2 * ROUNDOFF * len(masses))
+    last = int(np.flatnonzero(tails > math.exp(-(reach**2) / 2)).max())
+    first = int(np.flatnonzero(tails > tails[0] * (1 - tuning.LOW_WEIGHT_MASS)).max())
+    masses[first] += (tails[0] - tails[first]) + 4 * ROUNDOFF * len(masses) * tails[
+        0
+    ]  # W rises: the poor get a little more
+    low, high = window_of(rules, levels.weights, least + last)
+    values = np.full(high - low + 1, float(tails[last + 1]))  # the rich may lose everything
+    for money, layer in enumerate(weight_layers(dict(zip(rules.epsilons, levels.weights, strict=True)), rules=rules)):
+        check()
+        if money >= least + first:
+            values += masses[money - least] * layer.extended(low, high)
+        if money == least + last:
+            break
+    values *= 1 + 4 * ROUNDOFF * (last - first + 4)
+    return pair_above(low + np.arange(len(values)), np.minimum(values, 1.0), rules.h)

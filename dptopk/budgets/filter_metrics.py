@@ -1,0 +1,291 @@
+"""What a filter sums up: for each method a capacity, and the price of a cost.
+
+A metric is sound when any adaptive play, in which each cost is chosen freely after all answers so far, satisfies
+δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices are rounded up, capacities down.
+
+| metric       | prices                                    | capacity                                       |
+|-------------|-------------------------------------------|------------------------------------------------|
+| ``pure``    | ε of a pure cost                          | ε (and then the loss never exceeds ε)          |
+| ``renyi``   | a bound on ln E[e^{λL}], λ fixed          | λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ)       |
+| ``ranges``  | an integer for each declared cost         | the largest S whose price game has W_S(ε) <= δ |
+| ``gaussian``| μ² of a Gaussian that covers the cost     | μ² with δ_μ(ε) <= δ                            |
+| ``zcdp``    | ξ + ρ of the cost's (ξ, ρ)-zCDP           | ρ (and then all is ρ-zCDP)                     |
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dptopk._internal.choices import Effort
+from dptopk.accounting.cost_models.conversions import implied, plain, pure_epsilons
+from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
+from dptopk.accounting.renyi.composition import log_mgf
+from dptopk.accounting.setwise.weights import alone, capacity as price_capacity, proportional, weights_of
+from dptopk.accounting.work import STAGES, OutOfTime, Work
+from dptopk.budgets.account import cost_of
+from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
+from dptopk.costs.rounding import decimal, decimal_up, sum_decimals, sum_up
+from dptopk.errors import IncompatibleCosts, NotApplicable
+
+MOST_LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
+MOST_COPIES_ALONE = 1000  # up to so many of a cost alone are played out to find its price
+
+# The capacity of declared costs is what its work was enough for: this many times that of one bound.
+CAPACITY_WORK = 10.0
+
+
+class Metric(ABC):
+    """One method: its capacity, and what it takes for a cost.
+
+    Attributes:
+        name: of the method.
+        capacity: what the prices may add up to.
+        what: what is summed up, in words.
+    """
+
+    name: str
+    what: str
+    capacity: Fraction
+
+    def read(self, price: float) -> Fraction:
+        """The exact number that a price stands for."""
+        return Fraction(price)
+
+    @abstractmethod
+    def price(self, rest: Charge) -> float:
+        """The price of one cost, without its failure mass; rounded up, a finite float.
+
+        Raises:
+            IncompatibleCosts: when the method has no price for it.
+        """
+
+    @abstractmethod
+    def terms(self) -> dict[str, Any]:
+        """All that defines the metric, as JSON; ``metric_of`` reads it."""
+
+
+class Pure(Metric):
+    """The sum of ε's: on a play that stays within it no loss exceeds ε, so that it adds nothing to δ(ε)."""
+
+    name = "pure"
+    what = "the sum of epsilons"
+
+    def __init__(self, epsilon: float, *, decimals: bool = True) -> None:
+        self.decimals = decimals
+        self.capacity = self.read(epsilon)
+
+    def read(self, price: float) -> Fraction:
+        """The decimal; in older ledgers the float."""
+        return decimal(price) if self.decimals else Fraction(price)
+
+    def price(self, rest: Charge) -> float:
+        """The cost's ε."""
+        try:
+            return sum_decimals(pure_epsilons(rest))
+        except NotApplicable as reason:
+            raise IncompatibleCosts(f"a budget with delta 0 takes pure DP only: {reason}") from None
+
+    def terms(self) -> dict[str, Any]:
+        """Name and capacity, and whether numbers are decimals: in older ledgers they are not."""
+        decimals = {"decimals": True} if self.decimals else {}
+        return {"name": self.name, "epsilon": float(self.capacity), **decimals}
+
+
+class Zcdp(Metric):
+    """The sum of ρ's: whatever is chosen, all together is ρ-zCDP (Feldman-Zrnic 2021, at every order at once)."""
+
+    name = "zcdp"
+    what = "the sum of rhos"
+
+    def __init__(self, rho: float) -> None:
+        self.capacity = decimal(rho)
+
+    def read(self, price: float) -> Fraction:
+        """The decimal."""
+        return decimal(price)
+
+    def price(self, rest: Charge) -> float:
+        """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1."""
+        ((cost, _),) = rest
+        covering = plain(cost)
+        zcdp = None if covering is None else implied(covering).exact_zcdp
+        if zcdp is None or covering is None:
+            raise IncompatibleCosts(f"{cost} implies no zCDP")
+        if isinstance(cost, ZCDP) and not cost.xi:
+            return cost.rho
+        return decimal_up(Fraction(sum_up(list(zcdp(covering)))))
+
+    def terms(self) -> dict[str, Any]:
+        """Name and capacity."""
+        return {"name": self.name, "rho": float(self.capacity)}
+
+
+class Renyi(Metric):
+    """The Rényi sum at one order (Feldman-Zrnic 2021, Lécuyer 2021; conversion: CKS20, Proposition 12).
+
+    Args:
+        order: λ > 0, Rényi order minus 1.
+        capacity: as ``capacity_at`` gives it.
+    """
+
+    name = "renyi"
+
+    def __init__(self, order: float, capacity: float) -> None:
+        self.order = order
+        self.capacity = Fraction(capacity)
+        self.what = f"the Rényi budget at order {1 + order:.4g}"
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float, order: float | None) -> Renyi:
+        """The metric for a total (ε, δ); order None: the best one for zCDP costs."""
+        log_inverse = -math.log(delta * (1 - 2**-52))
+        order = best_order(epsilon, log_inverse) if order is None else order
+        return cls(order, _capacity(epsilon, log_inverse, order))
+
+    def price(self, rest: Charge) -> float:
+        """The cost's ln E[e^{λL}]."""
+        value = float(log_mgf(rest)(np.array([self.order]))[0]) * (1 + 4 * LOG_MGF_ERROR)
+        if not math.isfinite(value):
+            raise IncompatibleCosts(f"no Rényi bound for {rest}")
+        return value
+
+    def terms(self) -> dict[str, Any]:
+        """Name, order and capacity."""
+        return {"name": self.name, "order": self.order, "capacity": float(self.capacity)}
+
+
+class Ranges(Metric):
+    """The price game: declared ranges and other costs in any order, at integer prices (docs/notes/filters.md).
+
+    Args:
+        prices: of each declared cost.
+        capacity: S with W_S(ε) <= δ.
+    """
+
+    name = "ranges"
+
+    def __init__(self, prices: Mapping[Cost, int], capacity: int) -> None:
+        self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], str(item[0]))))
+        self.capacity = Fraction(capacity)
+        self.what = "the prices of " + ", ".join(str(cost) for cost in self.prices)
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float, costs: Sequence[Cost], effort: Effort = "normal") -> Ranges:
+        """The metric for a total (ε, δ) and these declared costs."""
+        renyi = Renyi.at(epsilon, delta, None)
+        worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
+        about = float(renyi.capacity) / max(worth.values())
+        largest = MOST_LAYERS / max(about, 1.0)
+        ranges = tuple(cost.epsilon for cost in costs if isinstance(cost, BoundedRange))
+        prices: dict[Cost, int]
+        if len(ranges) == len(costs):
+            prices = {BoundedRange(each): price for each, price in weights_of(ranges, largest).items()}
+        else:
+            if float(renyi.capacity) / min(worth.values()) < MOST_COPIES_ALONE:
+                worth = {cost: 1 / alone(cost, epsilon, delta) for cost in costs}
+            prices = proportional(worth, largest)
+        try:
+            return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta, effort))
+        except OutOfTime as cut:  # not cached
+            return cls(prices, *cut.args)
+
+    def price(self, rest: Charge) -> float:
+        """The least price of a declared cost that covers this one."""
+        from dptopk.budgets.registered_costs import dominates
+
+        ((cost, _),) = rest
+        for declared, price in self.prices.items():
+            if dominates(declared, cost):
+                return float(price)
+        raise IncompatibleCosts(f"{cost} is covered by none of {self.what}")
+
+    def terms(self) -> dict[str, Any]:
+        """Name, prices and capacity."""
+        return {
+            "name": self.name,
+            "prices": [[str(cost), price] for cost, price in self.prices.items()],
+            "capacity": int(self.capacity),
+        }
+
+
+@lru_cache(maxsize=32)
+def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort) -> int:
+    return price_capacity(dict(prices), epsilon, delta, Work(CAPACITY_WORK * STAGES[effort]))
+
+
+class Gaussian(Metric):
+    """Sums of μ²: adaptively chosen Gaussian costs compose to a Gaussian (docs/notes/filters.md)."""
+
+    name = "gaussian"
+    what = "the sum of squares of mu"
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity = Fraction(capacity)
+
+    @classmethod
+    def at(cls, epsilon: float, delta: float) -> Gaussian:
+        """The metric for a total (ε, δ)."""
+        from dptopk.accounting.gaussian.pair import gaussian_mu
+
+        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
+
+    def price(self, rest: Charge) -> float:
+        """The smallest μ² known to cover the cost."""
+        ((cost, _),) = rest
+        if isinstance(cost, GaussianDP):
+            return math.nextafter(cost.mu * cost.mu, math.inf)
+        if isinstance(cost, DiscreteGaussianDP):
+            from dptopk.accounting.pld.dominating import dominating_mu
+
+            mu = dominating_mu(cost.scale, cost.shift)
+            return math.nextafter(mu * mu, math.inf)
+        if isinstance(cost, PureDP | BoundedRange):
+            from scipy.special import expit, ndtri
+
+            mu = -2 * float(ndtri(expit(-cost.epsilon))) * (1 + 2e-12)  # the corner of the ε-DP trade-off curve
+            if math.isfinite(mu):
+                return math.nextafter(mu * mu, math.inf)
+        raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
+
+    def terms(self) -> dict[str, Any]:
+        """Name and capacity."""
+        return {"name": self.name, "capacity": float(self.capacity)}
+
+
+def metric_of(terms: dict[str, Any]) -> Metric:
+    """The metric that ``Metric.terms`` described, computed nothing anew."""
+    if terms["name"] == Pure.name:
+        return Pure(terms["epsilon"], decimals=terms.get("decimals", False))
+    if terms["name"] == Zcdp.name:
+        return Zcdp(terms["rho"])
+    if terms["name"] == Ranges.name:
+        # Once only ranges could be declared, and were stored as numbers.
+        costs = {cost_of(key) if isinstance(key, str) else BoundedRange(key): price for key, price in terms["prices"]}
+        return Ranges(costs, terms["capacity"])
+    if terms["name"] == Gaussian.name:
+        return Gaussian(terms["capacity"])
+    return Renyi(terms["order"], terms["capacity"])
+
+
+def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
+    """B, rounded down."""
+    terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
+    return math.fsum(terms) - 1e-15 * math.fsum(abs(term) for term in terms)
+
+
+def best_order(epsilon: float, log_inverse_delta: float) -> float:
+    """The order with the largest B for its price of zCDP, λ(1 + λ) (any order is sound)."""
+    low, high = -20.0, 40.0
+    for _ in range(6):
+        grid = np.linspace(low, high, 60)
+        worth = [_capacity(epsilon, log_inverse_delta, o) / (o * (1 + o)) for o in np.exp(grid)]
+        at = int(np.argmax(worth))
+        low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, 59)])
+    return math.exp((low + high) / 2)

@@ -1,0 +1,131 @@
+"""When a registered cost (a token) covers another: every mechanism with the cost satisfies the token's statement too.
+
+| token             | covers, when the mechanism with the cost ...            | because                                |
+|-------------------|---------------------------------------------------------|----------------------------------------|
+| PureDP(ε)         | is ε'-DP with ε' <= ε                                   | ε-BR implies ε-DP (DDR Section 2)      |
+| BoundedRange(ε)   | is ε'-BR with ε' <= ε                                   | ε-DP implies 2ε-BR (DDR Section 2)     |
+| ExponentialClock  | has the cost for ε' <= ε, or is ε-BR                    | docs/notes/clocks.md
+     |
+| ApproxDP(ε, δ)    | is (ε, δ)-DP by one of its statements                   | both are monotone                      |
+| MultiDP           | is (ε_i, δ_i)-DP for every constraint                   | the token is their conjunction         |
+| GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off curve lies lower, below  |
+|                   | or is discrete Gaussian, its dominating μ' <= μ         | docs/notes/filters.md                  |
+| DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law (docs/theorems.md)     |
+| SparseGaussian    | the same scale, no more labels, shift or chance to pass | docs/notes/sparse-gaussian.md
+     |
+| LabelCoins        | the same coin, no more labels                           | docs/notes/partition-selection.md
+     |
+| ZCDP(ρ, ξ)        | is (ξ', ρ')-zCDP, ρ' <= ρ and ξ' + ρ' <= ξ + ρ          | ξ' + ρ'α <= ξ + ρα for all α > 1       |
+| CDP(μ, τ)         | is (μ', τ')-CDP with μ' <= μ and τ' <= τ                | both are monotone                      |
+
+Which token pays for which cost is a maximum flow (``match``): greedily from the largest cost, then by augmenting paths.
+
+The rule of each type of token stands with that type, in ``dptopk.accounting.cost_models``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Mapping
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from dptopk.accounting.cost_models.conversions import implied, statements
+from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk.costs import Cost
+
+Demand = TypeVar("Demand", bound=Hashable)
+Token = TypeVar("Token", bound=Hashable)
+
+
+def dominates(token: Cost, cost: Cost) -> bool:
+    """Whether every mechanism with the cost satisfies the token's statement, by the table of this module.
+
+    False means that the table does not say so.
+
+    >>> from dptopk.costs import BoundedRange, PureDP
+    >>> dominates(PureDP(0.1), BoundedRange(0.1)), dominates(BoundedRange(0.1), PureDP(0.1))
+    (True, False)
+    """
+    return token == cost or cost_model_of(token).covers(token, cost)
+
+
+def size(cost: Cost) -> tuple[float, float]:
+    """How much a token is worth, about: (zCDP-like ρ, δ); only the order in which tokens are tried depends on it."""
+    if cost_model_of(cost).statements is not None:
+        epsilon, delta = max(statements(cost))
+        return epsilon**2 / 2, delta
+    zcdp, pair = implied(cost).zcdp, cost_model_of(cost).loss_components
+    if zcdp is None and pair is not None:  # half the variance of its loss
+        return sum(part.spread() for part in pair({cost: 1})) / 2, 0.0
+    return (sum(zcdp(cost)) if zcdp else 0.0), 0.0
+
+
+def match(
+    demands: Mapping[Demand, int],
+    tokens: Mapping[Token, int],
+    covers: Callable[[Token, Demand], bool],
+    size: Callable[[Any], Any],
+) -> dict[tuple[Demand, Token], int] | None:
+    """How many of each token every demand uses, or None when the tokens do not suffice.
+
+    Args:
+        demands: what is wanted, with counts.
+        tokens: what there is, with counts.
+        covers: whether a token may serve a demand.
+        size: sort key; large demands are served first, each by its smallest token.
+
+    Returns:
+        A maximum flow in the graph of kinds (with counts, not single tokens, as capacities): None is final.
+
+    >>> match({"a": 2}, {1: 1, 2: 5}, lambda token, demand: True, lambda kind: kind)
+    {('a', 1): 1, ('a', 2): 1}
+    """
+    suitable = {
+        demand: sorted((t for t, n in tokens.items() if n and covers(t, demand)), key=lambda t: (t != demand, size(t)))
+        for demand in demands
+    }
+    free = Counter({token: times for token, times in tokens.items() if times})
+    flow: Counter[tuple[Demand, Token]] = Counter()
+    for demand in sorted(demands, key=size, reverse=True):
+        wanted = demands[demand]
+        while wanted:
+            path = _augmenting_path(demand, suitable, free, flow)
+            if path is None:
+                return None
+            moved = min(wanted, free[path[-1][1]], *(flow[back] for back in _given_up(path)))
+            for pair in path:
+                flow[pair] += moved
+            for pair in _given_up(path):
+                flow[pair] -= moved
+            free[path[-1][1]] -= moved
+            wanted -= moved
+    return {pair: times for pair, times in flow.items() if times}
+
+
+def _given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
+    """The assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0, d2 gives up t1, ..."""
+    return [(later, token) for (_, token), (later, _) in pairwise(path)]
+
+
+def _augmenting_path(
+    start: Demand,
+    suitable: Mapping[Demand, list[Token]],
+    free: Mapping[Token, int],
+    flow: Mapping[tuple[Demand, Token], int],
+) -> list[tuple[Demand, Token]] | None:
+    """Breadth-first search for a token that is free, directly or after others have moved."""
+    paths: deque[tuple[Demand, list[tuple[Demand, Token]]]] = deque([(start, [])])
+    seen: set[Token] = set()
+    while paths:
+        demand, path = paths.popleft()
+        fresh = [token for token in suitable[demand] if token not in seen]
+        for token in fresh:
+            if free[token]:
+                return [*path, (demand, token)]
+        for token in fresh:
+            seen.add(token)
+            paths.extend(
+                (other, [*path, (demand, token)]) for other, used in flow if used == token and flow[other, used]
+            )
+    return None

@@ -1,0 +1,59 @@
+"""Letting a backend in: it is tried on every clause of the contract, on the user's own connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dptopk.datasets.backends.base import Backend
+from dptopk.datasets.backends.contract import CHECKS, Tried
+from dptopk.datasets.backends.opening import REGISTERED
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def check_backend(connection: Any, backend: Backend) -> pd.DataFrame:
+    """Try an engine on every clause of the contract, on made-up tables that Ibis puts beside yours for the time.
+
+    Args:
+        connection: an Ibis connection to it, such as ibis.clickhouse.connect(...).
+        backend: what it does in its own way.
+
+    Returns:
+        A row a clause: check, clause, passed, found (what the engine did in its place, or the error it raised).
+    """
+    import pandas as pd
+
+    tried, rows = Tried(connection, backend), []
+    for check in CHECKS:
+        found = ""
+        try:
+            check(tried)
+        except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
+            found = f"{type(error).__name__}: {error}"
+        clause = (check.__doc__ or "").strip()
+        rows.append({"check": check.__name__, "clause": clause, "passed": not found, "found": found})
+    return pd.DataFrame(rows)
+
+
+def register_backend(connection: Any, backend: Backend) -> None:
+    """Let a backend in for this process: from now on its Ibis tables are taken, as those of DuckDB are.
+
+    Args:
+        connection: an Ibis connection to the engine, on which the contract is tried.
+        backend: what the engine does in its own way.
+
+    Raises:
+        InvalidParameter: when a clause of the contract does not hold; it names them.
+
+    >>> import ibis
+    >>> admit(ibis.duckdb.connect(), Backend(name="duckdb"))
+    """
+    if connection.name != backend.name:
+        raise InvalidParameter(f"backend: it is for {backend.name!r}, and the connection for {connection.name!r}")
+    tried = check_backend(connection, backend)
+    broken = tried[~tried["passed"]]
+    if len(broken):
+        raise InvalidParameter(f"backend: {backend.name!r} breaks the contract: {', '.join(broken['check'])}")
+    REGISTERED[backend.name] = backend

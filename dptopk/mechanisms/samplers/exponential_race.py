@@ -1,0 +1,235 @@
+"""Exponential clocks that ring in an order known exactly, though each is computed only as a float and an error bound.
+
+A clock rings at T = E e^{-rate·level}; its *score* is rate·level - ln E, so that the first ring has the largest score.
+E is known by the first 64 bits of a uniform U: E = -ln U for a label of its own, E = start + width·U for a ring in a
+slab of time. `Arrivals` holds many clocks as arrays. `exact_order` sorts them: where the floats' intervals overlap,
+scores are computed again from a nearer origin, and what is still undecided then is compared with more bits of U and
+more digits until it differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptopk.mechanisms.samplers.exact import precise
+from dptopk.mechanisms.samplers.random import Bits
+
+STOP = -1  # the label of the stop element, whose level is any rational number
+LOWEST = -1e300  # scores below it are told apart exactly, not by floats
+SCORE_ROUNDING = 2.0**-48  # relative error of a logarithm and the few operations around it, with much to spare
+_CHUNK = 1 << 16
+
+
+@dataclass
+class Arrivals:
+    """Clocks as arrays of one length; each exact score, less rate·origin, lies within ``doubt`` of ``score``.
+
+    Attributes:
+        labels: int64.
+        levels: int64 or float64; meaningless for the stop element.
+        words: uint64, the first bits of U.
+        time_blocks: int32, which law of E: 0 for -ln U, others are numbered by the race.
+        score, doubt: float64.
+    """
+
+    labels: npt.NDArray[np.int64]
+    levels: npt.NDArray[Any]
+    words: npt.NDArray[np.uint64]
+    time_blocks: npt.NDArray[np.int32]
+    score: npt.NDArray[np.float64]
+    doubt: npt.NDArray[np.float64]
+
+    def take(self, chosen: npt.NDArray[Any]) -> Arrivals:
+        """Return the chosen clocks."""
+        return Arrivals(*(column[chosen] for column in vars(self).values()))
+
+    @staticmethod
+    def join(*parts: Arrivals) -> Arrivals:
+        """Return all the clocks."""
+        return Arrivals(*(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True)))
+
+
+@dataclass
+class ArrivalTime:
+    """One clock for exact comparisons: an interval that shrinks as more bits of U are read."""
+
+    level: Fraction
+    word: int
+    start: Fraction | None
+    width: Fraction
+    known: int = 64
+
+    def bounds(self, rate: Fraction, bits: Bits) -> tuple[Decimal, Decimal]:
+        """Return decimals between which the score lies, given the bits read so far."""
+        while self.word == 0:
+            self.read(bits)
+        # Room for the digits by which a time is below 1: it is at least width·2^-known.
+        lost = len(str(self.width.denominator)) if self.start is not None else 0
+        with precise(2 * self.known + 60 + lost):  # U's bounds have fewer digits than that: they are exact
+            low, high = self.times([Decimal(self.word + i) / (1 << self.known) for i in (0, 1)])
+            base = _decimal(rate * self.level)
+            # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
+            slack = (1 + abs(base)) * Decimal(10) ** -(self.known + 30)
+            return base - high.ln() - slack, base - low.ln() + slack if low else Decimal("Infinity")
+
+    def times(self, ends: list[Decimal]) -> list[Decimal]:
+        """Return the bounds of the time at which a clock of rate 1 rings, for those of U."""
+        if self.start is None:
+            return [-u.ln() for u in reversed(ends)]
+        return [_decimal(self.start) + _decimal(self.width) * u for u in ends]
+
+    def read(self, bits: Bits) -> None:
+        """Read 64 more bits."""
+        self.word, self.known = bits.more(self.word), self.known + 64
+
+    def compare(self, other: ArrivalTime, rate: Fraction, bits: Bits) -> int:
+        """Return -1 if this clock rings first and 1 if the other one does."""
+        while True:
+            low, high = self.bounds(rate, bits)
+            other_low, other_high = other.bounds(rate, bits)
+            if low > other_high:
+                return -1
+            if other_low > high:
+                return 1
+            self.read(bits)
+            other.read(bits)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def exact_level(level: Any) -> Fraction:
+    """Return a number, possibly a NumPy scalar, as a fraction."""
+    return Fraction(level.item() if isinstance(level, np.generic) else level)
+
+
+def above(top: Any, levels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return top - levels, of either sign, as floats, within two units in the last place."""
+    if levels.dtype.kind == "f":
+        return float(top) - levels
+    # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is exact.
+    gap = (np.uint64(int(top) % (1 << 64)) - levels.view(np.uint64)).astype(np.float64)
+    higher = levels > top
+    if higher.any():
+        gap[higher] = -(levels[higher].view(np.uint64) - np.uint64(int(top) % (1 << 64))).astype(np.float64)
+    return gap
+
+
+class Race:
+    """What the clocks of one selection have in common."""
+
+    def __init__(self, rate: Fraction, stop: Fraction | None, bits: Bits) -> None:
+        self.rate = rate
+        self.stop = stop
+        self.bits = bits
+        self._slabs: list[tuple[Fraction | None, Fraction]] = [(None, Fraction(0))]
+
+    def clocks(self, labels: npt.NDArray[np.int64], levels: npt.NDArray[Any], origin: Any) -> Arrivals:
+        """Return a clock of its own for every label."""
+        return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
+
+    def time_block(
+        self, labels: npt.NDArray[np.int64], level: Any, start: Fraction, width: Fraction, origin: Any
+    ) -> Arrivals:
+        """Return rings at uniform times within start..start + width, in the time of clocks of the given level."""
+        self._slabs.append((start, width))
+        levels = np.full(labels.size, level)
+        return self._measured(labels, levels, self.bits.uint64(labels.size), len(self._slabs) - 1, origin)
+
+    def _measured(
+        self,
+        labels: npt.NDArray[np.int64],
+        levels: npt.NDArray[Any],
+        words: npt.NDArray[Any],
+        time_block: int,
+        origin: Any,
+    ) -> Arrivals:
+        blank = np.empty((2, labels.size))
+        arrivals = Arrivals(labels, levels, words, np.full(labels.size, time_block, np.int32), blank[0], blank[1])
+        self._measure(arrivals, origin)
+        return arrivals
+
+    def _measure(self, arrivals: Arrivals, origin: Any) -> None:
+        """Set score and doubt; levels near the origin have the smallest doubts."""
+        for begin in range(0, arrivals.labels.size, _CHUNK):
+            part = slice(begin, begin + _CHUNK)
+            with np.errstate(over="ignore"):
+                head = -float(self.rate) * above(origin, arrivals.levels[part])
+            if self.stop is not None:
+                head[arrivals.labels[part] == STOP] = self._stop_score(origin)
+            np.clip(head, LOWEST, -LOWEST, out=head)
+            time_blocks = arrivals.time_blocks[part]
+            alone = bool((time_blocks == time_blocks[0]).all())
+            kinds = [int(time_blocks[0])] if alone else np.unique(time_blocks).tolist()
+            for kind in kinds:
+                where = slice(None) if alone else time_blocks == kind
+                arrivals.score[part][where], arrivals.doubt[part][where] = self._scores(
+                    head[where], arrivals.words[part][where], *self._slabs[kind]
+                )
+
+    def _stop_score(self, origin: Any) -> float:
+        exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))
+        return float(max(min(exact, Fraction(10**300)), -Fraction(10**300)))
+
+    def _scores(
+        self, head: npt.NDArray[np.float64], words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        word = words.astype(np.float64)
+        with np.errstate(divide="ignore"):
+            if start is None:
+                rest = (~words).astype(np.float64)  # 2^64 (1 - U) lies in [rest, rest + 1]
+                e = np.where(word < 2.0**63, -np.log(word * 2.0**-64), -np.log1p(-rest * 2.0**-64))
+                known = np.minimum(word, rest)
+            else:
+                e = float(start) + float(width) * (word * 2.0**-64)
+                known = word + 2.0**64 * float(start / width)
+            tail = -np.log(e)
+        # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit may ring at any
+        # time.
+        vague = known < 1024
+        doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
+
+    def exact_order(self, arrivals: Arrivals, origin: Any = None) -> npt.NDArray[np.int64]:
+        """Return the positions of the clocks in the order in which they ring; exact.
+
+        ``origin`` is the one that the scores were computed with, if it may be tried no further.
+        """
+        order = np.argsort(-arrivals.score)
+        low, high = (arrivals.score - arrivals.doubt)[order], (arrivals.score + arrivals.doubt)[order]
+        # A run ends where every earlier clock surely rings before every later one.
+        ends = np.minimum.accumulate(low)[:-1] > np.maximum.accumulate(high[::-1])[::-1][1:]
+        borders = np.concatenate(([0], np.flatnonzero(ends) + 1, [order.size]))
+        for b in np.flatnonzero(np.diff(borders) > 1):
+            run = order[borders[b] : borders[b + 1]]
+            part = arrivals.take(run)
+            named = part.levels[part.labels != STOP]
+            nearer = named.max()
+            if origin is None or exact_level(nearer) != exact_level(origin):
+                # Relative to the run's own highest level, heads are small and so are their rounding errors.
+                self._measure(part, nearer)
+                run[:] = run[self.exact_order(part, nearer)]
+            else:
+                run[:] = run[self._by_more_bits(part)]
+        return order
+
+    def _by_more_bits(self, arrivals: Arrivals) -> list[int]:
+        clocks = [self._clock(arrivals, i) for i in range(arrivals.labels.size)]
+
+        def compare(i: int, j: int) -> int:
+            return clocks[i].compare(clocks[j], self.rate, self.bits)
+
+        return sorted(range(len(clocks)), key=cmp_to_key(compare))
+
+    def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
+        is_stop = self.stop is not None and arrivals.labels[i] == STOP
+        level = self.stop if is_stop and self.stop is not None else exact_level(arrivals.levels[i])
+        return ArrivalTime(level, int(arrivals.words[i]), *self._slabs[int(arrivals.time_blocks[i])])

@@ -1,0 +1,99 @@
+"""Designs for public labels that draw the whole answer at once, at one price, and perhaps count it afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from dptopk.accounting.cost_models.conversions import pure_sum
+from dptopk.costs import Charge
+from dptopk.mechanisms import (
+    CanonicalTopK,
+    CountMLE,
+    JointTopK,
+    OneShotTopK,
+    RoutedTopK,
+    StabilityTopK,
+)
+from dptopk.planning.request import Request, Split, floor_digits
+
+Draw = Callable[[Request, float], Any]
+# The δ of a mechanism that needs one of its own, as a share of the total.
+OWN_DELTA = 0.9
+
+
+def _range(rho: float) -> float:
+    """ε of one draw of bounded range ε, which is ε²/8-zCDP."""
+    return floor_digits(math.sqrt(8 * rho))
+
+
+def _pure(rho: float) -> float:
+    """ε of one ε-DP draw, which is ε²/2-zCDP."""
+    return floor_digits(math.sqrt(2 * rho))
+
+
+def _joint(request: Request, rho: float) -> JointTopK:
+    return JointTopK(k=request.k, epsilon=_range(rho))
+
+
+def _canonical(request: Request, rho: float) -> CanonicalTopK:
+    return CanonicalTopK(k=request.k, epsilon=_range(rho))
+
+
+def _one_shot(request: Request, rho: float) -> OneShotTopK:
+    return OneShotTopK(k=request.k, epsilon=_pure(rho))
+
+
+def _routed(request: Request, rho: float) -> RoutedTopK:
+    return RoutedTopK(k=request.k, epsilon=_pure(rho), delta=OWN_DELTA * request.delta)
+
+
+def _routed_in_order(request: Request, rho: float) -> RoutedTopK:
+    return RoutedTopK(k=request.k, epsilon=_pure(rho), ordered=True)
+
+
+def _stable(request: Request, rho: float) -> StabilityTopK:
+    return StabilityTopK(k=request.k, epsilon=_pure(rho), delta=OWN_DELTA * request.delta)
+
+
+# Labels alone: name, draw, whether it needs a δ. Of a set, in no order, the first row is no better than the last.
+DRAWS: tuple[tuple[str, Draw, bool], ...] = (
+    ("joint draw", _joint, False),
+    ("canonical draw", _canonical, False),
+    ("one-shot draw", _one_shot, False),
+    ("routed draw", _routed, False),
+    ("stable set, the rest peeled", _stable, True),
+)
+# And then counts; only answers in order can be fitted to it.
+COUNTED_DRAWS: tuple[tuple[str, Draw, bool], ...] = (
+    ("joint draw, then counts", _joint, True),
+    ("canonical draw, then counts", _canonical, False),
+    ("one-shot draw, then counts", _one_shot, True),
+    ("routed draw, then counts", _routed_in_order, True),
+)
+
+
+def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...]) -> Callable[..., tuple[Any, ...]]:
+    """A builder: the draw, then those counts that have the least noise for their cost."""
+
+    def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
+        allowed = [make for noise, make in counts if request.counts in ("auto", noise)]
+        if not request.delta:
+            allowed = [
+                make for noise, make in counts if noise in ("laplace", "box") and request.counts in ("auto", noise)
+            ]
+        noise = min((make(request, (1 - split.selection) * rho) for make in allowed), key=lambda n: _price(request, n))
+        fitted = ordered and request.fit and noise.fitted
+        return draw(request, split.selection * rho), CountMLE(noise=noise) if fitted else noise
+
+    return build
+
+
+def _price(request: Request, noise: Any) -> float:
+    """The noise on a count times what it costs: by ρ all cost the same, without a δ the sum of the ε's counts."""
+    std: float = noise.count_noise(request.sensitivity, labels=request.k)
+    if request.delta:
+        return std
+    charge: Charge = noise.charge(request.sensitivity, labels=request.k)
+    return std * pure_sum(charge)

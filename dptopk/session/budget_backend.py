@@ -1,0 +1,236 @@
+"""What pays for a session's questions: an account in memory, or a data set's account in a ledger."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dptopk._internal import validate
+from dptopk._internal.json_text import canonical_json
+from dptopk.budgets.account import Account, Record
+from dptopk.budgets.accountant import Accountant
+from dptopk.budgets.filter import Filter
+from dptopk.budgets.parallel import Parallel
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.datasets.segments import Segments
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.named import mechanism_of
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.ledger.ledger import Ledger
+    from dptopk.ledger.spends import Receipt
+
+
+MOST_STORED = 2**22  # characters of an answer that a ledger keeps: a thousand labels of a thousand letters, four times
+
+# An Accountant may serve several sessions and threads: a check and the spend that follows must not be torn apart.
+_SPENDING = threading.RLock()
+
+
+class InMemoryBudget:
+    """The budget of a session without a ledger."""
+
+    def __init__(self, budget: Budget | Account | None) -> None:
+        self._own = isinstance(budget, Budget)  # then nobody else spends from the account
+        self._segments: Segments | None = None
+        if isinstance(budget, Budget):
+            self._account: Account = Accountant.filter(budget)
+        elif isinstance(budget, Account):
+            self._account = budget
+        else:
+            raise InvalidParameter(f"budget must be a Budget or an Accountant, got {type(budget).__name__}")
+
+    def stored(self, query: str) -> Release | None:  # noqa: ARG002 - one signature
+        """Nothing is stored without a ledger."""
+        return None
+
+    def has_answer(self, query: str) -> bool:  # noqa: ARG002 - one signature
+        """Nothing is stored without a ledger."""
+        return False
+
+    def fits(self, *sensitivities: Sensitivity) -> None:
+        """Nothing is known of the data but the histograms."""
+
+    def charge(self, charge: Charge, query: str, mechanism: str) -> tuple[Charge, Record]:  # noqa: ARG002
+        """Spend it."""
+        with _SPENDING:
+            return charge, self._account.spend(charge)
+
+    def finalize(self, receipt: tuple[Charge, Record], release: Release) -> Release:
+        """Take back what was not used."""
+        charge, record = receipt
+        unused = charge.minus(release.charge)
+        if unused:
+            with _SPENDING, suppress(InvalidParameter):  # no sound way to take it back: it stays charged
+                self._account.revert(unused, self._account.quote_refund(unused, record))
+        return release
+
+    def account(self) -> Account:
+        """What is spent from."""
+        return self._account
+
+    def declare(self, segments: Segments) -> None:
+        """Let each segment have what is left of the budget."""
+        with _SPENDING:
+            if self._own and self._segments is None:
+                self._account = _for_each(segments, self._account)
+                self._segments = segments
+        if not self.declared(segments):
+            raise InvalidParameter(
+                "segments: other ones were declared before, or others may spend from this budget; give the session a "
+                "Budget, or an accounts.Parallel with an account for each segment"
+            )
+
+    def declared(self, segments: Segments) -> bool:
+        """Whether these segments have accounts of their own."""
+        if self._own:
+            return self._segments is segments
+        parts = self._account.parts if isinstance(self._account, Parallel) else {}
+        return segments.segments_per_user == 1 and segments.keys() <= parts.keys()
+
+    def only(self, *names: Any) -> InMemoryBudget:
+        """The book of some of the segments."""
+        account = self._account
+        if not isinstance(account, Parallel):
+            raise InvalidParameter("segments: none were declared")
+        return InMemoryBudget(account.only(*names))
+
+
+class LedgerBudget:
+    """A dataset's account in a ledger, as one analyst sees it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        dataset: str,
+        analyst: str,
+        histogram: Histogram,
+        version: str | None,
+        unit: str | None,
+        seeded: bool,
+        segments: tuple[str, ...] | None = None,
+    ) -> None:
+        self._segments = segments
+        self._ledger = ledger
+        self._dataset = dataset
+        self._analyst = analyst
+        self._made_for: dict[str, Any] = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
+        self._first_version = ledger.state(dataset).version if version is None else version
+        self._seeded = seeded
+
+    def stored(self, query: str) -> Release | None:
+        """The stored answer to an identical question on the same data version, free of charge to the data set."""
+        made_for: dict[str, Any] = self._made_for
+        answer = self._ledger.reuse(self._dataset, self._analyst, query, **made_for)
+        if answer is None:
+            return None
+        release = Release.from_dict(answer)
+        free = Charge(neighbours=release.charge.neighbours)
+        again = "given again from the ledger: no further charge"
+        note = f"{release.note}; {again}" if release.note else again
+        return replace(release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note)
+
+    def has_answer(self, query: str) -> bool:
+        """Whether an identical question on the same data version has a stored answer; nobody is charged."""
+        return self._ledger.stored_answer(self._dataset, query) is not None
+
+    def fits(self, *sensitivities: Sensitivity) -> None:
+        """Refuse what was made for users who move less than those of the dataset do."""
+        truth = self._ledger.state(self._dataset).sensitivity
+        for claimed in sensitivities:
+            if not claimed.covers(truth):
+                raise InvalidParameter(f"sensitivity: a segment is made for {claimed}, the dataset has {truth}")
+
+    def charge(self, charge: Charge, query: str, mechanism: str) -> Receipt:
+        """Write the charge down."""
+        made_for: dict[str, Any] = self._made_for
+        described = {"text": mechanism}
+        return self._ledger.charge(
+            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded,
+            segments=self._segments, **made_for,
+        )  # fmt: skip
+
+    def finalize(self, receipt: Receipt, release: Release) -> Release:
+        """Record the answer. It is paid for: where it cannot be stored it is given all the same, with a note."""
+        answer: dict[str, Any] | None = release.to_dict()
+        lost = ""
+        if len(canonical_json(answer)) > MOST_STORED:  # labels are as long as users make them
+            answer, lost = None, "not stored in the ledger: it is too long"
+        try:
+            self._ledger.finalize(receipt, release.charge, answer=answer)
+        except LedgerError as error:
+            lost = f"not stored in the ledger ({error}): entry {receipt.seq} stays charged in full"
+        return replace(release, note="; ".join(filter(None, (release.note, lost))))
+
+    def account(self) -> Account:
+        """The data set's account as it is now: a copy that spends nothing."""
+        account = self._ledger.state(self._dataset).account
+        return account.only(*self._segments) if self._segments and isinstance(account, Parallel) else account
+
+    def declare(self, segments: Segments) -> None:
+        """Refuse segments that the ledger does not know: who owns the data declares them."""
+        if not self.declared(segments):
+            raise InvalidParameter(
+                f"segments: the ledger has no such segments by {segments.by!r} of the dataset {self._dataset!r}; "
+                "they are declared when it is created"
+            )
+
+    def declared(self, segments: Segments) -> bool:
+        """Whether the ledger has an account for each of these segments."""
+        known = self._ledger.state(self._dataset).segments
+        if known is None or segments.segments_per_user > 1 or self._segments is not None:
+            return False
+        return known["by"] == segments.by and set(segments) <= set(known["names"])
+
+    def only(self, *names: str) -> LedgerBudget:
+        """The book of some of the segments, in the version of the data that there was when the session began.
+
+        With the next version a user may be in another segment, and its account is that of the new one: an answer from
+        the old data would be paid for by nobody.
+        """
+        self._made_for["version"] = self._first_version
+        made = copy.copy(self)
+        made._segments = names  # noqa: SLF001 - a copy of this very object
+        return made
+
+
+def _for_each(segments: Segments, account: Account) -> Parallel:
+    """Accounts for all segments, each as a session's own filter is now."""
+    own = validate.instance(Filter, budget=account)
+    parts: dict[Any, Account] = {}
+    for name in segments:
+        parts[name] = _same(own)
+    return Parallel(parts)
+
+
+def covers_both(account: Account, first: Charge, then: Charge) -> bool:
+    """Whether an account covers one charge and, when that has been paid, another; nothing is spent."""
+    if not isinstance(account, Filter):
+        return account.can_spend(Charge.join(first, then))
+    with suppress(BudgetExceeded, IncompatibleCosts):
+        trial = _same(account)
+        trial.spend(first)
+        return trial.can_spend(then)
+    return False
+
+
+def _same(account: Filter) -> Filter:
+    """A filter of the same terms that has spent as much."""
+    with _SPENDING:
+        same = Filter.of_terms(account.terms())
+        same.restore(account.state())
+    return same
+
+
+def _rebuilt(plain: Any) -> Any:
+    """The mechanism of a stored answer; what no mechanism has written stays as it is."""
+    with suppress(InvalidParameter):
+        return mechanism_of(plain) if isinstance(plain, Mapping) else plain
+    return plain
