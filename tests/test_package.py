@@ -133,6 +133,23 @@ def test_documents_name_files_that_exist():
         assert any(home.is_file() for home in homes), name
 
 
+def test_the_architecture_page_shows_the_tree_as_it_is():
+    """Every folder has a line, and every file that a line names stands in it."""
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = text.split("## The tree")[1].split("```")[1].splitlines()[1:]
+    named: dict[str, set[str]] = {}
+    parents: list[str] = []
+    for line in tree:
+        if found := re.match(r"( *)(\w+)/ ", line):
+            parents = [*parents[: len(found[1]) // 2], found[2]]
+        named.setdefault("/".join(parents), set()).update(re.findall(r"\w+\.py", line))
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")} - {"."}
+    assert set(named) == {folder for folder in folders if not folder.startswith("accounting/published/")}
+    assert sum(map(len, named.values())) > 60
+    for folder, files in named.items():
+        assert files <= {path.name for path in (PACKAGE / folder).glob("*.py")}, folder
+
+
 def test_command_line_is_a_folder_of_small_files():
     assert {"app", "input", "output"} <= {path.stem for path in (PACKAGE / "cli").glob("*.py")}
 
