@@ -80,7 +80,8 @@ def main() -> None:
 The United States Census Bureau published the 2020 redistricting data (P.L. 94-171) with discrete Gaussian noise and stated
 its privacy loss through zCDP (Abowd et al., *The 2020 Census Disclosure Avoidance System TopDown Algorithm*, Harvard Data
 Science Review, 2022). How much a tighter composition gives is an open question of the Bureau's that Su, Su and Wang take up
-with f-DP (arXiv 2410.09296). The parameters are public, in the Bureau's production code
+with f-DP (*The 2020 United States Decennial Census Is More Private Than You (Might) Think*, 2024, arXiv 2410.09296). The
+parameters are public, in the Bureau's production code
 ([DAS_2020_Redistricting_Production_Code](https://github.com/uscensusbureau/DAS_2020_Redistricting_Production_Code), commit
 289ee46), and everything this package needs is in them. This page is written by `make measure WHAT=census` (`benchmarks/census.py`).
 

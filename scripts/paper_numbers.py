@@ -19,17 +19,31 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import brentq
 
-from dptopk import ZCDP, Accountant, BoundedRange, Budget, Charge, Sensitivity, TruncatedGaussian, compose
+from dptopk import (
+    ZCDP,
+    Accountant,
+    BoundedRange,
+    Budget,
+    Charge,
+    GaussianDP,
+    Sensitivity,
+    TruncatedGaussian,
+    compose,
+)
 from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
+from dptopk.accounting.setwise.chords import lower_step, upper_step
 from dptopk.experiments import truncated_gaussian
 from dptopk.experiments.setwise_data import adaptivity_gaps, value_in_order
+from dptopk.mechanisms.box import loss_chance
 from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
 from dptopk.mechanisms.samplers.noise import gaussian_law
 
-FILE = Path(__file__).parents[1] / "docs" / "paper" / "numbers.tex"
+DOCS = Path(__file__).parents[1] / "docs"
+FILE = DOCS / "paper" / "numbers.tex"
 DELTA = 1e-6
 SMALL = Decimal("0.001")  # below it a number is printed with a power of ten
 ROUNDING = {"upper": ROUND_CEILING, "lower": ROUND_FLOOR, "value": ROUND_HALF_EVEN}
@@ -274,9 +288,145 @@ def _unknown_domains() -> Iterator[Number]:
             yield Number(f"offset-{law}-{word}-shared", shared, 0, how)
 
 
+# What was measured, from the pages that `make measure` writes: name, page, row, column of the table.
+TABLES = {
+    "time-select-rank-ours": ("benchmarks", "10⁶ / rank | 1,000,000", 2),
+    "time-select-rank-numpy": ("benchmarks", "10⁶ / rank | 1,000,000", 3),
+    "time-select-uniform-ours": ("benchmarks", "uniform in 0…999 | 1,000,000", 2),
+    "time-select-uniform-opendp": ("benchmarks", "uniform in 0…999 | 1,000,000", 4),
+    "time-joint-few-ours": ("whole-answers", "10⁶ / rank | 1,000,000 | 25", 3),
+    "time-joint-few-pruned": ("whole-answers", "10⁶ / rank | 1,000,000 | 25", 4),
+    "time-joint-many-ours": ("whole-answers", "10⁶ / rank | 1,000,000 | 200", 3),
+    "time-joint-many-pruned": ("whole-answers", "10⁶ / rank | 1,000,000 | 200", 4),
+    "time-joint-uniform-ours": ("whole-answers", "uniform in 0…999 | 100,000 | 200", 3),
+    "time-joint-uniform-pruned": ("whole-answers", "uniform in 0…999 | 100,000 | 200", 4),
+    "time-compose-hundred-ours": ("benchmarks", "k × BR(0.1) | 100", 7),
+    "time-compose-hundred-opendp": ("benchmarks", "k × BR(0.1) | 100", 9),
+    "time-compose-myriad-ours": ("benchmarks", "k × BR(0.1) | 10,000", 7),
+    "time-compose-myriad-opendp": ("benchmarks", "k × BR(0.1) | 10,000", 9),
+    "utility-look": ("utility", "with a look, over the plan by the sum of noise and threshold", 4),
+    "utility-look-many": ("utility", "with a look, over the plan by the sum of noise and threshold", 2),
+}
+DOMAIN = {"best": 2, "half": 3, "five": 4, "twenty": 5, "both": 6, "all": 7}  # columns of docs/notes/domain.md
+# The same from sentences: name, page, pattern.
+SENTENCES = {
+    "domain-ahead": ("domain", r"In (\d+) of 9 cells"),
+    "utility-cells": ("utility-table", r"(\d+) of \d+ cells are within"),
+    "utility-above": ("utility-table", r"the farthest is \+([\d.]+)%"),
+    "utility-below": ("utility-table", r"the mean -([\d.]+)%"),
+    "utility-blind": ("utility", r"\*\*as planned\*\*, ([\d.]+)"),
+    "utility-possible": ("utility", r"the least possible ([\d.]+)"),
+    "whole-sets": ("whole-answers", r"set l1 — `RoutedTopK`: (\d+) of 40"),
+    "whole-order": ("whole-answers", r"ordered l∞ — `RoutedTopK`, ordered: (\d+) of 40"),
+}
+MILLISECONDS = {"µs": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+def _measured() -> Iterator[Number]:
+    def page(name: str) -> str:
+        return (DOCS / "notes" / f"{name}.md").read_text(encoding="utf-8")
+
+    def cell(source: str, row: str, column: int) -> float:
+        (line,) = re.findall(rf"^\| {re.escape(row)} \|.*$", page(source), re.MULTILINE)
+        value, _, unit = line.strip("| ").split(" | ")[column].partition(" ")
+        return float(value.replace(",", "")) * MILLISECONDS.get(unit.split(" ")[0], 1.0)
+
+    def sentence(source: str, pattern: str) -> float:
+        return float(re.findall(pattern, page(source))[0])
+
+    for name, (source, row, column) in TABLES.items():
+        digits = 2 if name.startswith("utility") else -2
+        how, rounding = f"docs/notes/{source}.md, {row}", 0.0 if digits > 0 else 0.05  # two digits of a time are enough
+        yield Number(name, partial(cell, source, row, column), digits, how, tolerance=rounding)
+    for users, (word, k), (way, column) in product(
+        ("lines", "baskets", "planes"), {"ten": 10, "twentyfive": 25, "fifty": 50}.items(), DOMAIN.items()
+    ):
+
+        def share(row: str = f"{users} | {k}", column: int = column) -> float:
+            return 100 * cell("domain", row, column)
+
+        yield Number(f"domain-{users}-{word}-{way}", share, 2, f"docs/notes/domain.md, {users} | {k}, in per cent")
+    for name, (source, pattern) in SENTENCES.items():
+        digits = {
+            "domain-ahead": 0,
+            "utility-cells": 0,
+            "whole-sets": 0,
+            "whole-order": 0,
+            "utility-blind": 2,
+            "utility-possible": 2,
+        }
+        yield Number(name, partial(sentence, source, pattern), digits.get(name, 1), f"docs/notes/{source}.md")
+
+
+def _four_ranges(ranges: list[int], step: Callable, rounding: float) -> float:
+    """The worth at x = 0.625 of ranges of 0.005 n played first to last, as ``step`` bounds one step."""
+    h, reach = 0.005, sum(ranges)
+    values = np.maximum(-np.expm1((125 + np.arange(-reach, reach + 1)) * h), 0.0) * (1 + rounding)
+    values += max(rounding, 0.0) * 1e-276
+    for N in reversed(ranges):
+        values = step(values, N, h)
+    return float(values[0])
+
+
+def box_deviation(k: int, epsilon: float) -> float:
+    """Standard deviation of a count of k with box noise."""
+    n = np.arange(1.0, 60 * (k + 2) / epsilon)
+    logs = (k + 1) * np.log(n) - epsilon * n
+    weights = np.exp(logs - logs.max())
+    return math.sqrt(float(np.sum(weights * (n * n - 1)) / np.sum(weights)) / 6)
+
+
+def look_excess() -> float:
+    """δ, in units of the budget's, of a look and the better of two plans that are each within the budget."""
+    epsilon, look, delta = 1.0, 0.05, 1e-6
+    up = 1 / (1 + math.exp(-look))
+
+    def worth(response: float, x: float) -> float:
+        return max(math.exp(response) - math.exp(x), 0.0) / (1 + math.exp(response))
+
+    plan = brentq(lambda b: up * worth(b, epsilon - look) + (1 - up) * worth(b, epsilon + look) - delta, 0.9, 1.0)
+    return (up * worth(plan, epsilon - look) + (1 - up) * delta) / delta
+
+
 def numbers() -> list[Number]:
     """All numbers of the paper, by name."""
     found = [*_compositions(), *_adaptivity(), *_affordable(), *_filters(), *_orders(), *_unknown_domains()]
+    found += _measured()
+    gauss, one, look = Charge({GaussianDP(0.01): 1}), Budget(1.0, DELTA), "the example of the text"
+    small = -math.expm1(-1.0)
+    found += [
+        Number(
+            "filter-gauss-sum",
+            lambda: Accountant.filter(one, failure_delta=0.0, method="gaussian").fits(gauss),
+            0,
+            "Accountant.filter(Budget(1, 1e-6), failure_delta=0.0, method='gaussian').fits(GDP(0.01))",
+        ),
+        Number(
+            "filter-gauss-best",
+            lambda: queries_affordable(gauss, one),
+            0,
+            "queries_affordable(GDP(0.01), Budget(1, 1e-6))",
+        ),
+        Number(
+            "order-four-sorted",
+            lambda: _four_ranges([100, 160, 160, 160], upper_step, 1e-14),
+            6,
+            "chords.upper_step, steps of 0.005",
+            "upper",
+        ),
+        Number(
+            "order-four-swapped",
+            lambda: _four_ranges([160, 100, 160, 160], lower_step, -1e-14),
+            6,
+            "chords.lower_step, steps of 0.005",
+            "lower",
+        ),
+        Number("box-one", lambda: loss_chance(1.0, 2, 1) * small, 3, "box.loss_chance(1, 2, 1)"),
+        Number("box-twentyfive", lambda: loss_chance(1.0, 26, 13) * small, 3, "box.loss_chance(1, 26, 13)"),
+        Number("box-deviation", lambda: box_deviation(25, 1.0), 1, "box_deviation(25, 1)"),
+        Number("box-laplace", lambda: math.sqrt(0.5) / math.sinh(1 / 50), 1, "25 counts of DP(1/25)"),
+        Number("look-excess", look_excess, 2, look),
+    ]
     how, certify = "three rounds, by enumeration", 'dptopk certify "{}*BR(0.1)" --delta 1e-6'
     found += [
         Number("direction-fixed", lambda: one_direction(False), 3, how),

@@ -46,8 +46,8 @@ class Centred(CountingMechanism):
             many labels are counted.
         centre: a/b with 0 < a/b <= 1/2 and b at most 1000; below 1/2 for users who touch few of the labels.
 
-    Source: docs/notes/centred.md, for the integers and any centre. Correlated Gaussian noise of this kind: Joseph-Yu
-    2024; Lebeda 2025 (arXiv 2408.06853); Lebeda-Retschmeier 2025 (arXiv 2412.10357).
+    Source: docs/notes/centred.md, for other integer noise and any centre. A shared Laplace draw: Lebeda-Tětek 2025.
+    Gaussian: Joseph-Yu 2024; Lebeda 2025; discrete Gaussian: Lebeda-Retschmeier 2025 (arXiv 2412.10357).
 
     >>> mechanism = Centred(noise=KnownGaussian(sigma=10.0), common=KnownGaussian(sigma=5.0))
     >>> print(mechanism.charge(Sensitivity(), labels=25))

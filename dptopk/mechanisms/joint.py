@@ -33,7 +33,7 @@ class JointTopK(JointSelection):
         epsilon: ε of the whole answer.
 
     Source: Gillenwater-Joseph-Muñoz-Ribero 2022; the range 2·linf and the best sequence: docs/notes/mechanisms.md,
-    "Whole answers"; the sampler, about linear in the number of labels: docs/notes/exact-sampling.md.
+    "Whole answers"; the sampler, beside that of Wu-Zhang 2024: docs/notes/exact-sampling.md.
 
     >>> from dptopk import Sensitivity
     >>> print(JointTopK(k=10, epsilon=0.5).charge(Sensitivity()))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.accounting.setwise.custom_costs import CustomRules, profile
@@ -272,6 +275,29 @@ def test_the_gaussian_filter_is_exact_for_gaussians() -> None:
     assert budget.fits(Charge({GaussianDP(0.01): 1})) == math.floor(capacity_ / 1e-4)
     with pytest.raises(IncompatibleCosts):
         budget.can_spend(Charge({ZCDP(0.01): 1}))
+
+
+FILTERS = (Path(__file__).parents[2] / "docs" / "filters.md").read_text(encoding="utf-8")
+NAMES = {
+    "GaussianDP(0.01)": GaussianDP(0.01),
+    "DiscreteGaussianDP(20, 1)": DiscreteGaussianDP(20, 1),
+    "PureDP(0.02)": PureDP(0.02),
+}
+ROWS = re.findall(r"^\| `(\w+\(.*?\))`, ([\d.]+) \| (.*) \|$", FILTERS, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cost", "total", "counts"), ROWS)
+def test_what_is_left_to_gain_over_the_gaussian_filter(cost: str, total: str, counts: str) -> None:
+    """The table of docs/filters.md. No filter takes more of one cost than its registration alone: the last column."""
+    query, budget = Charge({NAMES[cost]: 1}), Budget(float(total), 1e-6)
+
+    def taken(**options: object) -> int:
+        return Accountant.filter(budget, failure_delta=0.0, **options).fits(query)
+
+    found = [taken(), taken(method="gaussian"), taken(costs=tuple(query.costs)), queries_affordable(query, budget)]
+    assert found == [int(count) for count in counts.split(" | ")]
+    assert max(found) == found[-1]
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(0.8, 1), (1.0, 1), (4.0, 3)])

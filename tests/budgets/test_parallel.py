@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
 
 import pytest
 
-from dptopk import Accountant, Budget, BudgetExceeded, Charge, IncompatibleCosts, InvalidParameter, compose
+from dptopk import (
+    Accountant,
+    Budget,
+    BudgetExceeded,
+    Charge,
+    IncompatibleCosts,
+    InvalidParameter,
+    Ledger,
+    Sensitivity,
+    compose,
+)
 from dptopk.budgets import Account, Parallel, Shares, segments_charge
-from dptopk.costs import BoundedRange, PureDP
+from dptopk.costs import ApproxDP, BoundedRange, PureDP
 
 NAMES = ("eu", "us", "asia")
 DELTA = 1e-6
@@ -184,6 +195,88 @@ def test_a_user_in_both_segments_would_break_it() -> None:
         return next((q for q in single if regions.only(*q[0]).can_spend(Charge({PureDP(q[1]): 1}))), None)
 
     assert loss_profile((0, 0), (1, 1), play, regions, 0.5) > 1.3 * bound
+
+
+# Data that change with the answers: who joins, and where, may depend on all that was answered before.
+
+FAILING = ApproxDP(SMALL, 0.1)
+OUTCOMES = ((0.1, 0.0), (0.9 * 2 / 3, 0.9 / 3), (0.9 / 3, 0.9 * 2 / 3), (0.0, 0.1))  # P with the user, P without
+
+
+@functools.cache
+def admitted(done: str, merge: bool) -> str:
+    """The segments whose account still takes a question after these: a and b, and u where the data were updated."""
+    regions = Parallel({name: Accountant(Charge({FAILING: 2}), 0.5) for name in "ab"})
+    start = regions.state()
+    for step in done:
+        if step != "u":
+            regions.only(step).spend(Charge({FAILING: 1}))
+        elif merge:
+            spent = regions.spent()
+            regions.restore(start)
+            if spent:
+                regions.spend(spent)
+    return "".join(name for name in "ab" if regions.only(name).can_spend(Charge({FAILING: 1})))
+
+
+def worst_play(x: float, merge: bool) -> float:
+    """δ at x of the best play against one user of two versions of the data, who reacts to every answer.
+
+    Before and after the update any segment is asked what its account still admits. The user is nowhere or in a segment
+    at first, and from the update on in the segment that is best for the play.
+    """
+
+    def value(done: str, place: str, p: float, q: float) -> float:
+        best = max(p - math.exp(x) * q, 0.0)
+        for name in admitted(done, merge):
+            answers = OUTCOMES if name == place else ((1.0, 1.0),)  # elsewhere the same with and without the user
+            best = max(best, sum(value(done + name, place, p * a, q * b) for a, b in answers))
+        if "u" not in done:
+            best = max(best, *(value(done + "u", moved, p, q) for moved in "ab"))
+        return best
+
+    return max(value("", place, 1.0, 1.0) for place in ("", "a"))
+
+
+@pytest.mark.parametrize("x", [0.0, SMALL])
+def test_data_that_change_with_the_answers_stay_within_one_budget(x: float) -> None:
+    """Not where a user who moved finds a new account: that is why a new version goes on from what was spent."""
+    bound = compose(Charge({FAILING: 2}), epsilon=x).delta
+    assert 0.999 * bound <= worst_play(x, merge=True) <= bound * (1 + 1e-9)
+    assert worst_play(x, merge=False) > 1.15 * bound
+
+
+def test_a_mechanism_that_goes_on_over_an_update_is_not_one_charge_for_each_segment(tmp_path) -> None:
+    """Henzinger, Safavi and Vadhan 2024: parallel composition fails where δ can show before the user comes.
+
+    Each segment's mechanism tosses its coin of δ first, says how it fell, and tells all that comes later if it failed;
+    by itself it is (0, δ)-DP. A user who joins a segment that failed is found with chance 1 - (1 - δ)^2.
+    """
+    delta = 0.1
+    failed = [coins for coins in itertools.product((True, False), repeat=2) if any(coins)]
+    found = sum(math.prod(delta if coin else 1 - delta for coin in coins) for coins in failed)
+    assert found == pytest.approx(1 - (1 - delta) ** 2)
+    assert found > 1.8 * delta
+    # So a charge to segments pays for answers from one version of the data.
+    ledger = Ledger(tmp_path / "ledger.db")
+    registered, one = Charge({FAILING: 2}), Charge({FAILING: 1})
+    ledger.create_dataset(
+        "visits",
+        registered=registered,
+        delta=0.5,
+        version="1",
+        sensitivity=Sensitivity(l0=1),
+        segments={"by": list("ab")},
+    )
+    for name in "ab":
+        ledger.charge("visits", "ann", one, segments=[name], version="1", once=f"stream {name}")
+    ledger.set_version("visits", "2")
+    for name in "ab":
+        with pytest.raises(InvalidParameter, match="take a new key"):
+            ledger.charge("visits", "ann", one, segments=[name], version="2", once=f"stream {name}")
+        with pytest.raises(InvalidParameter, match="version"):
+            ledger.charge("visits", "ann", one, segments=[name], version="1")
+    assert ledger.spent("visits") == one
 
 
 def test_bounded_range_tokens_are_picked_segment_by_segment() -> None:

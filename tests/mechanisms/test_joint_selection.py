@@ -118,7 +118,7 @@ def test_sessions_charge_before_they_draw():
     assert sum(used.costs.values()) <= 7
 
 
-def test_the_published_mechanisms_of_the_benchmark_are_what_their_papers_say():
+def test_the_published_mechanisms_of_the_benchmark_are_what_their_papers_say(monkeypatch):
     """JOINT: P ∝ e^{-ε gap/2}, all sequences by enumeration; canonical: every set, the best one most often."""
     path = Path(__file__).parents[2] / "benchmarks" / "whole_answers.py"
     spec = importlib.util.spec_from_file_location("whole_answers", path)
@@ -128,12 +128,17 @@ def test_the_published_mechanisms_of_the_benchmark_are_what_their_papers_say():
     drawn = [tuple(page.joint(counts, 2, rng).tolist()) for _ in range(3000)]
     gaps = {s: max(counts[i] - counts[s[i]] for i in range(2)) for s in itertools.permutations(range(4), 2)}
     total = sum(math.exp(-gap / 2) for gap in gaps.values())
+    pruned = [tuple(page.joint_pruned(counts, 2, rng).tolist()) for _ in range(3000)]
     for answer, gap in gaps.items():
-        assert drawn.count(answer) / 3000 == pytest.approx(math.exp(-gap / 2) / total, abs=0.04)
+        for answers in (drawn, pruned):
+            assert answers.count(answer) / 3000 == pytest.approx(math.exp(-gap / 2) / total, abs=0.04)
     assert drawn.count((0, 1)) / 3000 < math.exp(-gaps[0, 1]) / sum(math.exp(-gap) for gap in gaps.values()) - 0.04
     sets = [tuple(sorted(page.canonical(counts, 2, rng).tolist())) for _ in range(500)]
     assert set(sets) == set(itertools.combinations(range(4), 2))
     assert max(set(sets), key=sets.count) == (0, 1)
+    monkeypatch.setattr(page, "EPSILON", 30.0)  # a cut that many sequences exceed
+    cut = {tuple(page.joint_pruned(np.array([2, 1, 1, 0]), 2, rng, failure=1.0).tolist()) for _ in range(50)}
+    assert cut == {(0, 1), (0, 2)}
 
 
 @pytest.mark.parametrize(

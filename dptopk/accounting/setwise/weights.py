@@ -9,7 +9,7 @@ the largest δ at ε = x, whatever the prices are. So a filter that adds up pric
 is (x, δ)-DP as soon as W_S(x) <= δ; and V_E <= W_{Σp} for a registration E, which is one way of spending. The state is
 one number, so that six costs take no more layers than two. Steps and their certified bounds are those of the set-wise
 recursion (``bellman_step.upper_step``) for bounded range, and expectations over a pair for others
-(``custom_costs``). Statement and proof: docs/notes/filters.md.
+(``custom_costs``). Statement and proof: Theorem G in docs/notes/filters.md.
 """
 
 from __future__ import annotations
