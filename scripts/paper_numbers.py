@@ -35,7 +35,7 @@ from dptopk import (
 from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail, smallest_offset
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
-from dptopk.accounting.setwise.chords import lower_step, upper_step
+from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.experiments import truncated_gaussian
 from dptopk.experiments.setwise_data import adaptivity_gaps, value_in_order
 from dptopk.mechanisms.box import loss_chance
@@ -411,14 +411,14 @@ def numbers() -> list[Number]:
             "order-four-sorted",
             lambda: _four_ranges([100, 160, 160, 160], upper_step, 1e-14),
             6,
-            "chords.upper_step, steps of 0.005",
+            "bellman_step.upper_step, steps of 0.005",
             "upper",
         ),
         Number(
             "order-four-swapped",
             lambda: _four_ranges([160, 100, 160, 160], lower_step, -1e-14),
             6,
-            "chords.lower_step, steps of 0.005",
+            "bellman_step.lower_step, steps of 0.005",
             "lower",
         ),
         Number("box-one", lambda: loss_chance(1.0, 2, 1) * small, 3, "box.loss_chance(1, 2, 1)"),

@@ -38,8 +38,8 @@ class Box(CountingMechanism):
     Args:
         epsilon: ε of all counts together.
 
-    Source: the K-norm mechanism of Hardt-Talwar 2010; for counts on the reals Joseph-Yu 2024; on the integers the ripple
-    mechanisms of Joseph-Kulesza-Wang-Yu 2026. The law for linf > 1, the pair, tails and floor: docs/notes/box.md.
+    Source: the K-norm mechanism of Hardt-Talwar 2010; for counts on the reals Joseph-Yu 2024; on the integers ripple
+    mechanisms, Joseph-Kulesza-Wang-Yu 2026. The law for linf > 1, the pair, tails and floor: docs/notes/box.md.
 
     >>> print(Box(epsilon=1.0).charge(Sensitivity()))
     DP(1.0)
