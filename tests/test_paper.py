@@ -156,6 +156,18 @@ def test_words_on_time_and_on_two_bounds_of_one_number():
     assert _shown("order-four-sorted") < _shown("order-four-swapped")
 
 
+def test_the_notes_say_of_the_joint_samplers_what_their_table_says():
+    notes = ROOT / "docs" / "notes"
+    rows = re.findall(
+        r"^\| .* \| (25|200) \| .* ms \| .* ms \| ([\d.]+) \|$", (notes / "whole-answers.md").read_text(), re.M
+    )
+    many, few = ([float(ratio) for k, ratio in rows if k == size] for size in ("200", "25"))
+    assert len(many) == len(few) == 4
+    said = " ".join((notes / "exact-sampling.md").read_text(encoding="utf-8").split())
+    assert f"is {min(many):.1f} to {max(many):.1f} times as fast at $k = 200$" in said
+    assert f"takes {1 / max(few):.0f} to {1 / min(few):.0f} times as long at $k = 25$" in said
+
+
 def test_words_on_unknown_domains_beside_weighted_noise():
     _says("in all but \\num{domain-ahead} of 9 rows, mostly by less than a hundredth", "the two are about even")
     rows = [f"domain-{users}-{k}" for users in ("lines", "baskets", "planes") for k in ("ten", "twentyfive", "fifty")]
