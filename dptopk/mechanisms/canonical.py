@@ -60,7 +60,7 @@ class CanonicalTopK(JointSelection):
         if self.k == ranked.size:
             return list(range(self.k))
         rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
-        return [ranked.row(rank) for rank in draw_answer(Subsets(ranked, self.k), rate, bits)]
+        return ranked.rows(draw_answer(Subsets(ranked, self.k), rate, bits))
 
 
 class Subsets:

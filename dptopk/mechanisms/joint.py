@@ -53,7 +53,7 @@ class JointTopK(JointSelection):
         """Draw k rows, the best first."""
         ranked = Ranked(histogram.counts, histogram.absent)
         rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
-        return [ranked.row(rank) for rank in draw_answer(Sequences(ranked, self.k), rate, bits)]
+        return ranked.rows(draw_answer(Sequences(ranked, self.k), rate, bits))
 
 
 class Sequences:

@@ -104,7 +104,7 @@ class StabilityTopK(LabelsOnly):
         bits = random_bits(rng)
         ranked = Ranked(histogram.counts, histogram.absent)
         stable = self._stable(ranked, histogram.sensitivity, bits)
-        inside = [ranked.row(rank) for rank in range(stable)]
+        inside = ranked.rows(list(range(stable)))
         rest = self._peel(histogram, inside, bits)
         labels = drawn_labels(histogram, np.array(inside + rest, dtype=np.int64), bits)
         return Release(

@@ -37,7 +37,7 @@ def neighbours(world):
 
 def by_rank(ranked, answer):
     """An answer that names rows, as ranks."""
-    place = np.argsort(ranked.rows)
+    place = np.argsort(ranked.rows(list(range(ranked.size))))
     return [int(place[row]) for row in answer]
 
 
@@ -50,6 +50,16 @@ def gaps(answers_of, among, world, k):
         answers = answers_of(ranked, k)
         matrix.append([answers.gap(by_rank(ranked, answer)) for answer in every])
     return np.array(matrix)
+
+
+def test_rows_of_ranks_are_those_of_a_stable_order():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        size, absent = int(rng.integers(0, 12)), int(rng.integers(1, 4))
+        counts = rng.integers(0, 5, size)
+        order = [*np.argsort(-counts, kind="stable").tolist(), *range(size, size + absent)]
+        ranks = rng.permutation(size + absent)[: int(rng.integers(0, size + absent + 1))].tolist()
+        assert Ranked(counts, absent).rows(ranks) == [order[rank] for rank in ranks]
 
 
 @pytest.mark.slow
