@@ -111,9 +111,10 @@ def test_words_on_adaptivity_and_prices():
     assert max(worth.values()) < 0.01
     later = list(worth.values())[1:]
     assert later == sorted(later, reverse=True)
-    _says("in all our trials, as much as the registered game")
+    _says("in all our trials, as much as the registered game or one selection less")
     for name in ("two", "one", "four"):
-        assert _shown(f"filter-{name}-renyi") < _shown(f"filter-{name}-prices") == _shown(f"filter-{name}-best")
+        assert _shown(f"filter-{name}-renyi") < _shown(f"filter-{name}-prices")
+        assert 0 <= _shown(f"filter-{name}-best") - _shown(f"filter-{name}-prices") <= 1
 
 
 def test_words_on_unknown_domains():
@@ -140,7 +141,7 @@ def test_theorems_have_one_name_in_the_paper_the_docs_and_the_tests():
 
 
 def test_words_on_time_and_on_two_bounds_of_one_number():
-    _says("theirs is faster for small $k$, ours for large $k$", "takes some tens of milliseconds however many")
+    _says("0.4 to 2.1 times as fast at $k=25$", "takes some tens of milliseconds however many")
     assert _shown("time-joint-few-pruned") < _shown("time-joint-few-ours")
     for place in ("many", "uniform"):
         assert _shown(f"time-joint-{place}-pruned") > _shown(f"time-joint-{place}-ours")
@@ -165,7 +166,7 @@ def test_the_notes_say_of_the_joint_samplers_what_their_table_says():
     assert len(many) == len(few) == 4
     said = " ".join((notes / "exact-sampling.md").read_text(encoding="utf-8").split())
     assert f"is {min(many):.1f} to {max(many):.1f} times as fast at $k = 200$" in said
-    assert f"takes {1 / max(few):.0f} to {1 / min(few):.0f} times as long at $k = 25$" in said
+    assert f"{min(few):.1f} to {max(few):.1f} times as fast at $k = 25$" in said
 
 
 def test_words_on_unknown_domains_beside_weighted_noise():
