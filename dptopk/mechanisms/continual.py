@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args
 
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.costs import ZCDP, Charge, Cost, DiscreteGaussianDP
+from dptopk.accounting.pld.dominating import dominating_mu
+from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.costs.rounding import read_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
@@ -21,44 +24,49 @@ from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, finite_l0
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
 from dptopk.mechanisms.samplers.noise import discrete_gaussian
+from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
 
 LARGEST_DAYS = 4000
-# A day's count enters as at most this, so that a sum of 4000 days with weights up to 32 stays within 64 bits. Cutting
-# moves two neighbouring counts no farther apart.
-LARGEST_DAILY = 2**44
+# A sum of all days, with their weights, stays below this, and with its noise within 64 bits: a day's count enters as
+# at most this, over the largest sum of weights. Cutting moves two neighbouring counts no farther apart.
+LARGEST_SUM = 2**62
 # Totals of labels that one user-day alone has are sums of a few thousand terms; floats are off by less than this, and
 # by less than 1e-9 of the noise.
 SUM_ROUNDING = 1e-3
+# No normal variable is ever as large: all of them together are, with a probability below FAR_MASS.
+FAR, FAR_MASS = 40.0, 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContinualTopK:
     """The k labels with the largest noisy totals of the days so far, on each of ``days`` days, with these totals.
 
-    Charge, once for all days: min(l0, labels) × (discrete Gaussians of scale linf·sigma·unit, one for each measurement
-    that a day enters, shifted by linf times its weight in it), + δ in a private domain. A *user-day* is protected: what
-    one user adds on one day, at most l0 labels by at most linf each. Neighbours: add or remove one user-day. What is
-    asked on the days may depend on earlier answers. A user of n days costs *more* than n user-days, because shifts
-    add up inside a measurement before they are squared: ``days_per_user`` protects up to n days of a user, by a zCDP
-    cost that holds for users who react to earlier answers too. The caller sees to it that no user has more days.
+    Charge, once for all days: GaussianDP, all days of one user together, + δ in a private domain. A user adds on a day
+    at most l0 labels by at most linf each, on at most ``days_per_user`` days that are at least ``days_apart`` apart;
+    the caller sees to it. Neighbours: add or remove one such user. What is asked, and what users do, on the days may
+    depend on earlier answers. A user of more days costs *more* than that many times one day, because shifts add up
+    inside a measurement before they are squared.
 
     Args:
         k: labels in each answer.
         days: how many days, from 1 to 4000; fixed beforehand.
-        sigma: scale of the noise of one measurement, in units of linf.
-        delta: bounds the probability that a label is ever shown which only one user-day has; needed for private labels.
-        factorisation: "square_root" (least noise), "tree" (binary), "daily" (each day measured once, and added up).
-        days_per_user: on how many days one user adds something at most; all of them are protected together.
+        sigma: scale of the noise of one measurement, in units of linf, where the squared shifts of a user sum to 1.
+        delta: bounds the probability that a label is ever shown which only one user has; needed for private labels.
+        factorisation: "optimal" (least noise; up to 1000 days, 60 where users have several), "square_root" (close to
+            it), "tree" (binary), "daily" (each day measured once, and added up).
+        days_per_user: on how many days one user adds something at most; None = all.
         days_apart: the smallest distance of two such days, 1 for days in a row.
+        error: what "optimal" and "square_root" make small: the noise of the worst total, or in the mean.
 
     Source: docs/notes/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song 2011; square root:
-    Fichtenberger-Henzinger-Upadhyay 2023; unknown domains under continual observation: Rivera Cardoso-Rogers 2022.
+    Fichtenberger-Henzinger-Upadhyay 2023; users of several days: Choquette-Choo et al. 2023; users who react to
+    Gaussian noise: Smith-Thakurta 2022; unknown domains under continual observation: Rivera Cardoso-Rogers 2022.
 
-    >>> print(ContinualTopK(k=3, days=30, sigma=5.0, factorisation="tree").charge(Sensitivity(l0=2)))
-    10*DGauss(5.0, 1) [adaptive]
+    >>> print(ContinualTopK(k=3, days=30, sigma=5.0, factorisation="daily").charge(Sensitivity(l0=1)))
+    GDP(0.2000000006357835) [adaptive]
     """
 
     k: int
@@ -66,12 +74,14 @@ class ContinualTopK:
     sigma: float
     delta: float = 0.0
     factorisation: Kind = "square_root"
-    days_per_user: int = 1
+    days_per_user: int | None = 1
     days_apart: int = 1
+    error: Error = "max"
 
     def __post_init__(self) -> None:
-        validate.parameters(self, delta=validate.probability)
+        validate.parameters(self, delta=validate.probability, days_per_user=_days_per_user)
         validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
+        validate.member(get_args(Error), error=self.error)
         if self.days > LARGEST_DAYS:
             raise InvalidParameter(f"days={self.days} is too large: at most {LARGEST_DAYS}")
 
@@ -83,13 +93,11 @@ class ContinualTopK:
         days_per_user: int | None = None,
         days_apart: int | None = None,
     ) -> Charge:
-        """All days together, of the worst days that one user may have.
+        """All days together, of the worst days that one user may have: an upper bound.
 
-        One day: exact up to rounding up the weights of days that enter fewer measurements. Several: an upper bound,
-        ρ = copies · linf² · (largest sum of squared shifts) / (2 scale²) of zCDP, since each discrete Gaussian is
-        shift²/(2 scale²)-zCDP whatever the answers before it made the user do (Canonne-Kamath-Steinke 2020;
-        adaptively chosen shifts: Feldman-Zrnic 2021); the sum is that of ``Factorisation.energy``. Where each
-        measurement holds one day, it is the one-day charge for each.
+        μ = μ'(scale) · linf · sqrt(copies · largest sum of squared shifts): discrete noise is dominated by Gaussian
+        noise of μ' (docs/notes/filters.md), and Gaussian costs chosen as one goes cost what their squares sum to
+        (Smith-Thakurta 2022); the sum is that of ``Participation.energy``.
 
         Args:
             sensitivity: of one user-day.
@@ -102,66 +110,90 @@ class ContinualTopK:
                 thresholds of private labels promise nothing for a user of that many days.
         """
         touched, linf = copies(add_remove(sensitivity), labels), sensitivity.linf
-        scale = linf * self.sigma * self.measurements.unit
+        scale = self._scale(sensitivity)
         if scale > LARGEST_SCALE:
             raise InvalidParameter(f"sigma={self.sigma} is too large: integer noise of scale {scale:g} leaves 64 bits")
-        apart = self.days_apart if days_apart is None else validate.count(days_apart=days_apart)
-        wanted = self.days_per_user if days_per_user is None else validate.count(days_per_user=days_per_user)
-        active = int(self._active(wanted, apart)[-1])
-        costs: dict[Cost, int]
-        if active == 1 or self.measurements.alone:
-            shifts = self.measurements.shifts.items()
-            costs = {DiscreteGaussianDP(scale, linf * weight): touched * active * n for weight, n in shifts}
-        else:
-            squares = touched * linf**2 * self.measurements.energy(active, apart)
-            costs = {ZCDP(read_up(squares / (2 * Fraction(scale) ** 2))): 1} if squares else {}
-        return Charge(costs, delta=self._failure(sensitivity, wanted, apart), adaptive=self.days > 1)
+        user = self.participation
+        if days_per_user is not None or days_apart is not None:
+            most = self.days_per_user if days_per_user is None else validate.count(days_per_user=days_per_user)
+            apart = self.days_apart if days_apart is None else validate.count(days_apart=days_apart)
+            user = Participation.of(self.days, most, apart)
+        squares = touched * linf**2 * Fraction(self.measurements.energy(user))
+        mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + 1e-15)
+        costs: dict[Cost, int] = {GaussianDP(mu): 1} if mu else {}
+        return Charge(costs, delta=self._failure(sensitivity, user), adaptive=self.days > 1)
 
-    def _active(self, days_per_user: int, days_apart: int) -> np.ndarray[Any, Any]:
-        """On how many days a user can have been active by each day, shape (days,)."""
-        found: np.ndarray[Any, Any] = np.arange(self.days) // min(days_apart, self.days) + 1
-        return found.clip(max=min(days_per_user, self.days))
+    @cached_property
+    def participation(self) -> Participation:
+        """On which days one user may be active."""
+        return Participation.of(self.days, self.days_per_user, self.days_apart)
 
-    def _failure(self, sensitivity: Sensitivity, days_per_user: int, days_apart: int) -> float:
-        """Bounds the probability that a label is ever shown which only the days of one user have."""
-        if not self.delta or (days_per_user, days_apart) == (self.days_per_user, self.days_apart):
+    def _scale(self, sensitivity: Sensitivity) -> float:
+        return sensitivity.linf * self.sigma * self.measurements.unit
+
+    def _failure(self, sensitivity: Sensitivity, user: Participation) -> float:
+        """Bounds the probability that a label is ever shown which only one user has; ``delta`` for its own users."""
+        if not self.delta or user == self.participation:
             return self.delta
-        active = self._active(days_per_user, days_apart)
-        thresholds = np.array([self.threshold(sensitivity, day) for day in range(1, self.days + 1)])
-        beyond = np.maximum(thresholds - SUM_ROUNDING - sensitivity.linf * active, 0)
-        passes = np.exp(-((beyond / self.measurements.scales(sensitivity.linf * self.sigma)) ** 2) / 2).sum()
-        delta = float(passes * active[-1] * finite_l0(sensitivity, "for private labels") * (1 + 1e-9))
-        if delta >= 1:
+        spread, rounding = self.total_noise(sensitivity)
+        beyond = (self._thresholds(sensitivity) - rounding - sensitivity.linf * user.active) / spread
+        passes = _normal_tail(beyond) + (user.active - 1) * _normal_tail(
+            beyond + sensitivity.linf * user.active / spread
+        )
+        delta = float(passes.sum() * finite_l0(sensitivity, "for private labels") * (1 + 1e-9) + FAR_MASS)
+        if delta >= 1 or beyond.min() < 0:
             raise InvalidParameter(
-                f"days_per_user={days_per_user} is too large for thresholds that are made for "
-                f"{self.days_per_user}: plan the mechanism with this days_per_user"
+                f"days_per_user={user.most} is too large for thresholds that are made for "
+                f"{self.participation.most}: plan the mechanism with this days_per_user"
             )
         return delta
 
     @property
     def measurements(self) -> Factorisation:
         """What is measured on which day."""
-        return factorise(self.factorisation, self.days)
+        return factorise(self.factorisation, self.participation, self.error)
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
         """Upper bound on the standard deviation of a total's noise before rounding: on a day, or the worst one."""
-        spread = self.measurements.scales(add_remove(sensitivity).linf * self.sigma)
+        spread = self.measurements.spread * (add_remove(sensitivity).linf * self.sigma)
         return float(spread.max() if day is None else spread[self._at(day)])
+
+    def total_noise(self, sensitivity: Sensitivity) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The normal noise next to that of each day's total, and how far off: standard deviations and distances.
+
+        Let N be discrete Gaussian noise of scale s, Z standard normal with Z <= c_k where N <= k: both quantiles. Then
+        (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ' (docs/notes/filters.md), |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1).
+        """
+        scale = self._scale(sensitivity)
+        off = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
+        return self.measurements.spread * (
+            sensitivity.linf * self.sigma
+        ), self.measurements.weights * off + SUM_ROUNDING
+
+    def _thresholds(self, sensitivity: Sensitivity) -> np.ndarray[Any, Any]:
+        """As ``threshold``, on all days."""
+        if not self.delta:
+            raise InvalidParameter("delta must be above 0 for private labels")
+        spread, rounding = self.total_noise(sensitivity)
+        passes = (self.delta - FAR_MASS) / (finite_l0(sensitivity, "for private labels") * self.days) / (1 + 1e-9)
+        if passes < FAR_MASS:
+            raise InvalidParameter(f"delta={self.delta} is too small")
+        active = self.participation.active
+        others = (active - 1) * _normal_tail(_normal_point(passes) + sensitivity.linf * active / spread)
+        found: np.ndarray[Any, Any] = np.ceil(
+            sensitivity.linf * active + rounding + spread * _normal_point(np.maximum(passes - others, passes / active))
+        )
+        return found
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
         """The count that a total must exceed for a private label to be shown on that day, from 1 on.
 
-        a·linf + z·s for the day's noise, a sum of discrete Gaussians and so s²-subgaussian (Canonne-Kamath-Steinke
-        2020), a the days that one user can have had by then, A by the last day: each of l0·A labels passes on each of
-        the days with probability at most exp(-z²/2) = δ/(l0·A·days).
+        On each day no label that one user alone has passes, but with probability δ/days. By then the user has had a
+        days, at most l0·a labels, and totals c of at most a·linf each, l0·a·linf together. Each passes with probability
+        at most Q((T - c)/spread), Q the normal tail beyond (``total_noise``), convex in c: all of them together with at
+        most l0 times (that of a·linf, and a - 1 times that of 0). T solves this from above.
         """
-        if not self.delta:
-            raise InvalidParameter("delta must be above 0 for private labels")
-        l0 = finite_l0(sensitivity, "for private labels")
-        active = self._active(self.days_per_user, self.days_apart)
-        z = math.sqrt(2 * math.log(l0 * int(active[-1]) * self.days / self.delta)) * (1 + 1e-9)
-        spread = float(self.measurements.scales(sensitivity.linf * self.sigma)[self._at(day)])
-        return math.ceil(sensitivity.linf * int(active[day - 1]) + z * spread + SUM_ROUNDING)
+        return int(self._thresholds(sensitivity)[self._at(day)])
 
     def stream(
         self,
@@ -194,6 +226,29 @@ class ContinualTopK:
         return day - 1
 
 
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def _days_per_user(*, days_per_user: int | None) -> int | None:
+    return None if days_per_user is None else validate.count(days_per_user=days_per_user)
+
+
+def _normal_tail(x: Any) -> np.ndarray[Any, Any]:
+    """Upper bound on P[Z > x], x >= 0."""
+    from scipy.special import ndtr
+
+    tail: np.ndarray[Any, Any] = ndtr(-np.asarray(x)) * (1 + 1e-12)
+    return tail
+
+
+def _normal_point(probability: Any) -> np.ndarray[Any, Any]:
+    """Upper bound on the x >= 0 beyond which a standard normal variable is with this probability."""
+    from scipy.special import ndtri
+
+    point: np.ndarray[Any, Any] = np.maximum(-ndtri(probability), 0.0) * (1 + 1e-12) + 1e-12
+    return point
+
+
 @dataclass(eq=False)
 class Stream:
     """The state between days: private, like the data, and to be kept like them (``to_dict``). Made by ``stream``.
@@ -215,13 +270,14 @@ class Stream:
     names: list[Any] = field(repr=False)
     rng: np.random.Generator | None = field(repr=False)
     day: int = 0
-    _given: frozenset[str] = field(init=False, repr=False, default=frozenset())
-    _sums: np.ndarray[Any, Any] = field(init=False, repr=False)
+    _given: list[str] = field(init=False, repr=False, default_factory=list)
+    _came: list[tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=list)  # by day: rows, counts
+    _measured: Ints = field(init=False, repr=False)  # (measurements, room for labels); what is not yet there is unset
     _rows: dict[Any, int] = field(init=False, repr=False)
     _turn: Any = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._sums = np.zeros((len(self.names), len(self._plan.measured_on)), dtype=np.int64)
+        self._measured = np.empty((len(self._plan.measured_on), len(self.names)), dtype=np.int64)
         self._rows = {identity(name): row for row, name in enumerate(self.names)}
 
     @property
@@ -251,22 +307,32 @@ class Stream:
         Whatever is raised, nothing has changed: the day can be asked for again, and counts once.
         """
         with self._turn:
-            counts, state = self._checked(histogram), (self.names, self._rows, self._sums, self.day, self._given)
+            counts, labels = self._checked(histogram), len(self.names)
+            before = self.day
             try:
                 self._add(counts)
-                self._given |= {histogram.identity}
+                self._given.append(histogram.identity)
                 return self._answer(histogram)
             except BaseException:
-                self.names, self._rows, self._sums, self.day, self._given = state
+                self.day = before
+                del self._came[before:], self._given[before:]
+                del self.names[labels:]
+                for key in [key for key, row in self._rows.items() if row >= labels]:
+                    del self._rows[key]
                 raise
 
     def _add(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
-        """One day more. What the attributes held before is not changed in place."""
-        before, first = self.day, len(self._sums)
-        self._arrived(counts)
-        self._sums += self._of_day(counts)[:, None] * self._plan.strategy[:, before]
-        self._measure(np.flatnonzero(self._plan.measured_on == before), 0)
-        self._measure(np.flatnonzero(self._plan.measured_on < before), first)  # of labels that are new today
+        """One day more. What was there before is not changed, so that the day can be taken back."""
+        first = len(self.names)
+        self._arrived([label for key, (label, count) in counts.items() if count and key not in self._rows])
+        most = LARGEST_SUM // self._plan.heaviest
+        came = [(self._rows[key], min(count, most)) for key, (_, count) in counts.items() if count]
+        rows, values = np.array(came, dtype=np.int64).reshape(-1, 2).T
+        self._came.append((rows, values))
+        for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
+            self._measured[measurement, first : len(self.names)] = self._noise(len(self.names) - first)
+        for measurement in np.flatnonzero(self._plan.measured_on == self.day).tolist():
+            self._measured[measurement, : len(self.names)] = self._sum(measurement) + self._noise(len(self.names))
         self.day += 1
 
     def _checked(self, histogram: Histogram) -> dict[Any, tuple[Any, int]]:
@@ -289,27 +355,32 @@ class Stream:
             raise InvalidParameter("histogram must have the stream's public domain, and no label outside of it")
         return counts
 
-    def _arrived(self, counts: Mapping[Any, tuple[Any, int]]) -> None:
-        """Room for labels that come with this day for the first time, in sums of our own."""
-        new = [(key, label) for key, (label, count) in counts.items() if count and key not in self._rows]
-        self._rows = self._rows | {key: len(self.names) + place for place, (key, _) in enumerate(new)}
-        self.names = as_labels(self.names + [label for _, label in new]).tolist()  # all that came can be ordered
-        self._sums = np.concatenate([self._sums, np.zeros((len(new), self._sums.shape[1]), dtype=np.int64)])
+    def _arrived(self, new: list[Any]) -> None:
+        """Room for labels that come with this day for the first time: twice as much where there is none left."""
+        if not new:
+            return
+        as_labels(self.names + new)  # refuses what cannot be ordered
+        for name in new:
+            self._rows[identity(name)] = len(self.names)
+            self.names.append(name)
+        if len(self.names) > self._measured.shape[1]:
+            wide = np.empty((len(self._measured), 2 * len(self.names)), dtype=np.int64)
+            old = self._plan.measured_on < self.day
+            wide[old, : self._measured.shape[1]] = self._measured[old]
+            self._measured = wide
 
-    def _of_day(self, counts: Mapping[Any, tuple[Any, int]]) -> np.ndarray[Any, Any]:
-        day = np.zeros(len(self.names), dtype=np.int64)
-        for key, (_, count) in counts.items():
-            if count:
-                day[self._rows[key]] = min(count, LARGEST_DAILY)
-        return day
+    def _sum(self, measurement: int) -> Ints:
+        """A measurement of all labels before its noise: touched labels of the days in it alone are looked at."""
+        total = np.zeros(len(self.names), dtype=np.int64)
+        for (rows, values), weight in zip(self._came, self._plan.strategy[measurement].tolist(), strict=False):
+            if weight:
+                total[rows] += weight * values  # a day's labels are distinct
+        return total
 
-    def _measure(self, rows: np.ndarray[Any, Any], first: int) -> None:
-        """Add noise to these sums of the labels from ``first`` on; once for each sum of each label."""
-        size = (len(self._sums) - first) * len(rows)
-        if size:
-            scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
-            noise = discrete_gaussian(scale, size, random_bits(self.rng))
-            self._sums[first:, rows] += noise.reshape(-1, len(rows))
+    def _noise(self, size: int) -> Ints:
+        """Noise of measurements; each measurement of each label is given its own, once."""
+        scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
+        return discrete_gaussian(scale, size, random_bits(self.rng)) if size else np.empty(0, dtype=np.int64)
 
     def _answer(self, histogram: Histogram) -> Release:
         """Post-processing of what has been measured so far."""
@@ -318,6 +389,10 @@ class Stream:
         if not self.public:
             passed = totals > self.mechanism.threshold(self.sensitivity, self.day)
             values, names = values[passed], names[passed]
+        cut = len(values) > self.mechanism.k
+        if cut:  # what is below the k-th value need not be sorted
+            top = values >= np.partition(values, -self.mechanism.k)[-self.mechanism.k]
+            values, names = values[top], names[top]
         best = descending(values, names)[: self.mechanism.k]
         return Release.drawn(
             histogram.with_sensitivity(self.sensitivity),
@@ -326,7 +401,7 @@ class Stream:
             counts=values[best],
             charge=self.charge if self.day == 1 else Charge({}),
             mechanism=self.mechanism,
-            measurement=self._measurement(len(values) > len(best)),
+            measurement=self._measurement(cut),
             note=f"day {self.day} of {self.mechanism.days}"
             + ("" if self.day == 1 else ", paid for with the first answer"),
         )
@@ -338,16 +413,19 @@ class Stream:
         labels that are not shown: a total next to a half would be rounded by whether another label has come.
         """
         factors = self._plan.totals[self.day - 1]
-        totals = np.zeros(len(self._sums))
+        totals, term = np.zeros(len(self.names)), np.empty(len(self.names))
         for row in np.flatnonzero(factors * (self._plan.measured_on < self.day)).tolist():
-            totals += self._sums[:, row] * factors[row]
+            np.multiply(self._measured[row, : len(self.names)], factors[row], out=term)
+            totals += term
         return totals
 
     def _measurement(self, cut: bool) -> Measurement | None:
         """For intervals; none for private labels, since the law of what passed is known from one side only."""
-        if not self.public:
+        spread, rounding = (float(each[self.day - 1]) for each in self.mechanism.total_noise(self.sensitivity))
+        if not self.public or rounding >= 0.25:
             return None
-        noise = CountNoise("subgaussian", self.mechanism.noise_std(self.sensitivity, self.day))
+        # A total off by more than c + 1/2 is so by more than (c + 1/2) (1 - 2 rounding) of its normal noise.
+        noise = CountNoise("normal", spread / (1 - 2 * rounding))
         return Measurement(noise, len(self.names), whole=True, cut=cut)
 
     def to_dict(self) -> dict[str, Any]:
@@ -365,8 +443,10 @@ class Stream:
             "day": self.day,
             "public": self.public,
             "names": [to_plain(name) for name in self.names],
-            "sums": self._sums.tolist(),
-            "given": sorted(self._given),
+            "strategy": self._digest,
+            "days": [[each.tolist() for each in day] for day in self._came],
+            "measured": self._measured[self._plan.measured_on < self.day, : len(self.names)].tolist(),
+            "given": self._given,
         }
 
     @classmethod
@@ -385,15 +465,23 @@ class Stream:
             InvalidParameter: where the state is not of such a stream.
         """
         try:
-            names, sums = [from_plain(name) for name in plain["names"]], np.array(plain["sums"], dtype=np.int64)
-            stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, int(plain["day"]))
-            stream._given = frozenset(map(str, plain["given"]))
-            fits = sums.size == stream._sums.size and 0 <= stream.day <= mechanism.days
-            fits = fits and len(stream._rows) == len(names)
-            fits = fits and (plain["mechanism"], plain["sensitivity"]) == (str(mechanism), str(sensitivity))
+            names, day = [from_plain(name) for name in plain["names"]], int(plain["day"])
+            stream = cls(mechanism, sensitivity, bool(plain["public"]), names, rng, day)
+            stream._given = list(map(str, plain["given"]))
+            stream._came = [(np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64)) for rows, n in plain["days"]]
+            old = stream._plan.measured_on < day
+            measured = np.array(plain["measured"], dtype=np.int64).reshape(-1, len(names))
+            fits = len(measured) == old.sum() and 0 <= day <= mechanism.days
+            fits = fits and len(stream._rows) == len(names) and len(stream._came) == len(stream._given) == day
+            made_by = (str(mechanism), str(sensitivity), stream._digest)
+            fits = fits and (plain["mechanism"], plain["sensitivity"], plain["strategy"]) == made_by
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
         if not fits:
-            raise InvalidParameter("state: of another mechanism")
-        stream._sums = sums.reshape(stream._sums.shape)
+            raise InvalidParameter("state: of another mechanism, or of a machine that factorises it otherwise")
+        stream._measured[old] = measured
         return stream
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(self._plan.strategy.tobytes()).hexdigest()

@@ -44,15 +44,15 @@ class CountNoise:
     """The law of integer noise, symmetric around 0 and falling on both sides.
 
     Attributes:
-        kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)); "subgaussian": a real
-            noise with E exp(t noise) <= exp(t² scale²/2), rounded to the nearest integer, of which no more is known;
+        kind: "laplace", P[n] ∝ exp(-|n|/scale), or "gaussian", P[n] ∝ exp(-n²/(2 scale²)); "normal": real
+            noise with tails of at most a normal law's, rounded to the nearest integer;
             "box": U - U_0 of docs/notes/box.md, where the noises of different counts share U_0 and the side n.
         scale: in counts.
         bound: where the law is cut: P[|n| > bound] = 0; None = nowhere.
         power, step: of box noise; n = step·m, P(m) ∝ m^power e^{-m·step/scale}.
     """
 
-    kind: Literal["laplace", "gaussian", "subgaussian", "box"]
+    kind: Literal["laplace", "gaussian", "normal", "box"]
     scale: float
     bound: int | None = None
     power: int = 0
@@ -61,7 +61,7 @@ class CountNoise:
     @property
     def std_upper(self) -> float:
         """Upper bound on the standard deviation: that of the continuous law is never below; + 1/2 for rounding."""
-        if self.kind == "subgaussian":
+        if self.kind == "normal":
             return self.scale + 0.5
         if self.kind == "box":
             return box_std(self.power, self.step / self.scale, self.step) * (1 + 1e-9)
@@ -76,8 +76,8 @@ class CountNoise:
         if self.bound is not None:
             edge = partial(laplace_edge_mass, 1 / self.scale) if self.kind == "laplace" else self._gaussian_edge
             return min(edge(self.bound - c, self.bound), 0.5) if c < self.bound else 0.0
-        if self.kind == "subgaussian":  # Chernoff; N > c only where the real noise is at least c + 1/2
-            return rounded_up(math.exp(-((c + 0.5) ** 2) / (2 * self.scale**2)))
+        if self.kind == "normal":  # N > c only where the real noise is at least c + 1/2
+            return rounded_up(math.erfc((c + 0.5) / (self.scale * math.sqrt(2))) / 2)
         if self.kind == "box":
             return box_tail(self.power, self.step / self.scale, self.step, 1, c)
         return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)

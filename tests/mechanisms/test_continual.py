@@ -93,7 +93,7 @@ def test_a_plan_stays_within_its_budget_and_takes_the_best():
     assert private.delta == 5e-7
     assert 0.99 < compose(private.charge(Sensitivity(l0=3)), delta=1e-6).epsilon <= 1.0
     best = plan_continual(5, 8, budget, sensitivity=ONE, labels=100)
-    assert best.factorisation == "square_root"
+    assert best.factorisation == "optimal"
     tree = plan_continual(5, 8, budget, sensitivity=ONE, labels=100, factorisation="tree")
     assert tree.noise_std(ONE) > 1.3 * best.noise_std(ONE)
 
@@ -136,12 +136,14 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
         with pytest.raises(InvalidParameter):
             stream.release(wrong)
     assert stream.day == 0
-    assert not np.any(stream.to_dict()["sums"])
+    assert stream.to_dict()["days"] == stream.to_dict()["measured"] == []
+    stream.release(Histogram(["a"], [1], domain=["a", "b"], sensitivity=ONE))
     for state in (
         {},
         {**stream.to_dict(), "day": 9},
         {**stream.to_dict(), "names": ["a"]},
-        {**stream.to_dict(), "sums": [[1, 2]]},
+        {**stream.to_dict(), "measured": [[1, 2], [3, 4]]},
+        {**stream.to_dict(), "strategy": "of another machine"},
     ):
         with pytest.raises(InvalidParameter, match="state"):
             Stream.from_dict(state, public, ONE)
@@ -186,7 +188,7 @@ def test_a_state_is_gone_on_from_by_what_made_it_alone(other):
 def test_a_day_that_fails_counts_once_when_it_is_asked_for_again(monkeypatch):
     """A user-day that were added twice would move every later sum twice as far as is charged."""
     stream = ContinualTopK(k=2, days=2, sigma=1e-3, delta=1e-6, factorisation="daily").stream(ONE)
-    for step in ("_measure", "_answer"):
+    for step in ("_sum", "_noise", "_answer"):
         with monkeypatch.context() as patch:
 
             def interrupted(*_):
@@ -195,7 +197,7 @@ def test_a_day_that_fails_counts_once_when_it_is_asked_for_again(monkeypatch):
             patch.setattr(Stream, step, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 stream.release(day({"a": 30}))
-        assert (stream.day, stream.names) == (0, [])
+        assert (stream.day, stream.names, stream._rows) == (0, [], {})
     assert stream.release(day({"a": 30})).counts.tolist() == [30]
     assert stream.release(day({"a": 1})).counts.tolist() == [31]
 
@@ -215,10 +217,10 @@ def test_a_total_depends_on_its_own_measurements_alone():
     """To the last bit, whichever labels else have come: next to a half, the last bit is what is shown."""
     rng = np.random.default_rng(0)
     stream = ContinualTopK(k=1, days=40, sigma=1.0, delta=1e-6).stream(ONE)
-    stream.day, sums = 35, rng.integers(-(10**6), 10**6, (30, 40))
+    stream.day, measured = 35, rng.integers(-(10**6), 10**6, (40, 30))
 
     def totals(rows):
-        stream._sums = sums[rows]
+        stream.names, stream._measured = list(rows), measured[:, rows]
         return stream._totals()
 
     everyone = totals(range(30))
@@ -253,3 +255,38 @@ def test_a_days_histogram_enters_once():
         with pytest.raises(InvalidParameter, match="histogram: this one was given as an earlier day"):
             kept.release(first)
         assert kept.release(Histogram({"a": 5}, domain=["a"], sensitivity=ONE)).note.startswith("day 2")
+
+
+@pytest.mark.parametrize("kind", [*FACTORISATIONS])
+def test_measurements_are_those_of_the_strategy(kind, monkeypatch):
+    """Labels that come late, and a state that is read again on every day: W x for every label, where noise is 0."""
+    monkeypatch.setattr(Stream, "_noise", lambda _, size: np.zeros(size, dtype=np.int64))
+    mechanism = ContinualTopK(k=2, days=len(DAYS), sigma=1e-3, delta=1e-6, factorisation=kind)
+    stream, counts = mechanism.stream(ONE), np.zeros((len(DAYS), 4), dtype=np.int64)
+    for n, new in enumerate(DAYS):
+        stream.release(day(new))
+        stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE)
+        for label, count in new.items():
+            counts[n, stream.names.index(label)] = count
+    np.testing.assert_array_equal(stream.to_dict()["measured"], mechanism.measurements.strategy @ counts)
+
+
+def test_a_day_looks_at_touched_labels_alone():
+    """Of a large public domain: what is added up is as many numbers as came, whatever the domain has."""
+    stream = ContinualTopK(k=1, days=3, sigma=1.0).stream(ONE, labels=range(5000))
+    for _ in range(3):
+        stream.release(Histogram([7, 9], [1, 2], domain=range(5000), sensitivity=ONE))
+    assert [len(rows) for rows, _ in stream._came] == [2, 2, 2]
+
+
+def test_counts_near_the_end_of_64_bits_enter_cut():
+    stream = ContinualTopK(k=1, days=3, sigma=1.0).stream(ONE, labels=["a"])
+    for _ in range(3):
+        answer = stream.release(Histogram({"a": 2**61}, domain=["a"], sensitivity=ONE))
+    assert 2**48 < answer.counts[0] < 2**62
+
+
+def test_noise_too_far_from_normal_noise_gives_no_intervals(monkeypatch):
+    stream = ContinualTopK(k=1, days=1, sigma=1.0).stream(ONE, labels=["a"])
+    monkeypatch.setattr(ContinualTopK, "total_noise", lambda *_: (np.ones(1), np.ones(1)))
+    assert stream.release(Histogram({"a": 3}, domain=["a"], sensitivity=ONE)).measurement is None
