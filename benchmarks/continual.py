@@ -8,6 +8,8 @@ total (ε, δ) for one user-day. Errors are those of the totals shown; recall is
 from __future__ import annotations
 
 import argparse
+import resource
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from dptopk import (
     calibrate,
     plan_continual,
 )
+from dptopk.mechanisms.samplers.factorisation import Factorisation, factorise
+from dptopk.mechanisms.samplers.optimal_factorisation import possible
+from dptopk.mechanisms.samplers.participation import Participation
 
 ROOT = Path(__file__).parents[1]
 MARK = "<!-- measured: everything below is written by `make measure WHAT=continual` -->"
@@ -90,6 +95,7 @@ def each_day(make: Callable[[float, int, float], list], private_too: bool) -> Ca
 
 
 DESIGNS = {
+    "optimal": continual("optimal"),
     "square root": continual("square_root"),
     "binary tree": continual("tree"),
     "each day counted once": continual("daily"),
@@ -148,19 +154,87 @@ def measure(runs: int, lengths: tuple[int, ...], daily: int) -> Iterator[str]:
                     yield f"| {name} | {' | '.join(cells)} |"
 
 
+# On which days one user may be active: (days, most of them, apart).
+USERS = [
+    (30, 1, 1),
+    (365, 1, 1),
+    (30, 4, 7),
+    (30, 10, 1),
+    (30, 30, 1),
+    (60, 8, 7),
+    (365, 12, 30),
+    (365, 52, 7),
+]
+
+
+def in_32nds(user: Participation) -> Factorisation:
+    """The square root that was shipped before: columns of different norms, in 32nds."""
+    steps = np.arange(1.0, user.days)
+    column = np.maximum(np.rint(32 * np.cumprod(np.r_[1.0, (2 * steps - 1) / (2 * steps)])), 1).astype(np.int64)
+    lag = np.subtract.outer(np.arange(user.days), np.arange(user.days))
+    inverse = np.zeros(user.days)
+    for n in range(user.days):
+        inverse[n] = (1 - inverse[:n] @ column[n:0:-1]) / column[0]
+    strategy, totals = (np.where(lag >= 0, each[np.maximum(lag, 0)], 0) for each in (column, inverse))
+    return Factorisation(strategy, totals, 32)
+
+
+def factorisations() -> Iterator[str]:
+    """A table of errors at μ = 1: the largest standard deviation of a total, and the root of the mean square."""
+    yield "\n**Standard deviation of a total where all days of a user are 1-Gaussian**: worst day / root mean square"
+    yield "\n| days | of a user | apart | optimal | square root | in 32nds, as before | tree | daily |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for days, most, apart in USERS:
+        user = Participation.of(days, most, apart)
+        cells = [f"{days:,}", str(most), str(apart)]
+        for kind in ("optimal", "square_root", "before", "tree", "daily"):
+            found = []
+            for error in ("max", "mean") if possible(user) or kind != "optimal" else ():
+                plan = in_32nds(user) if kind == "before" else factorise(kind, user, error)
+                found.append(f"{plan.error(user, error):.{2 if plan.error(user, error) < 10 else 1}f}")
+            cells.append(" / ".join(found))
+        yield f"| {' | '.join(cells)} |"
+
+
+def speed(labels: int, days: int, touched: int) -> Iterator[str]:
+    """Processor time of a day, and memory, of a large public domain of which few labels are touched on a day."""
+    sensitivity = Sensitivity(l0=1)
+    begun = time.process_time()
+    mechanism = plan_continual(K, days, Budget(1, DELTA), sensitivity=sensitivity, labels=labels)
+    planned = time.process_time() - begun
+    stream, rng = mechanism.stream(sensitivity, labels=range(labels)), np.random.default_rng(0)
+    spent, memory = [], []
+    for _ in range(days):
+        rows, counts = np.unique(rng.integers(0, labels, touched), return_counts=True)
+        day = Histogram(rows, counts, domain="public", sensitivity=sensitivity)
+        begun = time.process_time()
+        stream.release(day)
+        spent.append(time.process_time() - begun)
+        memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    yield (
+        f"of {labels:,} public labels with {touched:,} events a day, the first day takes {spent[0]:.2f} s of one "
+        f"processor, day {days // 2} {spent[days // 2 - 1]:.2f} s, day {days} {spent[-1]:.2f} s, with {memory[0]:.1f}, "
+        f"{memory[days // 2 - 1]:.1f} and {memory[-1]:.1f} GB; the plan took {planned:.1f} s"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--lengths", type=int, nargs="+", default=[30, 365])
     parser.add_argument("--daily", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "notes" / "continual.md")
+    parser.add_argument("--speed", type=int, nargs=3, metavar=("LABELS", "DAYS", "EVENTS"), help="print times instead")
     options = parser.parse_args()
+    if options.speed:
+        print(*speed(*options.speed))
+        return
     before = options.out.read_text(encoding="utf-8").split(MARK)[0]
     intro = (
         f"Top {K} of {LABELS:,} labels, {options.daily:,} events a day by Zipf's law 1.1, places drift; δ = 10⁻⁶; "
         f"means over all days and {options.runs} runs. *Error*: root mean square error of the totals shown."
     )
-    lines = [MARK, "", intro, *measure(options.runs, tuple(options.lengths), options.daily)]
+    lines = [MARK, *factorisations(), "", intro, *measure(options.runs, tuple(options.lengths), options.daily)]
     options.out.write_text(before + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -162,7 +162,7 @@ class ContinualTopK:
         """The normal noise next to that of each day's total, and how far off: standard deviations and distances.
 
         Let N be discrete Gaussian noise of scale s, Z standard normal with Z <= c_k where N <= k: both quantiles. Then
-        (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ' (docs/notes/filters.md), |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1).
+        (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ' (docs/notes/filters.md): |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1)
         """
         scale = self._scale(sensitivity)
         off = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)

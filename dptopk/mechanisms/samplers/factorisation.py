@@ -7,6 +7,7 @@ integers and their charge is exact; B is post-processing. docs/notes/continual.m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -69,7 +70,8 @@ class Factorisation:
 
 @lru_cache(maxsize=64)
 def _energy(plan: Factorisation, participation: Participation) -> int:
-    return int(participation.energy(plan.strategy))
+    found = participation.energy(plan.strategy)
+    return int(found) if found < 2**53 else math.ceil(found * (1 + 1e-12))  # a sum of integers that may be rounded
 
 
 @lru_cache(maxsize=4)  # of 4000 days each takes a quarter of a gigabyte
