@@ -19,6 +19,7 @@ from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
 from dptopk.cli.shell import Command, Group, log_to_stderr
+from dptopk.cli.stream import app as stream_app
 from dptopk.cli.topk import topk
 
 app = typer.Typer(
@@ -155,6 +156,7 @@ def compose_command(
 
 app.command(rich_help_panel=ASK, epilog=EXAMPLES)(topk)
 app.command(rich_help_panel=ASK)(budget)
+app.add_typer(stream_app, name="stream", rich_help_panel=ASK)
 app.add_typer(datasets_commands.app, name="datasets", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(refresh)
 app.add_typer(ledger_commands.app, name="ledger", rich_help_panel=KEEP)
@@ -163,7 +165,7 @@ app.command(rich_help_panel=PROVE)(certify)
 app.command(rich_help_panel=PROVE)(audit)
 app.command(rich_help_panel=PROVE)(reproduce)
 
-for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app):
+for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app, stream_app):
     for command in group.registered_commands:
         command.cls = Command
 

@@ -29,7 +29,7 @@ from dptopk.datasets import (
     segment_histograms,
 )
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning import TwoPhasePlan
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Source:
         where: conditions "column=value" that rows must meet.
         user, item: columns of a table of events.
         known_domain: whether the labels in the file are public.
-        domain: a text file of public labels, or None.
+        domain: a text file of public labels, these labels, or None.
         memory_limit: of the embedded engine, such as "4GB", or None.
         passes: parts of the users that the engine looks at one after the other, or None.
         segment_by, segments: a column and its public list of values: a histogram for each.
@@ -79,7 +79,7 @@ class Source:
     user: str | None = None
     item: str | None = None
     known_domain: bool = False
-    domain: Path | None = None
+    domain: Path | list[str] | None = None
     memory_limit: str | None = None
     passes: int | None = None
     segment_by: str | None = None
@@ -132,29 +132,38 @@ class Source:
     def read(self, plan: Plan) -> Histogram:
         """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
         if isinstance(plan, TwoPhasePlan):
-            bounds = self._bounds(plan) | {"labels_per_user": plan.under.l0}
+            bounds = self._bounds(plan.sensitivity, None) | {"labels_per_user": plan.under.l0}
             del bounds["top"]
             with _progress() as report:
                 return event_counts(self.path, **bounds, progress=report)
+        return self.counted(plan.sensitivity, _rows(plan))
+
+    def counted(self, sensitivity: Sensitivity, top: int | None = None, partition: str | None = None) -> Histogram:
+        """The histogram of the file under these caps; ``top``: how many rows, ``partition``: of a store of events."""
         if self.path.suffix == ".store":
-            return self._domain(self._stored(plan), plan)
-        return self._domain(self._events(plan) if self.user is not None else self._counts(plan, self.conditions), plan)
+            found = self._stored(sensitivity, top, partition)
+        elif self.user is not None:
+            with _progress() as report:
+                found = events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
+        else:
+            found = self._counts(sensitivity, self.conditions)
+        return self._domain(found, sensitivity)
 
     def read_segments(self, plan: Plan) -> Segments:
         """The histogram of every segment that is listed."""
         names = list(self.segments)
         if self.user is not None:
             found = self._event_segments(plan, names)
-            domains = {name: self._domain(found[name], plan) for name in names}
+            domains = {name: self._domain(found[name], plan.sensitivity) for name in names}
             return Segments(domains, found.segments_per_user, by=str(self.segment_by))
         column = str(self.segment_by)
         if column in self.conditions:
             raise InvalidParameter("--where: the column of --segment-by is given by --segments")
-        counted = {name: self._counts(plan, self.conditions | {column: name}) for name in names}
+        counted = {name: self._counts(plan.sensitivity, self.conditions | {column: name}) for name in names}
         most = len(names) if self.segments_per_user is None else min(self.segments_per_user, len(names))
-        return Segments({name: self._domain(each, plan) for name, each in counted.items()}, most, by=column)
+        return Segments({name: self._domain(each, plan.sensitivity) for name, each in counted.items()}, most, by=column)
 
-    def _counts(self, plan: Plan, where: dict[str, str]) -> Histogram:
+    def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         columns = {"label": self.label, "count": self.count}
         try:
             frame = read_counts(self.path, **columns, separator=self.separator, encoding=self.encoding, where=where)
@@ -163,16 +172,16 @@ class Source:
                 raise
             hint = "if a row is an event, name --user-col and --item-col"
             raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
-        return Histogram(frame["label"], frame["count"], sensitivity=plan.sensitivity, domain=self.kind)
+        return Histogram(frame["label"], frame["count"], sensitivity=sensitivity, domain=self.kind)
 
-    def _domain(self, whole: Histogram, plan: Plan) -> Histogram:
+    def _domain(self, whole: Histogram, sensitivity: Sensitivity) -> Histogram:
         """The same counts over the public labels, where there are such."""
         if self.kind == "private":
             return whole
-        labels = None if self.domain is None else read_labels(self.domain)
+        labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
         json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
         public = "public" if labels is None else _public_names(labels, whole.labels, json_lines=json_lines)
-        return Histogram(whole.labels, whole.counts, sensitivity=plan.sensitivity, domain=public, capped=whole.capped)
+        return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain=public, capped=whole.capped)
 
     def stated(self) -> str:
         """What tells stored answers of one source from those of another: names, columns and times of writing.
@@ -190,51 +199,47 @@ class Source:
             sorted(self.where),
         ]
         columns += [self.segment_by, *self.segments, self.segments_per_user]
-        files = [_states(path) for path in (self.path, self.domain) if path is not None]
+        files = [_states(path) for path in (self.path, self.domain) if isinstance(path, Path)]
         return fingerprint([files, columns, self.kind])
 
-    def _events(self, plan: Plan) -> Histogram:
-        with _progress() as report:
-            return events_histogram(self.path, **self._bounds(plan), progress=report)
-
-    def _stored(self, plan: Plan) -> Histogram:
+    def _stored(self, sensitivity: Sensitivity, top: int | None, partition: str | None) -> Histogram:
         """Of a store of events, whose caps are those it was made with."""
         if self.user is not None or self.where or self.segment_by is not None:
             raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
         if not self.path.exists():
             raise InvalidParameter(f"there is no store {str(self.path)!r}; dptopk refresh makes one")
         with EventsStore(self.path) as store:
-            if plan.sensitivity != store.bounds.sensitivity:
+            if sensitivity != store.bounds.sensitivity:
                 bounds = store.bounds
                 raise InvalidParameter(
                     "--labels-per-user, --per-label-cap: the store was made with "
                     f"{bounds.labels_per_user} and {bounds.per_label_cap}"
                 )
-            return store.histogram(top=_rows(plan))
+            return store.histogram(top=top, partition=partition)
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
         with _progress() as report:
             return segment_histograms(
                 self.path,
-                **self._bounds(plan),
+                **self._bounds(plan.sensitivity, _rows(plan)),
                 segment=str(self.segment_by),
                 segments=names,
                 segments_per_user=self.segments_per_user,
                 progress=report,
             )
 
-    def _bounds(self, plan: Plan) -> dict[str, Any]:
-        """How events are bounded: the caps of the plan, and no more rows than it looks at."""
+    def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
+        """How events are bounded: the caps, and at most ``top`` rows."""
         options: dict[str, Any] = {
             "user": self.user,
             "item": self.item,
-            "labels_per_user": plan.sensitivity.l0,
-            "per_label_cap": plan.sensitivity.linf,
+            "labels_per_user": sensitivity.l0,
+            "per_label_cap": sensitivity.linf,
             "where": self.conditions or None,
         }
         if self.memory_limit is not None or self.passes is not None:
             options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes)
-        return options | {"top": _rows(plan)}
+        return options | {"top": top}
 
 
 def _rows(plan: Plan) -> int | None:

@@ -117,9 +117,9 @@ def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
 
 
 def _largest(spends: list[Spend]) -> dict[str, Charge]:
-    """The largest charge of each kind of query."""
+    """The largest charge of each kind of query; the days of a stream, which was paid for at once, cost nothing."""
     largest: dict[str, Charge] = {}
-    for spend in spends:
+    for spend in (spend for spend in spends if spend.charge):
         name = _query_name(spend)
         if name not in largest or spend.charge.count > largest[name].count:
             largest[name] = spend.charge

@@ -89,8 +89,7 @@ def write_release(
         with replacing(out) as temporary:
             pq.write_table(release.to_arrow(), temporary)
     elif output_format == "csv":
-        rows = release.shown(confidence=confidence)
-        write(rows.assign(label=[spreadsheet(label) for label in rows["label"]]).to_csv(index=False), out)
+        write(spreadsheet_rows(release, confidence).to_csv(index=False), out)
         for line in [
             guarantee(plan),
             *notes(plan, release, confidence),
@@ -105,15 +104,26 @@ def write_release(
             _print_release(plan, release, Console(file=file, highlight=False), left or [], confidence)
 
 
+def spreadsheet_rows(release: Release, confidence: float) -> pd.DataFrame:
+    """The rows of an answer, with labels that no spreadsheet takes for formulas."""
+    rows = release.shown(confidence=confidence)
+    return rows.assign(label=[spreadsheet(label) for label in rows["label"]])
+
+
 def as_dict(plan: Plan, release: Release, confidence: float) -> dict[str, Any]:
     """An answer with its intervals and its guarantee, JSON-safe."""
+    guarantee = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
+    return with_intervals(release, confidence) | {"guarantee": guarantee}
+
+
+def with_intervals(release: Release, confidence: float) -> dict[str, Any]:
+    """An answer with its intervals, JSON-safe."""
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
         table = release.intervals(confidence=confidence)
         for row, bounds in zip(answer["rows"], table.to_dict("records"), strict=True):
             row |= {name: int(bounds[name]) for name in ("low", "high", "rank_low", "rank_high")}
         answer["intervals"] = dict(table.attrs)
-    answer["guarantee"] = {"epsilon": plan.bound.epsilon, "delta": plan.budget.delta, "bound": plan.bound.name}
     return answer
 
 
@@ -130,12 +140,12 @@ def _print_release(plan: Plan, release: Release, console: Console, left: list[st
 
 def print_rows(plan: Plan, release: Release, console: Console, confidence: float) -> None:
     """Print ranks, labels and counts with their error bars, and what a reader of them must know."""
-    console.print(_rows(release.shown(confidence=confidence), console))
+    console.print(rows_table(release.shown(confidence=confidence), console))
     for line in notes(plan, release, confidence):
         console.print(Text(visible(line)))
 
 
-def _rows(rows: pd.DataFrame, console: Console) -> Table:
+def rows_table(rows: pd.DataFrame, console: Console) -> Table:
     """Ranks and labels; where there are counts, these with their error bars, as numbers and drawn."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("rank", justify="right")

@@ -16,7 +16,7 @@ from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.registry import Bound
-from dptopk.cli.output import as_dict, print_rows
+from dptopk.cli.output import as_dict, print_rows, spreadsheet_rows
 from dptopk.cli.target import opened, write
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -111,9 +111,8 @@ def _csv(answers: Mapping[str, Release], out: Path | None, confidence: float) ->
 
     parts = []
     for name, answer in answers.items():
-        rows = answer.shown(confidence=confidence)
-        rows.insert(0, "segment", spreadsheet(name))
-        parts.append(rows.assign(label=[spreadsheet(label) for label in rows["label"]]))
+        parts.append(spreadsheet_rows(answer, confidence))
+        parts[-1].insert(0, "segment", spreadsheet(name))
     if not parts:
         raise InvalidParameter("--segments: the list is empty")
     write(pd.concat(parts).to_csv(index=False), out)

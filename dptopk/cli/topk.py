@@ -193,7 +193,7 @@ def topk(
     planned = partial(
         plan_topk,
         **asked.planned,
-        sensitivity=_sensitivity(per_label_cap, asked.labels_per_user, state),
+        sensitivity=caps_of(per_label_cap, asked.labels_per_user, state),
         domain=given.kind,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
@@ -266,7 +266,7 @@ def _delta(delta: float | None, epsilon: float | None, state: DatasetState | Non
     return (most if share >= 1 else most * share / 2) if delta is None else delta
 
 
-def _sensitivity(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
+def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
     """The caps as given, else the ledger's; others than the ledger's are refused."""
     from dptopk.histogram.histogram import Sensitivity
 

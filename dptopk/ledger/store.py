@@ -8,6 +8,7 @@ meanwhile, decides, writes, and reads the row back. Reading takes no lock that o
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import threading
@@ -28,12 +29,16 @@ _leaked: list[Database] = []  # of a parent process: a child must neither use no
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _forking = threading.RLock()
 _held: list[Store] = []
+_made = itertools.count()
 
 
 def _before_fork() -> None:
-    """Wait until no transaction is under way: SQLite in the child would believe that it holds the parent's locks."""
+    """Wait until no transaction is under way: SQLite in the child would believe that it holds the parent's locks.
+
+    The newest first: whoever writes to the file of a stream may wait for the ledger, which was opened before it.
+    """
     _forking.acquire()
-    for store in list(_stores):
+    for store in sorted(_stores, key=lambda store: -store.made):
         store.lock.acquire()
         _held.append(store)
 
@@ -78,6 +83,7 @@ class Store:
     ) -> None:
         self.key = key
         self.read_only = read_only
+        self.made = next(_made)
         making = create and not read_only
         file = _sqlite_file(str(url), network)
         if file is not None and making:

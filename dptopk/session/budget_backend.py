@@ -25,7 +25,7 @@ from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     from dptopk.ledger.ledger import Ledger
-    from dptopk.ledger.spends import Receipt
+    from dptopk.ledger.spends import Receipt, Spend
 
 
 MOST_STORED = 2**22  # characters of an answer that a ledger keeps: a thousand labels of a thousand letters, four times
@@ -124,6 +124,8 @@ class LedgerBudget:
         self._made_for: dict[str, Any] = {"sensitivity": histogram.sensitivity, "version": version, "unit": unit}
         self._first_version = ledger.state(dataset).version if version is None else version
         self._seeded = seeded
+        self.owner = {"dataset": dataset, "analyst": analyst}
+        self.unit = unit
 
     def stored(self, query: str) -> Release | None:
         """The stored answer to an identical question on the same data version, free of charge to the data set."""
@@ -148,14 +150,18 @@ class LedgerBudget:
             if not claimed.covers(truth):
                 raise InvalidParameter(f"sensitivity: a segment is made for {claimed}, the dataset has {truth}")
 
-    def charge(self, charge: Charge, query: str, mechanism: str) -> Receipt:
-        """Write the charge down."""
-        made_for: dict[str, Any] = self._made_for
-        described = {"text": mechanism}
+    def charge(self, charge: Charge, query: str, mechanism: str, *, once: str = "", **about: Any) -> Receipt:
+        """Write the charge down; ``once``: where it was under this key, it is not charged again."""
+        made_for: dict[str, Any] = self._made_for if charge or not once else {}
+        described = {"text": mechanism} | about
         return self._ledger.charge(
-            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded,
+            self._dataset, self._analyst, charge, query=query, mechanism=described, seeded=self._seeded, once=once,
             segments=self._segments, **made_for,
         )  # fmt: skip
+
+    def asked(self, key: str) -> Spend | None:
+        """What was charged under a key, and what became of it."""
+        return self._ledger.asked(self._dataset, self._analyst, key)
 
     def finalize(self, receipt: Receipt, release: Release) -> Release:
         """Record the answer. It is paid for: where it cannot be stored it is given all the same, with a note."""

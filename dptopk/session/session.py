@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from dptopk.ledger.ledger import Ledger
+    from dptopk.mechanisms.continual import ContinualTopK
     from dptopk.planning.two_phase import Find
+    from dptopk.session.stream import Calendar, StreamSession
 
 
 _LOG = logging.getLogger(__name__)
@@ -392,6 +395,54 @@ class Session:
         plan = look.plan(seen, self._histogram.sensitivity, planned, rest, like)
         plan = plan if self._book.account().can_spend(plan.charge) else before
         return look.on(self.run(plan, reuse=reuse), seen.charge)
+
+    def stream(
+        self,
+        name: str,
+        mechanism: ContinualTopK,
+        *,
+        path: str | Path,
+        calendar: Calendar | None = None,
+    ) -> StreamSession:
+        """Spend what a top k on each of many days costs, at once; then ask day by day (docs/continual.md).
+
+        It takes a ledger, which lasts as long as the stream. The same call opens the stream again, in this process or
+        another, and charges nothing more, as ``StreamSession.open`` does. The session's histogram says what those of
+        the days look like: their sensitivity, and whether the labels are public.
+
+        Args:
+            name: of the stream, for this analyst and data set.
+            mechanism: what ``plan_continual`` returns.
+            path: the stream's file, made on first use and as private as the data. It holds what the next day needs;
+                lost, the stream cannot go on.
+            calendar: what the days are, recorded with the stream; None: ``Calendar()``, numbers alone.
+
+        Raises:
+            BudgetExceeded: nothing was charged.
+            InvalidParameter: for other terms than the stream's; when not all days of a user are protected and this
+                session does not state the ``unit`` of the ledger's data set, which must say so.
+            LedgerError: when the file is an old copy.
+
+        >>> import tempfile
+        >>> from dptopk import Budget, Ledger, Sensitivity, plan_continual
+        >>> day = Histogram({"tea": 90, "milk": 60}, sensitivity=Sensitivity(l0=1))
+        >>> mechanism = plan_continual(1, 7, Budget(1, 1e-6), sensitivity=day.sensitivity)
+        >>> folder = tempfile.mkdtemp()
+        >>> ledger = Ledger(f"{folder}/ledger.db")
+        >>> price = mechanism.charge(day.sensitivity)
+        >>> ledger.create_dataset("tea", registered=price, delta=1e-6, sensitivity=day.sensitivity, unit="user-day")
+        >>> session = Session(day, ledger=ledger, dataset="tea", analyst="ann", unit="user-day")
+        >>> stream = session.stream("sales", mechanism, path=f"{folder}/sales.stream")
+        >>> stream.answer(1, day).labels
+        ('tea',)
+        """
+        from dptopk.session.stream import Calendar, StreamSession
+
+        self._here()
+        book, days = self._book, calendar or Calendar()
+        if isinstance(book, InMemoryBudget):
+            raise InvalidParameter("ledger: a stream needs one, which lasts as long as the stream")
+        return StreamSession.begin(book, self._histogram, name, mechanism, path, days, self._rng)
 
     def remaining(self) -> Remaining:
         """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""

@@ -1,0 +1,195 @@
+"""``dptopk stream``: a top k every day: create, answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.formatting import format_upper, describe_l0, visible
+from dptopk.cli import ledger as ledger_commands
+from dptopk.cli.options import Confidence, Domain, K, PerUser
+from dptopk.cli.shell import Subgroup
+from dptopk.cli.target import check_target, opened, write
+from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.histogram.histogram import Histogram
+    from dptopk.mechanisms.continual import ContinualTopK
+    from dptopk.release.release import Release
+    from dptopk.session.stream import StreamSession
+
+app = typer.Typer(
+    cls=Subgroup,
+    no_args_is_help=True,
+    help="A top k of all days so far, every day: charged once, in full, before the first answer.",
+)
+
+File = Annotated[Path, typer.Argument(help="The stream's file. It holds counts: keep it with the data.")]
+
+
+@app.command()
+def create(
+    stream: File,
+    k: K,
+    days: Annotated[int, typer.Option("--days", help="How many days: fixed now, at most 4000.")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Total ε of all days together.")],
+    delta: Annotated[float, typer.Option("--delta", help="Total δ of all days together, above 0.")],
+    labels_per_user: PerUser = None,
+    per_label_cap: Annotated[int | None, typer.Option("--per-label-cap", metavar="τ", help="As for topk.")] = None,
+    days_per_user: Annotated[
+        int,
+        typer.Option(metavar="N", help="Protect who adds something on at most N days; as many as --days: any user."),
+    ] = 1,
+    days_apart: Annotated[int, typer.Option(metavar="N", help="Two of them are at least N days apart.")] = 1,
+    domain: Domain = None,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="The ledger that pays; without one the price is told, no more.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="The ledger's dataset.")] = None,
+    analyst: Annotated[str | None, typer.Option("--analyst", help="Who asks.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="The dataset's unit: to be stated where not all days of a user are protected.")
+    ] = None,
+    first_day: Annotated[str | None, typer.Option(metavar="DATE", help="The date of day 1, as 2026-11-01.")] = None,
+    time_zone: Annotated[str, typer.Option(help="Whose midnight parts two days; recorded.")] = "UTC",
+    late: Annotated[
+        Literal["arrival", "left-out"], typer.Option(help="Events whose day was answered: on arrival, or left out.")
+    ] = "arrival",
+    key_file: ledger_commands.KeyFile = None,
+    head_file: ledger_commands.HeadFile = None,
+) -> None:
+    """Say what all days cost and deliver; with a ledger spend it, and make the stream's file.
+
+    May be run again after a failure: a stream of the same name and terms is charged once.
+    """
+    from dptopk.cli.topk import caps_of
+    from dptopk.costs.budget import Budget
+    from dptopk.datasets import read_labels
+    from dptopk.histogram.histogram import Histogram
+    from dptopk.planning import plan_continual
+    from dptopk.session.session import Session
+    from dptopk.session.stream import LATE, Calendar
+
+    book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
+    state = None if book is None or dataset is None else book.state(dataset)
+    public: Any = "private" if domain is None else read_labels(domain)
+    like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
+    mechanism = plan_continual(
+        k, days, Budget(epsilon, delta), sensitivity=like.sensitivity, labels=None if domain is None else len(public),
+        days_per_user=days_per_user, days_apart=days_apart,
+    )  # fmt: skip
+    lines = _about(mechanism, like, delta)
+    if book is not None:
+        session = Session(like, ledger=book, dataset=dataset, analyst=analyst, unit=unit)
+        calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
+        session.stream(stream.stem, mechanism, path=stream, calendar=calendar)
+        lines += [*session.remaining().lines(), f"Day 1 is {calendar.name(1)}."]
+    for line in lines:
+        typer.echo(visible(line))
+
+
+@app.command()
+def answer(
+    stream: File,
+    ledger: Annotated[str, typer.Option(help="The ledger that paid.")],
+    day: Annotated[str, typer.Option(help="The day: its number from 1, or its date.")],
+    source: Annotated[
+        Path | None, typer.Argument(help="The counts or events of that day alone, as for dptopk topk.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Of a store: the day's version (default: its date).")] = None,
+    label_col: Annotated[str, typer.Option(help="Column of labels.")] = "label",
+    count_col: Annotated[str, typer.Option(help="Column of counts.")] = "count",
+    user_col: Annotated[str | None, typer.Option(help="Column of users; Δ and τ are enforced.")] = None,
+    item_col: Annotated[str | None, typer.Option(help="Column of labels of events.")] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only these rows.")] = None,
+    key_file: ledger_commands.KeyFile = None,
+    head_file: ledger_commands.HeadFile = None,
+    output_format: Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")] = (
+        "table"
+    ),
+    out: Annotated[Path | None, typer.Option("--out", help="Write it to this file.")] = None,
+    confidence: Confidence = CONFIDENCE,
+) -> None:
+    """The top k of all days up to this one. Nothing more is charged.
+
+    A day that was answered before gives the same answer again, whatever the data are now; without SOURCE that is all
+    that is given. Days are answered in order; one without data is answered with a table without rows. The same file is
+    refused for two days.
+    """
+    from dptopk.session.stream import StreamSession
+
+    validate.probability(allow_zero=False, confidence=confidence)
+    check_target(out, inputs=[stream, source, ledger, key_file])
+    with ledger_commands.open_ledger(ledger, key_file, head_file) as book:
+        asked = StreamSession.open(book, stream)
+        number = asked.calendar.number(int(day) if day.isdecimal() else day)
+        release = asked.stored(number)
+        if release is None and source is None:
+            raise InvalidParameter(f"--day: {day} was not answered; name its data")
+        if release is None and source is not None:
+            columns = {"label": label_col, "count": count_col, "user": user_col, "item": item_col}
+            release = _asked(asked, number, source, partition, **columns, where=where or [])
+        assert release is not None  # noqa: S101 - one of the three
+    _write(asked, number, release, output_format, out, confidence)
+
+
+def _asked(asked: StreamSession, number: int, source: Path, partition: str | None, **columns: Any) -> Release:
+    """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the file have."""
+    from dptopk.cli.input import Source, spooled
+    from dptopk.histogram.histogram import Histogram
+
+    public = asked.public_labels()
+    given = Source(path=spooled(source), **columns, domain=public)
+    named = asked.calendar.name(number) if source.suffix == ".store" else f"{source.name} {given.stated()[:16]}"
+    found = given.counted(asked.sensitivity, partition=partition or named)
+    if public is not None:
+        found = Histogram(public, found.counts, sensitivity=asked.sensitivity, domain="public")
+    return asked.answer(number, found, partition=partition or named)
+
+
+def _about(mechanism: ContinualTopK, like: Histogram, delta: float) -> list[str]:
+    """What a stream promises and delivers, in lines."""
+    from dptopk.accounting.bounds import compose
+
+    one, n = like.sensitivity, mechanism.days_per_user
+    charge = mechanism.charge(one, labels=like.domain_size if like.domain == "public" else None)
+    who = "on one day" if n == 1 else "on all days" if n >= mechanism.days else f"on at most {n} days"
+    apart = f" that are at least {mechanism.days_apart} apart" if n > 1 and mechanism.days_apart > 1 else ""
+    lines = [
+        f"Top {mechanism.k} of all days so far, on each of {mechanism.days} days.",
+        f"Protected: what one user adds {who}{apart}, {describe_l0(one.l0)} a day, each by at most {one.linf}.",
+        f"All days together: ({format_upper(compose(charge, delta=delta).epsilon, 4)}, {delta:g})-DP at most.",
+        f"Charged at once: {charge}",
+        f"Standard deviation of a total: at most {mechanism.noise_std(one):.4g} on the worst day.",
+    ]
+    if like.domain == "private":
+        first, last = (mechanism.threshold(one, number) for number in (1, mechanism.days))
+        lines.append(f"A label is shown while its total is above a threshold: {first} on day 1, {last} on the last.")
+    return lines
+
+
+def _write(
+    asked: StreamSession, number: int, release: Release, output_format: str, out: Path | None, confidence: float
+) -> None:
+    """Write the answer of a day."""
+    from rich.console import Console
+
+    from dptopk._internal.json_text import readable_json
+    from dptopk.cli.output import rows_table, spreadsheet_rows, with_intervals
+    from dptopk.cli.page import remarks
+
+    if output_format == "json":
+        about = {"stream": asked.name, "day": number, "date": asked.calendar.name(number)}
+        write(readable_json(about | with_intervals(release, confidence)), out)
+    elif output_format == "csv":
+        write(spreadsheet_rows(release, confidence).to_csv(index=False), out)
+    else:
+        with opened(out) as file:
+            console = Console(file=file, highlight=False)
+            console.print(rows_table(release.shown(confidence=confidence), console))
+            for line in remarks(release, confidence):
+                console.print(visible(line), markup=False)

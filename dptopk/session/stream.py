@@ -1,0 +1,290 @@
+"""A top k every day inside a budget: the whole charge is spent first, then each day is answered once."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dptopk._internal import validate
+from dptopk._internal.json_text import canonical_json, fingerprint
+from dptopk.budgets.parallel import Parallel
+from dptopk.costs import Charge
+from dptopk.datasets.store import EventsStore
+from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.labels import to_plain
+from dptopk.mechanisms.continual import ContinualTopK, Stream
+from dptopk.release.release import Release, to_json
+from dptopk.session.budget_backend import LedgerBudget
+from dptopk.session.stream_file import StreamFile, Turn
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from dptopk.ledger.ledger import Ledger
+
+# Where events go that arrive when their day has been answered; recorded, and seen to by whoever makes the histograms.
+LATE = ("counted when they arrive", "left out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calendar:
+    """What the days of a stream are; recorded with it.
+
+    Args:
+        first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
+        time_zone: whose midnight parts two days, in words.
+        late: where events go that arrive when their day has been answered.
+    """
+
+    first_day: str | None = None
+    time_zone: str = "UTC"
+    late: str = LATE[0]
+
+    def __post_init__(self) -> None:
+        validate.member(LATE, late=self.late)
+        validate.text(time_zone=self.time_zone)
+        if self.first_day is not None:
+            _date(first_day=self.first_day)
+
+    def number(self, day: Any) -> int:
+        """The number of a day, from 1."""
+        if isinstance(day, Integral):
+            return validate.count(day=day)
+        if self.first_day is None:
+            raise InvalidParameter(f"day={day!r}: this stream has no first_day, so that its days have numbers alone")
+        return validate.count(day=(_date(day=day) - _date(first_day=self.first_day)).days + 1)
+
+    def name(self, number: int) -> str:
+        """The date of a day, or its number."""
+        if self.first_day is None:
+            return str(number)
+        return str(date.fromordinal(_date(first_day=self.first_day).toordinal() + number - 1))
+
+
+def _date(**arguments: Any) -> date:
+    ((label, value),) = arguments.items()
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise InvalidParameter(
+            f"{label} must be a date such as 2026-11-01, got {value!r:.40}", parameter=label
+        ) from None
+
+
+class StreamSession:
+    """A stream whose whole charge has been spent; made by ``Session.stream`` and ``StreamSession.open``.
+
+    A day's answer and the state after it are written durably before the ledger has the answer, and the ledger has it
+    before the caller does. So noise is drawn once for each day, whatever fails in between: a day that was asked before
+    gives the same answer again, and a day that was cut off gives the answer that was written, or was never drawn.
+
+    Attributes:
+        name: of the stream.
+        mechanism: what runs.
+        sensitivity: of one user-day.
+        calendar: what its days are.
+    """
+
+    def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any], rng: Generator | None):
+        self.name: str = terms["stream"]
+        self.mechanism = ContinualTopK(**{name: value for name, value in terms["mechanism"].items() if name != "name"})
+        self.sensitivity = Sensitivity(**terms["sensitivity"])
+        self.calendar = Calendar(**terms["calendar"])
+        self._book, self._file, self._rng, self._pid = book, file, rng, os.getpid()
+
+    @classmethod
+    def open(cls, ledger: Ledger, path: str | Path) -> StreamSession:
+        """The stream of a file, to go on with; nothing is charged.
+
+        Raises:
+            InvalidParameter: when the file is not of a stream that this ledger has.
+            LedgerError: when it cannot be read.
+        """
+        file = StreamFile(path)
+        with file.turn() as turn:
+            terms = turn.terms()
+        if terms is None:
+            raise InvalidParameter(f"path: {str(path)!r} is not the file of a stream")
+        like = Histogram({}, sensitivity=Sensitivity(**terms["sensitivity"]))
+        book = LedgerBudget(ledger, terms["dataset"], terms["analyst"], like, None, None, seeded=False)
+        if _charged(book, terms["stream"]) != terms:
+            raise InvalidParameter(f"path: this ledger has no such stream {terms['stream']!r}")
+        return cls(book, file, terms, None)
+
+    @classmethod
+    def begin(
+        cls,
+        book: LedgerBudget,
+        like: Histogram,
+        name: str,
+        mechanism: ContinualTopK,
+        path: str | Path,
+        calendar: Calendar,
+        rng: Generator | None,
+    ) -> StreamSession:
+        """Charge a stream and make its file, or open what was made before on the same terms; see ``Session.stream``."""
+        terms = _terms(validate.text(name=name), mechanism, like, calendar) | book.owner
+        public = like.labels.tolist() if like.domain == "public" else None
+        first = mechanism.stream(like.sensitivity, labels=public)  # whatever cannot be, fails here
+        if isinstance(book.account(), Parallel):
+            raise InvalidParameter("name: users may be in other segments on another day; no stream with segments")
+        whole = mechanism.days_apart == 1 and (mechanism.days_per_user or mechanism.days) >= mechanism.days
+        if book.unit is None and not whole:
+            raise InvalidParameter(
+                "unit: this stream protects some days of a user, not all; state the data set's unit, such as "
+                "'user-day', that says so, or plan with days_per_user=days",
+                parameter="unit",
+            )
+        file = StreamFile(path, create=True)
+        with file.turn() as turn:
+            _same(terms, turn.terms(), "path: the file's stream")
+        if _charged(book, name) is None:
+            book.charge(first.charge, "", f"stream {name!r}", once=_key(name), stream=terms)
+        _same(terms, _charged(book, name), "name: the stream")  # another process may have been faster
+        made = cls(book, file, terms, rng)
+        with file.turn() as turn:
+            if turn.terms() is None:
+                made._refuse_old(1)
+                turn.begin(terms, first.to_dict())
+        return made
+
+    def answer(self, day: int | str | date, data: Histogram | EventsStore, *, partition: str | None = None) -> Release:
+        """The answer of a day: drawn if it is the next one, given again if it was answered before.
+
+        Args:
+            day: its number from 1, or its date. A day that was answered gives that answer, whatever ``data`` holds now.
+            data: the counts of this day alone; or a store of events made with ``partitions=True``.
+            partition: the name of the data; default: the day's date or number. One that an earlier day had is refused.
+                Of a store, the version under which the day was appended.
+
+        Raises:
+            InvalidParameter: for a day after the next one (a day without data has an empty histogram), a partition that
+                was counted before, or data that do not fit; nothing has changed.
+            LedgerError: when the file is an old copy, the budget was renewed, or a database refuses (then ask again).
+        """
+        number = self.calendar.number(day)
+        with self._turn() as turn:
+            if turn.answer(number) is None:
+                self._draw(turn, number, data, self.calendar.name(number) if partition is None else partition)
+        release = self.stored(number)
+        assert release is not None  # noqa: S101 - it was committed
+        return release
+
+    def stored(self, day: int | str | date) -> Release | None:
+        """The answer of a day that was answered before, or None; nothing is drawn."""
+        with self._turn() as turn:
+            answer = turn.answer(self.calendar.number(day))
+        return None if answer is None else replace(Release.from_dict(answer), mechanism=self.mechanism)
+
+    def answered(self) -> dict[int, str]:
+        """The days that were answered, in order, each with the name of its data."""
+        with self._turn() as turn:
+            return {day: partition for day, (partition, _) in turn.days().items()}
+
+    def public_labels(self) -> list[Any] | None:
+        """The labels of a public domain, in their order; None where labels are private."""
+        with self._turn() as turn:
+            stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity)
+        return stream.names if stream.public else None
+
+    @contextmanager
+    def _turn(self) -> Iterator[Turn]:
+        """A transaction on the file, when the ledger has every day that the file has, and no other."""
+        if os.getpid() != self._pid:
+            raise InvalidParameter("a stream cannot be used in a forked process; open it there")
+        with self._file.turn() as turn:
+            days = turn.days()
+            self._refuse_old(len(days) + 1)
+            for day in reversed(days):
+                if self._recorded(day, days[day][1], turn):
+                    break
+            yield turn
+
+    def _refuse_old(self, day: int) -> None:
+        """Refuse a file that lacks a day which the ledger has."""
+        if self._book.asked(_key(self.name, day)) is not None:
+            raise LedgerError(
+                f"the ledger has the answer of day {day} of the stream {self.name!r}, its file lacks it: put the "
+                "newest file back; an old copy would draw the noise of that day anew"
+            )
+
+    def _recorded(self, day: int, token: str, turn: Turn) -> bool:
+        """Let the ledger have the answer of a day, from this copy of the file; whether it had it."""
+        key, receipt = _key(self.name, day), None
+        spend = self._book.asked(key)
+        if spend is None or not spend.released:
+            free = Charge(neighbours=self.sensitivity.neighbours)
+            receipt = self._book.charge(free, "", f"stream {self.name!r}, day {day}", once=key, token=token)
+            spend = self._book.asked(key)
+        if spend is None or spend.mechanism.get("token") != token:
+            raise LedgerError(f"another copy of the file of the stream {self.name!r} has answered day {day}: use it")
+        if receipt is not None:
+            self._book.finalize(receipt, replace(Release.from_dict(turn.answer(day) or {}), charge=receipt.charge))
+        return receipt is None
+
+    def _draw(self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str) -> None:
+        """Answer the next day, and write down the answer and the state after it."""
+        days = turn.days()
+        if number != len(days) + 1:
+            after = self.calendar.name(len(days) + 1)
+            raise InvalidParameter(
+                f"day={number}: the next day to be answered is day {len(days) + 1} ({after}); where a day has no data, "
+                "answer it with an empty histogram"
+            )
+        for earlier, (name, _) in days.items():
+            if name == validate.text(partition=partition):
+                raise InvalidParameter(f"partition: {partition!r} was counted on day {earlier}, and may be once alone")
+        if isinstance(self._book, LedgerBudget):
+            spend = self._book.asked(_key(self.name))
+            if (
+                spend is None or not spend.current
+            ):  # what is drawn now would be about data that the budget of now is for
+                raise LedgerError("the budget that paid for this stream was renewed: create another stream")
+        histogram = data.histogram(partition=partition) if isinstance(data, EventsStore) else data
+        stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self._rng)
+        release = stream.release(histogram)
+        turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
+
+
+def _key(name: str, *day: int) -> str:
+    """The key in the ledger of a stream's charge, or of the record of one of its days."""
+    return fingerprint(["stream", name, *day])
+
+
+def _charged(book: LedgerBudget, name: str) -> dict[str, Any] | None:
+    """The terms of the stream that the ledger has under a name."""
+    spend = book.asked(_key(name))
+    return None if spend is None else dict(spend.mechanism.get("stream", {}))
+
+
+def _same(terms: dict[str, Any], there: dict[str, Any] | None, where: str) -> None:
+    if there is not None and there != terms:
+        other = ", ".join(term for term, value in terms.items() if there.get(term) != value)
+        raise InvalidParameter(f"{where} {there.get('stream')!r} has other terms ({other})")
+
+
+def _terms(name: str, mechanism: ContinualTopK, like: Histogram, calendar: Calendar) -> dict[str, Any]:
+    """What a stream is, as JSON holds it; nothing of it depends on the data."""
+    validate.instance(ContinualTopK, mechanism=mechanism)
+    labels = None
+    if like.domain == "public":
+        if like.domain_size != len(like.labels):
+            raise InvalidParameter("histogram: a stream needs the public labels themselves, written down")
+        labels = [len(like.labels), fingerprint([to_plain(label) for label in like.labels.tolist()])]
+    terms = {
+        "stream": name,
+        "mechanism": to_json(mechanism),
+        "sensitivity": asdict(like.sensitivity),
+        "labels": labels,
+        "calendar": asdict(calendar),
+    }
+    return dict(json.loads(canonical_json(terms)))
