@@ -9,7 +9,7 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.formatting import format_upper, describe_l0, visible
+from dptopk._internal.formatting import describe_l0, format_upper, visible
 from dptopk.cli import ledger as ledger_commands
 from dptopk.cli.options import Confidence, Domain, K, PerUser
 from dptopk.cli.shell import Subgroup
@@ -155,7 +155,7 @@ def _about(mechanism: ContinualTopK, like: Histogram, delta: float) -> list[str]
     """What a stream promises and delivers, in lines."""
     from dptopk.accounting.bounds import compose
 
-    one, n = like.sensitivity, mechanism.days_per_user
+    one, n = like.sensitivity, mechanism.days_per_user or mechanism.days
     charge = mechanism.charge(one, labels=like.domain_size if like.domain == "public" else None)
     who = "on one day" if n == 1 else "on all days" if n >= mechanism.days else f"on at most {n} days"
     apart = f" that are at least {mechanism.days_apart} apart" if n > 1 and mechanism.days_apart > 1 else ""
