@@ -26,6 +26,9 @@ def refresh(
     portable: Annotated[
         bool, typer.Option("--portable", help="Choose labels by SHA-256: the store outlives DuckDB's own hash.")
     ] = False,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Hold each partition by itself too, for [bold]dptopk stream[/bold].")
+    ] = False,
     ledger: Annotated[str | None, typer.Option("--ledger", help="Set the version of the data here too.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Name of the dataset in the ledger.")] = None,
     key_file: Annotated[Path | None, typer.Option("--key-file", help="File with the secret of the ledger.")] = None,
@@ -39,9 +42,10 @@ def refresh(
     if (ledger is None) != (dataset is None):
         raise InvalidParameter("--ledger and --dataset go together")
     given = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "portable": portable or None}
+    given |= {"partitions": partitions or None}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if settings and user_col is None:
-        raise InvalidParameter("the caps and --portable are fixed when a store is made: name --user-col and --item-col")
+        raise InvalidParameter("the caps, --portable and --partitions are fixed when a store is made: name --user-col and --item-col")
     with EventsStore(store, user=user_col, item=item_col, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)
