@@ -45,7 +45,9 @@ def refresh(
     given |= {"partitions": partitions or None}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if settings and user_col is None:
-        raise InvalidParameter("the caps, --portable and --partitions are fixed when a store is made: name --user-col and --item-col")
+        raise InvalidParameter(
+            "the caps, --portable and --partitions are fixed when a store is made: name --user-col and --item-col"
+        )
     with EventsStore(store, user=user_col, item=item_col, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)

@@ -150,12 +150,10 @@ class StreamSession:
         if _charged(book, name) is None:
             book.charge(first.charge, "", f"stream {name!r}", once=_key(name), stream=terms)
         _same(terms, _charged(book, name), "name: the stream")  # another process may have been faster
-        made = cls(book, file, terms, rng)
         with file.turn() as turn:
             if turn.terms() is None:
-                made._refuse_old(1)
                 turn.begin(terms, first.to_dict())
-        return made
+        return cls(book, file, terms, rng)
 
     def answer(self, day: int | str | date, data: Histogram | EventsStore, *, partition: str | None = None) -> Release:
         """The answer of a day: drawn if it is the next one, given again if it was answered before.
@@ -203,19 +201,15 @@ class StreamSession:
             raise InvalidParameter("a stream cannot be used in a forked process; open it there")
         with self._file.turn() as turn:
             days = turn.days()
-            self._refuse_old(len(days) + 1)
+            if self._book.asked(_key(self.name, len(days) + 1)) is not None:
+                raise LedgerError(
+                    f"the ledger has the answer of day {len(days) + 1} of the stream {self.name!r}, its file lacks it: "
+                    "put the newest file back; an old copy would draw the noise of that day anew"
+                )
             for day in reversed(days):
                 if self._recorded(day, days[day][1], turn):
                     break
             yield turn
-
-    def _refuse_old(self, day: int) -> None:
-        """Refuse a file that lacks a day which the ledger has."""
-        if self._book.asked(_key(self.name, day)) is not None:
-            raise LedgerError(
-                f"the ledger has the answer of day {day} of the stream {self.name!r}, its file lacks it: put the "
-                "newest file back; an old copy would draw the noise of that day anew"
-            )
 
     def _recorded(self, day: int, token: str, turn: Turn) -> bool:
         """Let the ledger have the answer of a day, from this copy of the file; whether it had it."""

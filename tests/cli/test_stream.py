@@ -119,6 +119,7 @@ def test_public_labels_are_those_of_the_stream_whatever_their_type(tmp_path, led
     assert all(row["low"] <= row["count"] <= row["high"] for row in said["rows"])
 
 
+@pytest.mark.slow
 def test_a_store_gives_the_partition_of_the_day(tmp_path, ledger, stream):
     events = pd.DataFrame({"who": range(300), "what": ["tea"] * 300})
     path = tmp_path / "events.store"
