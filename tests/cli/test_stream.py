@@ -49,7 +49,7 @@ def counts(folder, name, **labels):
 def test_a_price_without_a_ledger_makes_nothing(tmp_path):
     path = tmp_path / "sales.stream"
     said = run("stream", "create", path, *ASKED, "--labels-per-user", 1)
-    for part in ("1e-06)-DP at most", "DGauss(", "on one day", "threshold", "Standard deviation"):
+    for part in ("1e-06)-DP at most", "Charged at once", "on one day", "threshold", "Standard deviation"):
         assert part in said
     said = run("stream", "create", path, *ASKED, "--labels-per-user", 1, "--days-per-user", 3)
     assert "on all days" in said
