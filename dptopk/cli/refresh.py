@@ -29,6 +29,9 @@ def refresh(
     partitions: Annotated[
         bool, typer.Option("--partitions", help="Hold each partition by itself too, for [bold]dptopk stream[/bold].")
     ] = False,
+    days_per_user: Annotated[
+        int | None, typer.Option("--days-per-user", help="With --partitions: a user counts in the first N of them.")
+    ] = None,
     ledger: Annotated[str | None, typer.Option("--ledger", help="Set the version of the data here too.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Name of the dataset in the ledger.")] = None,
     key_file: Annotated[Path | None, typer.Option("--key-file", help="File with the secret of the ledger.")] = None,
@@ -42,12 +45,10 @@ def refresh(
     if (ledger is None) != (dataset is None):
         raise InvalidParameter("--ledger and --dataset go together")
     given = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "portable": portable or None}
-    given |= {"partitions": partitions or None}
+    given |= {"partitions": partitions or None, "days_per_user": days_per_user}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if settings and user_col is None:
-        raise InvalidParameter(
-            "the caps, --portable and --partitions are fixed when a store is made: name --user-col and --item-col"
-        )
+        raise InvalidParameter("its bounds are fixed when a store is made: name --user-col and --item-col")
     with EventsStore(store, user=user_col, item=item_col, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)

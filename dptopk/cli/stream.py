@@ -140,8 +140,12 @@ def answer(
 def _asked(asked: StreamSession, number: int, source: Path, partition: str | None, **columns: Any) -> Release:
     """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the file have."""
     from dptopk.cli.input import Source, spooled
+    from dptopk.datasets import EventsStore
     from dptopk.histogram.histogram import Histogram
 
+    if source.suffix == ".store":
+        with EventsStore(source) as store:
+            asked.check_store(store)
     public = asked.public_labels()
     given = Source(path=spooled(source), **columns, domain=public)
     named = asked.calendar.name(number) if source.suffix == ".store" else f"{source.name} {given.stated()[:16]}"

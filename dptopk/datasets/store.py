@@ -57,6 +57,9 @@ _MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
     SELECT user, item, sum(amount) AS amount
     FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item, amount FROM day)
     GROUP BY user, item"""
+# Of the users of a day those who count in fewer days so far; whether one does depends on that user's events alone.
+_FEWER_DAYS = """WHERE user NOT IN (
+    SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING count(DISTINCT place) >= {most})"""
 
 _BOTH = """
 SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN amount ELSE 0 END)::BIGINT AS capped
@@ -81,6 +84,8 @@ class EventsStore:
             the same, and is refused by a version of DuckDB with another.
         partitions: hold what of each partition counts by itself too, for ``histogram(partition=)``; the file then grows
             with every partition.
+        days_per_user: each user counts in this many partitions, the first ones with events of that user, and is left
+            out of ``histogram(partition=)`` for later ones; a user who was deleted counts as a new one. None: in all.
 
     The columns and bounds are fixed when the store is made; opening it again needs its path alone, and refuses others.
 
@@ -110,6 +115,7 @@ class EventsStore:
         key: str = "",
         portable: bool = False,
         partitions: bool = False,
+        days_per_user: int | None = None,
     ) -> None:
         duckdb = imported("duckdb", extra="data")
         self.path = Path(path)
@@ -122,6 +128,10 @@ class EventsStore:
             wanted = {"user": user, "item": item, "weight": weight, "labels_per_user": labels_per_user}
             wanted |= {"per_label_cap": per_label_cap, "key": key, "portable": portable}
             wanted |= {"partitions": True} if partitions else {}
+            if days_per_user is not None:
+                wanted["days_per_user"] = validate.count(days_per_user=days_per_user)
+                if not partitions:
+                    raise InvalidParameter("days_per_user: for a store with partitions=True, each of which is a day")
         if new:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
             self.path.unlink()  # DuckDB wants to make the file itself: that the folder can be written is known now
@@ -242,8 +252,9 @@ class EventsStore:
         run("DELETE FROM kept WHERE user IN (SELECT user FROM day)")
         run(f"INSERT INTO kept {chosen(rows='merged')}", values)
         if self._settings.get("partitions"):
-            day = chosen(rows="day")
-            run(f"INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day})", values)  # noqa: S608
+            day, most = chosen(rows="day"), self.days_per_user
+            fewer = "" if most is None else _FEWER_DAYS.format(most=most)
+            run(f"INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day}) {fewer}", values)  # noqa: S608
         self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:
@@ -277,7 +288,8 @@ class EventsStore:
         Args:
             top: at most this many rows, as in events_histogram.
             partition: the version of one partition, of a store made with ``partitions=True``; None = all. The bounds
-                hold for each partition by itself: a user counts in every one, and releases on several of them add up.
+                hold for each partition by itself: a user counts in every one, or in ``days_per_user`` of them, and
+                releases on several of them add up.
 
         Raises:
             InvalidParameter: for a version that was not appended, or a store that does not hold partitions.
@@ -295,6 +307,12 @@ class EventsStore:
         query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} {order}"  # noqa: S608
         counted = self._file.sql(query).to_arrow_table()
         return to_histogram(counted, self.bounds, top)
+
+    @property
+    def days_per_user(self) -> int | None:
+        """In how many partitions a user counts; None: in all."""
+        most: int | None = self._settings.get("days_per_user")
+        return most
 
     @property
     def columns(self) -> tuple[str, str]:

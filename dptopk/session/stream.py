@@ -194,6 +194,14 @@ class StreamSession:
             stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity)
         return stream.names if stream.public else None
 
+    def check_store(self, store: EventsStore) -> None:
+        """Refuse a store that does not leave out the days of a user that are not protected."""
+        most = self.mechanism.days_per_user or self.mechanism.days
+        if 1 < most < self.mechanism.days and not 1 <= (store.days_per_user or 0) <= most:
+            raise InvalidParameter(
+                f"data: {most} days of a user are protected; make the store with days_per_user={most}"
+            )
+
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
         """A transaction on the file, when the ledger has every day that the file has, and no other."""
@@ -237,13 +245,13 @@ class StreamSession:
         for earlier, (name, _) in days.items():
             if name == validate.text(partition=partition):
                 raise InvalidParameter(f"partition: {partition!r} was counted on day {earlier}, and may be once alone")
-        if isinstance(self._book, LedgerBudget):
-            spend = self._book.asked(_key(self.name))
-            if (
-                spend is None or not spend.current
-            ):  # what is drawn now would be about data that the budget of now is for
-                raise LedgerError("the budget that paid for this stream was renewed: create another stream")
-        histogram = data.histogram(partition=partition) if isinstance(data, EventsStore) else data
+        spend = self._book.asked(_key(self.name))
+        if spend is None or not spend.current:  # the data of now are for another budget
+            raise LedgerError("the budget that paid for this stream was renewed: create another stream")
+        histogram = data
+        if isinstance(data, EventsStore):
+            self.check_store(data)
+            histogram = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self._rng)
         release = stream.release(histogram)
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())

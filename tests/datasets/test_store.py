@@ -61,6 +61,38 @@ def test_day_by_day_is_all_at_once(tmp_path_factory, days, delta, cap, key, port
                 assert found.sensitivity == alone.sensitivity
 
 
+@pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_user_counts_on_the_first_days_alone(tmp_path, most):
+    """What a day leaves out of a user depends on that user's events alone, and the sum of days leaves out nothing."""
+    days = [[("a", "x"), ("b", "x")], [("a", "y"), ("a", "x")], [("b", "y"), ("c", "y")], [("a", "z"), ("b", "z")]]
+    with EventsStore(tmp_path / "e.store", **COLUMNS, labels_per_user=2, partitions=True, days_per_user=most) as store:
+        for number, day in enumerate(days):
+            store.append(frame(day), version=str(number))
+    active = {user: [n for n, day in enumerate(days) if user in dict(day)][:most] for user in "abc"}
+    with EventsStore(tmp_path / "e.store") as store:
+        assert store.days_per_user == most
+        for number, day in enumerate(days):
+            counted = [event for event in day if number in active[event[0]]]
+            expected = events_histogram(frame(counted), **COLUMNS, labels_per_user=2)
+            assert as_dict(store.histogram(partition=str(number))) == as_dict(expected)
+        assert as_dict(store.histogram()) == as_dict(
+            events_histogram(frame(sum(days, [])), **COLUMNS, labels_per_user=2)
+        )
+        store.delete_user("a")
+        store.append(frame([("a", "v")]), version="later")
+        assert as_dict(store.histogram(partition="later")) == {"v": 1}
+
+
+def test_days_per_user_needs_partitions_and_is_fixed(tmp_path):
+    for most, partitions in ((2, False), (0, True), (1.5, True)):
+        with pytest.raises(InvalidParameter, match="days_per_user"):
+            EventsStore(tmp_path / "e.store", **COLUMNS, partitions=partitions, days_per_user=most)
+    assert not (tmp_path / "e.store").exists()
+    EventsStore(tmp_path / "e.store", **COLUMNS, partitions=True, days_per_user=2).close()
+    with pytest.raises(InvalidParameter, match="days_per_user"):
+        EventsStore(tmp_path / "e.store", **COLUMNS, partitions=True, days_per_user=3)
+
+
 @pytest.mark.slow
 def test_it_reopens_by_its_path_and_refuses_other_settings(tmp_path):
     path = tmp_path / "events.store"

@@ -155,6 +155,26 @@ def test_a_store_gives_the_day_and_never_the_sum_of_days(tmp_path, session, path
     assert list(stream.answered()) == [1, 2]
 
 
+@pytest.mark.parametrize(("own", "fits"), [(None, False), (3, False), (2, True), (1, True)])
+def test_a_store_must_leave_out_the_days_of_a_user_that_are_not_protected(tmp_path, own, fits):
+    mechanism = ContinualTopK(k=2, days=4, sigma=50.0, delta=1e-6, days_per_user=2)
+    with (
+        Ledger(tmp_path / "ledger.db") as ledger,
+        EventsStore(tmp_path / "days.store", user="who", item="what", labels_per_user=1, partitions=True,
+                    days_per_user=own) as store,
+    ):  # fmt: skip
+        ledger.create_dataset("sales", registered=mechanism.charge(ONE), delta=1e-5, sensitivity=ONE, unit="two days")
+        session = Session(EMPTY, ledger=ledger, dataset="sales", analyst="ann", unit="two days")
+        stream = session.stream("daily", mechanism, path=tmp_path / "sales.stream")
+        store.append(pd.DataFrame({"who": ["a"], "what": ["tea"]}), version="1")
+        if fits:
+            assert len(stream.answer(1, store)) == 0
+            return
+        with pytest.raises(InvalidParameter, match="days_per_user=2"):
+            stream.answer(1, store)
+        assert stream.stored(1) is None
+
+
 def test_an_old_copy_of_the_file_or_a_lost_one_gives_no_answer(tmp_path, session, path, draws):
     stream = session.stream("daily", MECHANISM, path=path)
     stream.answer(1, day(tea=900))
