@@ -64,12 +64,6 @@ def notes(plan: Plan, release: Release, confidence: float) -> list[str]:
         lines.append(f"{len(release)} of {plan.k} labels {passed}: {plan.appearing()}.")
         if plan.sensitivity.l0 is None:
             lines.append("Where a user touches few labels, stating or enforcing it (--labels-per-user) can lower that.")
-    return lines + remarks(release, confidence)
-
-
-def remarks(release: Release, confidence: float) -> list[str]:
-    """What the rows of any answer mean."""
-    lines = []
     if release.measurement is not None and len(release):
         counts = "counts after capping" if release.capped else "true counts"
         lines.append(

@@ -126,7 +126,7 @@ def answer(
     check_target(out, inputs=[stream, source, ledger, key_file])
     with ledger_commands.open_ledger(ledger, key_file, head_file) as book:
         asked = StreamSession.open(book, stream)
-        number = asked.calendar.number(int(day) if day.isdecimal() else day)
+        number = asked.calendar.number(day)
         release = asked.stored(number)
         if release is None and source is None:
             raise InvalidParameter(f"--day: {day} was not answered; name its data")
@@ -184,7 +184,6 @@ def _write(
 
     from dptopk._internal.json_text import readable_json
     from dptopk.cli.output import rows_table, spreadsheet_rows, with_intervals
-    from dptopk.cli.page import remarks
 
     if output_format == "json":
         about = {"stream": asked.name, "day": number, "date": asked.calendar.name(number)}
@@ -195,5 +194,5 @@ def _write(
         with opened(out) as file:
             console = Console(file=file, highlight=False)
             console.print(rows_table(release.shown(confidence=confidence), console))
-            for line in remarks(release, confidence):
+            for line in release.remarks():
                 console.print(visible(line), markup=False)

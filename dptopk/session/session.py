@@ -442,7 +442,9 @@ class Session:
         book, days = self._book, calendar or Calendar()
         if isinstance(book, InMemoryBudget):
             raise InvalidParameter("ledger: a stream needs one, which lasts as long as the stream")
-        return StreamSession.begin(book, self._histogram, name, mechanism, path, days, self._rng)
+        stream = StreamSession.begin(book, self._histogram, name, mechanism, path, days)
+        stream.rng = self._rng
+        return stream
 
     def remaining(self) -> Remaining:
         """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""

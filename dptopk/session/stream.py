@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +56,8 @@ class Calendar:
 
     def number(self, day: Any) -> int:
         """The number of a day, from 1."""
-        if isinstance(day, Integral):
-            return validate.count(day=day)
+        if str(day).isdecimal():
+            return validate.count(day=int(day))
         if self.first_day is None:
             raise InvalidParameter(f"day={day!r}: this stream has no first_day, so that its days have numbers alone")
         return validate.count(day=(_date(day=day) - _date(first_day=self.first_day)).days + 1)
@@ -92,14 +91,16 @@ class StreamSession:
         mechanism: what runs.
         sensitivity: of one user-day.
         calendar: what its days are.
+        rng: None for secure noise.
     """
 
-    def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any], rng: Generator | None):
+    def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any]) -> None:
         self.name: str = terms["stream"]
         self.mechanism = ContinualTopK(**{name: value for name, value in terms["mechanism"].items() if name != "name"})
         self.sensitivity = Sensitivity(**terms["sensitivity"])
         self.calendar = Calendar(**terms["calendar"])
-        self._book, self._file, self._rng, self._pid = book, file, rng, os.getpid()
+        self.rng: Generator | None = None
+        self._book, self._file, self._pid = book, file, os.getpid()
 
     @classmethod
     def open(cls, ledger: Ledger, path: str | Path) -> StreamSession:
@@ -118,21 +119,14 @@ class StreamSession:
         book = LedgerBudget(ledger, terms["dataset"], terms["analyst"], like, None, None, seeded=False)
         if _charged(book, terms["stream"]) != terms:
             raise InvalidParameter(f"path: this ledger has no such stream {terms['stream']!r}")
-        return cls(book, file, terms, None)
+        return cls(book, file, terms)
 
     @classmethod
     def begin(
-        cls,
-        book: LedgerBudget,
-        like: Histogram,
-        name: str,
-        mechanism: ContinualTopK,
-        path: str | Path,
-        calendar: Calendar,
-        rng: Generator | None,
+        cls, book: LedgerBudget, like: Histogram, name: str, mechanism: ContinualTopK, path: str | Path, days: Calendar
     ) -> StreamSession:
         """Charge a stream and make its file, or open what was made before on the same terms; see ``Session.stream``."""
-        terms = _terms(validate.text(name=name), mechanism, like, calendar) | book.owner
+        terms = _terms(validate.text(name=name), mechanism, like, days) | book.owner
         public = like.labels.tolist() if like.domain == "public" else None
         first = mechanism.stream(like.sensitivity, labels=public)  # whatever cannot be, fails here
         if isinstance(book.account(), Parallel):
@@ -153,7 +147,7 @@ class StreamSession:
         with file.turn() as turn:
             if turn.terms() is None:
                 turn.begin(terms, first.to_dict())
-        return cls(book, file, terms, rng)
+        return cls(book, file, terms)
 
     def answer(self, day: int | str | date, data: Histogram | EventsStore, *, partition: str | None = None) -> Release:
         """The answer of a day: drawn if it is the next one, given again if it was answered before.
@@ -252,7 +246,7 @@ class StreamSession:
         if isinstance(data, EventsStore):
             self.check_store(data)
             histogram = data.histogram(partition=partition)
-        stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self._rng)
+        stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
         release = stream.release(histogram)
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
 

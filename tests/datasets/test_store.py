@@ -76,7 +76,7 @@ def test_a_user_counts_on_the_first_days_alone(tmp_path, most):
             expected = events_histogram(frame(counted), **COLUMNS, labels_per_user=2)
             assert as_dict(store.histogram(partition=str(number))) == as_dict(expected)
         assert as_dict(store.histogram()) == as_dict(
-            events_histogram(frame(sum(days, [])), **COLUMNS, labels_per_user=2)
+            events_histogram(frame([event for day in days for event in day]), **COLUMNS, labels_per_user=2)
         )
         store.delete_user("a")
         store.append(frame([("a", "v")]), version="later")
