@@ -242,12 +242,11 @@ class StreamSession:
         spend = self._book.asked(_key(self.name))
         if spend is None or not spend.current:  # the data of now are for another budget
             raise LedgerError("the budget that paid for this stream was renewed: create another stream")
-        histogram = data
         if isinstance(data, EventsStore):
             self.check_store(data)
-            histogram = data.histogram(partition=partition)
+            data = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
-        release = stream.release(histogram)
+        release = stream.release(data)
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
 
 
