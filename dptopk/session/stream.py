@@ -188,14 +188,6 @@ class StreamSession:
             stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity)
         return stream.names if stream.public else None
 
-    def check_store(self, store: EventsStore) -> None:
-        """Refuse a store that does not leave out the days of a user that are not protected."""
-        most = self.mechanism.days_per_user or self.mechanism.days
-        if 1 < most < self.mechanism.days and not 1 <= (store.days_per_user or 0) <= most:
-            raise InvalidParameter(
-                f"data: {most} days of a user are protected; make the store with days_per_user={most}"
-            )
-
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
         """A transaction on the file, when the ledger has every day that the file has, and no other."""
@@ -243,7 +235,11 @@ class StreamSession:
         if spend is None or not spend.current:  # the data of now are for another budget
             raise LedgerError("the budget that paid for this stream was renewed: create another stream")
         if isinstance(data, EventsStore):
-            self.check_store(data)
+            most = self.mechanism.days_per_user or self.mechanism.days
+            if 1 < most < self.mechanism.days and (data.days_per_user or most + 1) > most:
+                raise InvalidParameter(
+                    f"data: {most} days of a user are protected; make a store of days_per_user={most}"
+                )
             data = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)
         release = stream.release(data)
