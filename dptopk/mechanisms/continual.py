@@ -470,8 +470,8 @@ class Stream:
             stream._given = list(map(str, plain["given"]))
             stream._came = [(np.array(rows, dtype=np.int64), np.array(n, dtype=np.int64)) for rows, n in plain["days"]]
             old = stream._plan.measured_on < day
-            measured = np.array(plain["measured"], dtype=np.int64).reshape(-1, len(names))
-            fits = len(measured) == old.sum() and 0 <= day <= mechanism.days
+            measured = np.array(plain["measured"], dtype=np.int64).reshape(int(old.sum()), len(names))
+            fits = 0 <= day <= mechanism.days
             fits = fits and len(stream._rows) == len(names) and len(stream._came) == len(stream._given) == day
             made_by = (str(mechanism), str(sensitivity), stream._digest)
             fits = fits and (plain["mechanism"], plain["sensitivity"], plain["strategy"]) == made_by

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from dptopk import Ledger
 from dptopk.cli.app import app
-from dptopk.datasets import EventsStore
 
 ASKED = ("--k", 2, "--days", 3, "--epsilon", 2, "--delta", 1e-6)
 
@@ -121,11 +120,12 @@ def test_public_labels_are_those_of_the_stream_whatever_their_type(tmp_path, led
 
 @pytest.mark.slow
 def test_a_store_gives_the_partition_of_the_day(tmp_path, ledger, stream):
-    events = pd.DataFrame({"who": range(300), "what": ["tea"] * 300})
     path = tmp_path / "events.store"
-    with EventsStore(path, user="who", item="what", labels_per_user=1, partitions=True) as store:
-        store.append(events, version="2026-11-01")
-        store.append(events.assign(what="rum"), version="second")
+    for version, label in (("2026-11-01", "tea"), ("second", "rum")):
+        events = tmp_path / f"{version}.csv"
+        pd.DataFrame({"who": range(300), "what": [label] * 300}).to_csv(events, index=False)
+        run("refresh", path, events, "--data-version", version, "--user-col", "who", "--item-col", "what",
+            "--labels-per-user", 1, "--partitions", "--days-per-user", 2)  # fmt: skip
     asked = ("stream", "answer", stream, path, "--ledger", ledger, "--format", "json")
     assert [row["label"] for row in json.loads(run(*asked, "--day", 1))["rows"]] == ["tea"]
     assert "'2026-11-02' was not appended" in run(*asked, "--day", 2, exit_code=2)

@@ -155,6 +155,18 @@ class Sku(str):
     __slots__ = ()
 
 
+def test_a_state_without_labels_is_a_state():
+    """Before the first day, and after days on which nobody came."""
+    mechanism, none = ContinualTopK(k=1, days=3, sigma=1.0, delta=1e-6), Histogram({}, sensitivity=ONE)
+    stream = mechanism.stream(ONE)
+    for _ in range(2):
+        stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE)
+        assert len(stream.release(none)) == 0
+        none = Histogram({}, sensitivity=ONE)
+    stream = Stream.from_dict(json.loads(json.dumps(stream.to_dict())), mechanism, ONE)
+    assert stream.release(Histogram({"tea": 90}, sensitivity=ONE)).labels == ("tea",)
+
+
 def test_a_state_keeps_labels_as_they_are_or_not_at_all():
     mechanism = ContinualTopK(k=1, days=3, sigma=1.0)
     kept = [("a", 1), "a", Fraction(1, 3)]
