@@ -25,8 +25,8 @@ from dptopk.datasets import EventsStore
 from dptopk.ledger import store as ledger_store
 from dptopk.mechanisms import ContinualTopK
 from dptopk.mechanisms.continual import Stream
+from dptopk.session import Calendar, StreamSession
 from dptopk.session.budget_backend import LedgerBudget
-from dptopk.session.stream import Calendar, StreamSession
 from dptopk.session.stream_file import StreamFile
 
 ONE = Sensitivity(l0=1)
