@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from dptopk import InvalidParameter, Sensitivity
 from dptopk.cli.input import Source
 
-PLAN = SimpleNamespace(sensitivity=Sensitivity(l0=1))
+ONE = Sensitivity(l0=1)
 
 
 @pytest.mark.parametrize("others", ["", '{"label": "text", "count": 1}\n'], ids=["integers", "one text label"])
@@ -19,7 +18,7 @@ def test_a_label_of_one_user_does_not_change_what_the_public_labels_mean(tmp_pat
     data, domain = tmp_path / "data.jsonl", tmp_path / "domain.txt"
     data.write_text('{"label": 7, "count": 30}\n{"label": "8", "count": 20}\n' + others)
     domain.write_text('7\n"8"\n9\nother words\n')
-    histogram = Source(path=data, domain=domain).read(PLAN)
+    histogram = Source(path=data, domain=domain).counted(ONE)
     assert histogram.labels.tolist() == [7, "8", 9, "other words"]
     assert histogram.counts.tolist() == [30, 20, 0, 0]
 
@@ -28,7 +27,7 @@ def test_labels_of_a_csv_file_are_text(tmp_path):
     data, domain = tmp_path / "data.csv", tmp_path / "domain.txt"
     data.write_text("label,count\n07,30\n7,20\n")
     domain.write_text("7\n8\n")
-    assert Source(path=data, domain=domain).read(PLAN).counts.tolist() == [20, 0]
+    assert Source(path=data, domain=domain).counted(ONE).counts.tolist() == [20, 0]
 
 
 def test_the_source_is_where_data_come_from_and_never_what_they_are(tmp_path):
@@ -51,7 +50,7 @@ def test_a_public_integer_column_takes_integers(tmp_path):
     data, domain = tmp_path / "data.parquet", tmp_path / "domain.txt"
     pd.DataFrame({"label": [7, 8], "count": [30, 20]}).to_parquet(data)
     domain.write_text("8\n9\n")
-    assert Source(path=data, domain=domain).read(PLAN).counts.tolist() == [20, 0]
+    assert Source(path=data, domain=domain).counted(ONE).counts.tolist() == [20, 0]
     domain.write_text("eight\n")
     with pytest.raises(InvalidParameter, match="integers"):
-        Source(path=data, domain=domain).read(PLAN)
+        Source(path=data, domain=domain).counted(ONE)
