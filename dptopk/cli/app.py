@@ -21,6 +21,7 @@ from dptopk.cli.serve import serve
 from dptopk.cli.shell import Command, Group, log_to_stderr
 from dptopk.cli.stream import app as stream_app
 from dptopk.cli.topk import topk
+from dptopk.errors import InvalidParameter
 
 app = typer.Typer(
     cls=Group,
@@ -146,9 +147,11 @@ def compose_command(
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
     from dptopk.accounting import bounds
     from dptopk.cli.bounds_table import write_bounds
-    from dptopk.costs import Charge
+    from dptopk.cli.terms import costs_of
 
-    parsed = Charge.parse(charge)
+    parsed = costs_of(charge, "CHARGE")
+    if (delta is None) == (epsilon is None):
+        raise InvalidParameter("give exactly one of --delta and --epsilon: the other is the answer")
     query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction}
     rows = bounds.table(parsed, effort=effort, max_seconds=max_seconds, **query)
     write_bounds(parsed, rows, output_format, **query)

@@ -12,6 +12,7 @@ import typer
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import format_upper, percent
 from dptopk._internal.json_text import readable_json
+from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def budget(
     """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of each."""
     from dptopk.planning.division import divide, queries_of
 
+    check_target(registration, name="registration", inputs=[plan])
+    check_target(schedule, name="schedule", inputs=[plan])
     table = _read(plan)
     made = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
     if registration is not None:

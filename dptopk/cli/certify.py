@@ -18,16 +18,15 @@ def certify(
 ) -> None:
     """Certify the ε of a charge, spent in any order; checker/check_certificate.py checks the file."""
     from dptopk.accounting.bounds import compose
-    from dptopk.costs import Charge
+    from dptopk.cli.target import check_target
+    from dptopk.cli.terms import costs_of
 
-    found = compose(Charge.parse(charge), delta=delta, certificate=True)
+    check_target(out)
+    found = compose(costs_of(charge, "CHARGE"), delta=delta, certificate=True)
     made = found.certificate
     if made is None:  # compose raises where there is none
         raise InvalidParameter("charge: no certificate")
-    try:
-        made.write(out)
-    except OSError as error:
-        raise InvalidParameter(f"--out: cannot write {str(out)!r}: {error.strerror}") from None
+    made.write(out)
     proven = f"({format_upper(made.epsilon, 7)}, {made.delta:g})-DP"
     typer.echo(f"{made.charge} is {proven}, in any order: {out}, {len(made.text)} bytes.")
     typer.echo(f"The best bound without a certificate is ε = {format_upper(found.epsilon, 7)}, by {found.name}.")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dptopk.cli.shell import Subgroup
+from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
 app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Data to try things on.")
@@ -30,6 +31,7 @@ def make(
 
     if out.suffix.lower() not in {".parquet", ".pq"}:
         raise InvalidParameter(f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
+    check_target(out)
     columns = (TextColumn("making events"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("events", total=events)
@@ -53,6 +55,7 @@ def macbeth(out: Annotated[Path, typer.Argument(help="CSV file to write: columns
     """Write the word table of Macbeth."""
     from dptopk.datasets import macbeth_counts
 
+    check_target(out)
     table = macbeth_counts()
     table.to_csv(out, index=False)
     typer.echo(f"{out}: {len(table)} words")

@@ -19,6 +19,7 @@ from dptopk.cli.terms import (
     OfAnalyst,
     Registered,
     TotalDelta,
+    costs_of,
     planned,
     ranges_of,
     terms_of,
@@ -121,7 +122,6 @@ def init(
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
     from dptopk.cli.ledger_view import moved
-    from dptopk.costs import Charge
     from dptopk.histogram.histogram import Sensitivity
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
@@ -135,7 +135,7 @@ def init(
     if ranges is not None:
         terms["ranges"] = ranges_of(ranges)
     if costs is not None:
-        terms["costs"] = list(Charge.parse(costs).costs)
+        terms["costs"] = list(costs_of(costs, "--costs").costs)
     if segments is not None:
         terms["segments"] = {segment_by: listed_names(segments=segments)}
     with open_ledger(url, key_file, head_file, create=True, test=test) as ledger:

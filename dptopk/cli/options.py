@@ -23,7 +23,7 @@ Epsilon = Annotated[
 ]
 Accuracy = Annotated[
     float | None,
-    typer.Option("--accuracy", help="In place of --epsilon: the smallest ε for 95% of the noise within ± this many."),
+    typer.Option("--accuracy", help="Instead of --epsilon: use the smallest ε whose noise stays within ±N for 95% of counts."),
 ]
 Confidence = Annotated[
     float, typer.Option("--confidence", help="Of error bars and of the width of noise: how often they hold.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import Any
 
@@ -11,15 +12,25 @@ import typer
 from dptopk._internal.formatting import visible
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 
-# Options that are not named as the argument of the library is.
-OPTION_OF = {
-    "l0": "labels-per-user",
-    "linf": "per-label-cap",
-    "label": "label-col",
-    "count": "count-col",
-    "user": "user-col",
-    "item": "item-col",
+# Options that are not named as the argument of the library is: the first that the command has is meant.
+OPTIONS_OF = {
+    "l0": ("labels-per-user",),
+    "linf": ("per-label-cap",),
+    "label": ("label-col",),
+    "count": ("count-col",),
+    "user": ("user-col",),
+    "item": ("item-col",),
+    "segment": ("segment-by",),
+    "separator": ("sep",),
+    "engine": ("memory-limit",),
+    "memory_limit": ("memory-limit",),
+    "name": ("dataset",),
+    "version": ("version", "data-version"),
 }
+# Arguments that are a file, and have no name on the command line.
+FILES = {"source", "table", "path", "plan", "partition"}
+# How a message names the argument that it is about.
+NAMED = re.compile(r"(?:budget\.)?([a-z_][\w-]*)(: | must |=)")
 
 # The extra that brings a module.
 EXTRAS = {
@@ -37,10 +48,57 @@ EXTRAS = {
 }
 
 
+def in_options(error: InvalidParameter, options: set[str]) -> str:
+    """The message of the library with the option that is meant instead of the argument's name.
+
+    Args:
+        error: what the library raised.
+        options: of the command, such as "--k".
+    """
+    message = str(error)
+    found = NAMED.match(message)
+    named = error.parameter or (found[1] if found else "")
+    wanted = (f"--{name}" for name in OPTIONS_OF.get(named, (named.replace("_", "-"),)))
+    option = next((name for name in wanted if name in options), "")
+    if found is None or found[1] != named:
+        return f"{option}: {message}" if option else message
+    rest, sign = message[found.end() :], found[2]
+    if named in FILES:
+        return rest if sign == ": " else f"the file{sign}{rest}"
+    return f"{option}{sign.replace('=', ' ')}{rest}" if option else message
+
+
 def fail(message: str, code: int = 2) -> typer.Exit:
     """Say what is wrong on standard error; raise what this returns."""
     typer.secho(f"Error: {visible(message)}", fg=typer.colors.RED, err=True)
     return typer.Exit(code)
+
+
+# What cannot be parsed, and in whose words it is told: the parser's, and ours.
+_USAGE: Any = typer.BadParameter.__mro__[1]
+_INVALID = re.compile(r"Invalid value for '([^']*)'.*?: (.*)", re.DOTALL)
+_WORDS = (
+    (r"Input should be a valid integer.*|.* is not a valid integer", "must be a whole number"),
+    (r"Input should be a valid number.*|.* is not a valid float", "must be a number"),
+    (r"Input should be greater than or equal to (.*)", r"must be at least \1"),
+    (r"Input should be less than or equal to (.*)", r"must be at most \1"),
+    (r"Value error, .* is not one of (.*)", r"must be one of \1"),
+)
+INTERRUPTED = 130
+
+
+def _unparsed(error: Any) -> str:
+    """What the parser refused, in one sentence that names the option and what was given."""
+    message = error.format_message().rstrip(".")
+    found = _INVALID.fullmatch(message)
+    if found is None:
+        return f"{message}; {error.ctx.command_path} --help lists all options" if error.ctx else message
+    option, why = found.groups()
+    told = next((re.sub(f"^(?:{said})$", ours, why) for said, ours in _WORDS if re.fullmatch(said, why)), None)
+    if told is None:
+        return f"{option}: {why}"
+    given = getattr(error.__cause__, "errors", list)()
+    return f"{option} {told}, got {given[0]['input']!r}" if given else f"{option} {told}"
 
 
 # Exit codes that a script may tell apart; all other input that is refused exits with 2.
@@ -62,10 +120,28 @@ class _PlainFlags:
 class Group(_PlainFlags, typer.core.TyperGroup):
     """Turns errors into one line on standard error and an exit code: no traceback, no data."""
 
+    def main(self, *arguments: Any, standalone_mode: bool = True, **extra: Any) -> Any:  # noqa: ARG002
+        """Run the command line; what cannot be parsed is told in one line too, and an interrupt exits with 130."""
+        try:
+            raise SystemExit(super().main(*arguments, standalone_mode=False, **extra))
+        except _USAGE as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                typer.echo(error.ctx.get_help())
+                raise SystemExit(0) from None
+            raise SystemExit(fail(_unparsed(error)).exit_code) from None
+        except typer.Abort:
+            raise SystemExit(INTERRUPTED) from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except BudgetExceeded as error:
+            raise fail(
+                f"budget exceeded, and nothing was charged: {error.reason or 'too little is left'}. This question needs "
+                f"{error.requested}; left: {error.remaining}. Lower --epsilon or --delta, or ask for a larger budget",
+                EXIT_CODES[BudgetExceeded],
+            ) from None
         except DptopkError as error:
             raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
@@ -74,6 +150,8 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             raise fail(hint) from None
         except BrokenPipeError:
             raise
+        except FileNotFoundError as error:
+            raise fail(f"there is no file or folder {str(error.filename)!r}") from None
         except OSError as error:
             raise fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1) from None
 
@@ -90,11 +168,8 @@ class Command(_PlainFlags, typer.core.TyperCommand):
         try:
             return super().invoke(ctx)
         except InvalidParameter as error:
-            named = str(error.parameter)
-            option = "--" + OPTION_OF.get(named, named).replace("_", "-")
-            if any(option in param.opts for param in self.params):
-                raise InvalidParameter(f"{option}: {error}") from None
-            raise
+            options = {option for param in self.params for option in param.opts}
+            raise InvalidParameter(in_options(error, options)) from None
 
 
 def log_to_stderr() -> None:

@@ -9,6 +9,7 @@ import typer
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from dptopk.costs import Charge
     from dptopk.histogram.histogram import Sensitivity
 
 
@@ -51,7 +52,6 @@ def terms_of(
     Raises:
         InvalidParameter: when the options do not go together, naming them.
     """
-    from dptopk.costs import Charge
     from dptopk.costs.budget import Budget
 
     if failure_delta is not None and epsilon is None is rho:
@@ -63,18 +63,34 @@ def terms_of(
     if [registered, epsilon, rho].count(None) != 2:
         raise InvalidParameter("give exactly one of --registered, --epsilon and --rho")
     if registered is not None:
-        return {"registered": Charge.parse(registered), "delta": delta}
+        return {"registered": costs_of(registered, "--registered"), "delta": delta}
     return {"budget": Budget(epsilon, delta, rho=rho), "failure_delta": failure_delta}
+
+
+def costs_of(text: str, option: str) -> Charge:
+    """The costs that an option, or an argument, says.
+
+    Raises:
+        InvalidParameter: naming the option, for what cannot be read, and for no costs at all.
+    """
+    from dptopk.costs import Charge
+
+    try:
+        charge = Charge.parse(text)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"{option}: {str(error).removeprefix('charge: ')}") from None
+    if not charge.costs:
+        raise InvalidParameter(f"{option}: no costs are given; write them as in '25*BR(0.1) + DP(0.3)'")
+    return charge
 
 
 def _share(text: str) -> tuple[str, Any]:
     """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
-    from dptopk.costs import Charge
     from dptopk.costs.budget import Budget
 
     name, _, share = text.partition("=")
     if "(" in share:
-        return name, Charge.parse(share)
+        return name, costs_of(share, "--share")
     try:
         epsilon, delta = map(float, share.split(","))
     except ValueError:

@@ -156,8 +156,10 @@ def read_counts(
     if reader is None or (file.path.suffix.lower() == ".gz" and file.kind not in _COMPRESSED):
         endings = ", ".join([*_READERS, *(f"{kind}.gz" for kind in _COMPRESSED)])
         raise InvalidParameter(f"source must end in one of {endings}; got {name!r}")
+    if separator == "":
+        raise InvalidParameter("separator must be a character", parameter="separator")
     if label == count:
-        raise InvalidParameter(f"label and count must be different columns, got {label!r} twice")
+        raise InvalidParameter(f"count must be another column than label, got {label!r} for both", parameter="count")
     frame = _read(reader, file)
     for role, column in (("label", label), ("count", count), *(("where", column) for column in file.where)):
         if column not in frame.columns:

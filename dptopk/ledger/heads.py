@@ -68,8 +68,9 @@ def read_head(path: Path) -> Head | None:
         return Head.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidParameter(f"head: {path.name!r} is not an exported head ({type(error).__name__})") from None
+    except (OSError, ValueError, RecursionError):
+        hint = "dptopk ledger export --head writes one"
+        raise InvalidParameter(f"head: {path.name!r} is not an exported head; {hint}") from None
 
 
 class HeadFile:

@@ -92,9 +92,11 @@ def _engine(url: str) -> Engine:
 
     try:
         engine = sa.create_engine(url, pool_pre_ping=True)
-    except (sa.exc.ArgumentError, ValueError) as error:
-        raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
+    except (sa.exc.ArgumentError, ValueError):
+        raise LedgerError("cannot open the ledger: its URL cannot be read; write postgresql://user@host/name") from None
     except ModuleNotFoundError as error:
+        if not url.startswith("postgres"):
+            raise LedgerError("a ledger is a SQLite file or a PostgreSQL database") from None
         raise LedgerError(f"cannot open the ledger: this needs {error.name}: pip install 'dptopk[postgres]'") from None
     if engine.dialect.name != "postgresql":
         raise LedgerError("a ledger is a SQLite file or a PostgreSQL database")

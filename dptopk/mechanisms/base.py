@@ -12,6 +12,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.formatting import numbered
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
@@ -213,7 +214,7 @@ def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
     if not histogram.complete:
         raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
     if k > histogram.domain_size:
-        raise InvalidParameter(f"k={k} is more than the domain_size={histogram.domain_size}")
+        raise InvalidParameter(f"k={k} is more than the {numbered(histogram.domain_size, 'label')} of the public domain")
     if k > LARGEST_NAMING:
         raise InvalidParameter(f"k must be at most {LARGEST_NAMING}, got {k}")
     return histogram

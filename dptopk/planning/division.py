@@ -99,6 +99,8 @@ def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
         unknown = sorted(set(row) - known)
         if unknown:
             raise InvalidParameter(f"queries: unknown {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        if "name" not in row:
+            raise InvalidParameter("queries: one of them has no name")
     made = tuple(BudgetItem(**row) for row in rows)
     if len({query.name for query in made}) < len(made):
         raise InvalidParameter("queries: a name is used twice")

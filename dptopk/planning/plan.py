@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
-from dptopk._internal.formatting import describe_l0, format_upper, html_lines, percent
+from dptopk._internal.formatting import format_upper, html_lines, numbered, percent, describe_l0
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -180,6 +180,9 @@ class Plan:
                 "number of rows"
             )
         first.check(histogram)
+        if self.domain == "public" and self.k > histogram.domain_size:
+            public = numbered(histogram.domain_size, "label")
+            raise InvalidParameter(f"k={self.k} is more than the {public} of the public domain")
 
     def _repr_html_(self) -> str:
         """For notebooks: the plan in words."""

@@ -82,6 +82,8 @@ class Request:
             fit=validate.instance(bool, fit=self.fit),
             charge_as=validate.member(("auto", *CHARGES), charge_as=self.charge_as),
         )
+        if self.k > 10**6:
+            raise InvalidParameter(f"k must be at most 10^6, got {self.k}", parameter="k")
         if self.users is not None:
             validate.assign(self, users=validate.count(users=self.users))
         if self.selection_share not in (None, "best"):
@@ -92,7 +94,7 @@ class Request:
                 "selection_share='best' needs like= in a public domain: nothing else tells what a wrong selection costs"
             )
         if self.accuracy is not None and self.counts == "none":
-            raise InvalidParameter("accuracy is that of a count: counts must not be None")
+            raise InvalidParameter("accuracy is that of a count: it cannot be asked for without counts")
         if self.domain == "private" and self.delta == 0:
             raise InvalidParameter(
                 "budget.delta must be above 0: hiding which labels exist costs some δ", parameter="delta"

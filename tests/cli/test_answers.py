@@ -176,14 +176,14 @@ def test_where_keeps_rows(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--labels-per-user", 0), "--labels-per-user: l0 must be at least 1, got 0"),
-        (("--per-label-cap", 0), "--per-label-cap: linf must be at least 1, got 0"),
-        (("--k", 0), "--k: k must be at least 1, got 0"),
-        (("--delta", 0), "--delta: budget.delta must be above 0"),
-        (("--epsilon", -1), "--epsilon: epsilon must be greater than 0, got -1"),
-        (("--label-col", "linf"), "--label-col: label: 'l0.csv' has no column 'linf'; if a row is an event"),
+        (("--labels-per-user", 0), "--labels-per-user must be at least 1, got 0"),
+        (("--per-label-cap", 0), "--per-label-cap must be at least 1, got 0"),
+        (("--k", 0), "--k must be at least 1, got 0"),
+        (("--delta", 0), "--delta must be above 0"),
+        (("--epsilon", -1), "--epsilon must be greater than 0, got -1"),
+        (("--label-col", "linf"), "--label-col: 'l0.csv' has no column 'linf'; if a row is an event"),
         (("--count-col", "k"), "--count-col: counts must be whole numbers"),
-        (("--where", "delta=1"), "--where: where: 'l0.csv' has no column 'delta'"),
+        (("--where", "delta=1"), "--where: 'l0.csv' has no column 'delta'"),
     ],
 )
 def test_errors_name_the_option_and_leave_names_of_the_user_alone(tmp_path, options, said):
@@ -203,7 +203,7 @@ def test_a_table_is_no_list_of_public_labels(counts, tmp_path, name):
     domain.write_text("word,n\nthe,5\n", encoding="utf-8")
     result = run("topk", counts, *BASE, "--domain", domain)
     assert result.exit_code == 2
-    assert f"--domain: domain: {name!r} is a table; give a text file" in " ".join(result.stderr.split())
+    assert f"--domain: {name!r} is a table; give a text file" in " ".join(result.stderr.split())
 
 
 @pytest.mark.slow
@@ -285,7 +285,7 @@ def test_confidence_narrows_the_bars(counts):
 def test_confidence_is_a_probability(counts, level):
     result = run("topk", counts, *BASE, "--confidence", level)
     assert result.exit_code == 2
-    assert "--confidence: confidence must be" in " ".join(result.stderr.split())
+    assert "--confidence must be" in " ".join(result.stderr.split())
 
 
 def test_confidence_of_a_plan():

@@ -120,7 +120,7 @@ def test_an_empty_table_is_a_short_answer(tmp_path):
     [
         (("--user-col", "nobody"), "user"),
         (("--item-col", "nothing"), "item"),
-        (("--memory-limit", "much"), "engine"),
+        (("--memory-limit", "much"), "--memory-limit must be a size"),
     ],
 )
 def test_bad_columns_exit_with_2(events, arguments, named):

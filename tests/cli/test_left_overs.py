@@ -72,7 +72,7 @@ def test_a_column_named_twice_is_refused(tmp_path):
     refused = run("topk", path, *OPTIONS)
     assert refused.exit_code == 2
     assert "has two columns 'count'" in refused.output
-    path.write_text("label,count,note,note\na,5,x,y\n", encoding="utf-8")
+    path.write_text("label,count,note,note\na,5,x,y\nb,4,x,y\n", encoding="utf-8")
     assert run("topk", path, *OPTIONS).exit_code == 0  # what is not read may be named as often as it likes
 
 

@@ -226,7 +226,6 @@ def test_a_parquet_file_of_no_rows(tmp_path):
         (None, {}, "table must be"),
         (ibis.memtable({"member": ["a"]}).member, {}, "Ibis table"),
         (EVENTS, {"engine": "spark"}, "engine"),
-        (EVENTS, {"engine": DuckDB(memory_limit="lots")}, "engine"),
         (FRAMES["ibis"](), {"engine": DuckDB(memory_limit="1GB")}, "engine"),
         (FRAMES["ibis"](), {"engine": Spark()}, "engine"),
         (pa.array([1]), {}, "Arrow table"),

@@ -6,6 +6,7 @@ what all of them must have in common is the contract (contract.py), which a back
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from dptopk.errors import InvalidParameter
+
+_LOG = logging.getLogger(__name__)
 
 # Case, accents, two spellings of one letter, what is not printed, spaces at the end.
 ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
@@ -180,18 +183,18 @@ def without_data(
         raise
     except Exception as error:  # noqa: BLE001 - engines raise errors of many unrelated types
         failure, kind = _failure(error), MemoryFull if full(error) else InvalidParameter
-    raise kind(f"{argument}: {what} ({failure})")
+    raise kind(f"{argument}: {what}{failure}")
 
 
 def _failure(error: Exception) -> str:
-    """What kind of error it is, and for one of Ibis which operation the engine cannot do: no word of the data."""
-    name = type(error).__name__
+    """What the engine cannot do, where Ibis says so: no word of the data. The log has the kind of the error."""
+    _LOG.info("the engine raised %s", type(error).__name__)
     if type(error).__module__ != "ibis.common.exceptions":
-        return name
+        return ""
     import ibis.expr.operations as ops
 
     asked = dict.fromkeys(word for word in re.findall(r"\w+", str(error)) if word[:1].isupper() and hasattr(ops, word))
-    return ": ".join([name, *(["/".join(asked)] if asked else [])])
+    return f": it has no {'/'.join(asked)}" if asked else ""
 
 
 def imported(module: str, *, extra: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,8 @@ from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported,
 from dptopk.datasets.backends.files import DIFFERING, Files, header, located, opened
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.errors import InvalidParameter
+
+MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 
 
 def _encode(text: Any) -> Any:
@@ -68,6 +71,11 @@ class DuckDB:
     def __post_init__(self) -> None:
         threads = None if self.threads is None else validate.count(threads=self.threads)
         passes = None if self.passes is None else validate.count(passes=self.passes)
+        limit = self.memory_limit
+        if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
+            raise InvalidParameter(
+                f"memory_limit must be a size such as '4GB' or '500MB', got {limit!r}", parameter="memory_limit"
+            )
         validate.assign(self, passes=passes, threads=threads)
 
     def connect(self) -> Any:
@@ -99,6 +107,7 @@ class DuckDB:
             found = _framed(connection, read(table, columns))
         else:
             files = located(table)
+            opened(files.kind, partial(files.tell_apart, columns))
             collated = files.kind == "database"
             found = opened(files.kind, lambda: _FILES[files.kind](connection, files, table_name))
             run, keep = files.steady(run), files.steady(keep)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+import csv
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from glob import escape, glob
 from pathlib import Path
@@ -53,6 +54,14 @@ class Files:
     def delimiter(self) -> str:
         """What separates the cells of a text file."""
         return _DELIMITERS[self.kind]
+
+    def tell_apart(self, columns: Sequence[str] | None) -> None:
+        """Refuse text files that name one of these columns twice: engines give the second one another name."""
+        for path in self.paths if self.kind in _DELIMITERS else ():
+            names = next(csv.reader([header(path).decode(errors="replace")], delimiter=self.delimiter))
+            for name in names if columns is None else columns:
+                if name and names.count(name) > 1:
+                    raise InvalidParameter(f"table: {Path(path).name!r} has two columns {name!r}; rename one of them")
 
     def steady(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The function ``run``, refused after a change of the files: so that all its answers are of one state."""
@@ -119,4 +128,5 @@ def well_formed(path: str) -> None:
 
 def opened(kind: str, action: Callable[[], Any]) -> Any:
     """What opening a file of this format gives, or a refusal without a word of the data."""
-    return without_data("table", f"the {kind} file could not be opened", action)
+    hint = f"is it damaged, or not {'UTF-8 text' if kind in _DELIMITERS else kind}?"
+    return without_data("table", f"the {kind} file could not be read: {hint}", action)

@@ -40,7 +40,7 @@ class Spark:
 
     session: Any = None
 
-    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:  # noqa: ARG002
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
         """The table in the session."""
         ibis = imported("ibis", extra="spark")
         imported("pyspark", extra="spark")
@@ -51,6 +51,7 @@ class Spark:
             files = located(table)
             if files.kind not in _FILES:
                 raise InvalidParameter(f"table: Spark does not read a {files.kind} file")
+            opened(files.kind, lambda: files.tell_apart(columns))
             frame = opened(files.kind, lambda: _FILES[files.kind](session, files))
             run = files.steady(run)
         views = _Views(session, connection)
