@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,38 @@ def bar(value: float, low: float, high: float, largest: float, width: int = 24, 
     scale = width / largest if largest > 0 else 0.0
     filled = round(max(min(low, value), 0) * scale)
     return marks[0] * filled + marks[1] * max(round(max(high, 0) * scale) - filled, 0)
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table in Markdown (GitHub's); what would be markup in a cell is shown as it is.
+
+    >>> print(markdown_table(["label"], [["a|b"]]))
+    | label |
+    | --- |
+    | a\\|b |
+    """
+    lines = [headers, ["---"] * len(headers), *([markdown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def markdown(value: Any) -> str:
+    r"""The visible text of a value for Markdown.
+
+    >>> markdown("*<b>*")
+    '\\*\\<b\\>\\*'
+    """
+    return re.sub(r"([\\`*_\[\]<>|~#&])", r"\\\1", visible(value))
+
+
+def markdown_rows(rows: pd.DataFrame) -> str:
+    """An answer as ``Release.shown`` gives it, in Markdown."""
+    headers = ["rank", "label"] + ["noisy count"] * ("count" in rows)
+    headers += [f"{percent(rows.attrs['confidence'])} interval (joint)"] if "low" in rows else []
+    cells = []
+    for row in rows.to_dict("records"):
+        cell = [row["rank"], row["label"]] + ([number(row["count"])] if "count" in rows else [])
+        cells.append(cell + ([f"{row['low']} to {row['high']}"] if "low" in rows else []))
+    return markdown_table(headers, cells)
 
 
 def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,48 @@ from dptopk.errors import InvalidParameter
 LARGEST_COUNT = 2**62
 
 
-def pairs_of(labels: Any) -> tuple[Any, Any]:
-    """Labels and counts of a mapping, or of a pandas series with the labels as its index.
+# How the columns of a table are read, by a method that only tables of its library have.
+_COLUMNS: dict[str, Callable[[Any], list[Any]]] = {
+    "iloc": lambda frame: [frame.iloc[:, place] for place in range(len(frame.columns))],  # pandas
+    "get_columns": lambda frame: [column.to_list() for column in frame.get_columns()],  # polars
+    "itercolumns": lambda table: [column.to_pylist() for column in table.itercolumns()],  # Arrow
+    "flatten": lambda structs: [column.to_pylist() for column in structs.flatten()],  # Arrow's value_counts()
+    "fetchall": lambda relation: list(zip(*relation.fetchall(), strict=True)) or [[] for _ in relation.columns],  # DuckDB
+    "to_pyarrow": lambda table: _columns(table.to_pyarrow()),  # Ibis
+    "collect": lambda lazy: _columns(lazy.collect()),  # polars, lazy
+}
+
+
+def pairs_of(data: Any) -> tuple[Any, Any]:
+    """Labels and counts of a dict, a list of pairs, ``value_counts()``, or a table of two columns, labels first.
 
     Raises:
-        InvalidParameter: for anything else.
+        InvalidParameter: for anything else, saying what to make of it.
     """
-    if isinstance(labels, Mapping):
-        return list(labels.keys()), list(labels.values())
-    if hasattr(labels, "index") and hasattr(labels, "to_numpy"):
-        return labels.index.tolist(), labels.to_numpy()
-    raise InvalidParameter("counts must be given, or labels with their counts: a dict, a Counter or value_counts()")
+    if isinstance(data, Mapping):
+        return list(data.keys()), list(data.values())
+    if isinstance(data, list | tuple) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in data):
+        return [label for label, _ in data], [count for _, count in data]
+    if hasattr(data, "iloc") and not hasattr(data, "columns"):  # a pandas series
+        index = data.index.get_level_values(0) if data.index.nlevels == 1 else data.index
+        return index.tolist(), data.to_numpy()
+    columns = _columns(data)
+    if len(columns) != 2:
+        raise InvalidParameter(
+            f"labels: a table of two columns is a histogram, labels first and counts second, this one has "
+            f"{len(columns)}; choose two, or, where a row is an event, use dptopk.datasets.events_histogram"
+        )
+    return list(columns[0]), columns[1]
+
+
+def _columns(data: Any) -> list[Any]:
+    for method, read in _COLUMNS.items():
+        if hasattr(data, method) and (method != "flatten" or "struct" in str(getattr(data, "type", ""))):
+            return read(data)
+    raise InvalidParameter(
+        "counts must be given, or labels with their counts: a dict, a Counter, a list of (label, count) pairs, "
+        "value_counts(), or a table of two columns; of bare labels collections.Counter(labels) makes one"
+    )
 
 
 def _one_by_one(counts: Any) -> NDArray[Any]:

@@ -67,7 +67,9 @@ class Histogram:
     Args:
         labels: distinct labels, shape (n,): any hashable values, kept as the objects they are; None = the integers
             0..n-1, which makes the domain public. Labels are the same when type and value are: 1, 1.0 and "1" differ.
-            Without ``counts``: labels with their counts, as a dict, a Counter or ``value_counts()`` of pandas has them.
+            Without ``counts``: labels with their counts: a dict, a Counter, a list of (label, count) pairs,
+            ``value_counts()`` of pandas, polars or Arrow, or a table of two columns, labels first and integer counts
+            second: a pandas, polars or Arrow table, a DuckDB relation, an Ibis table.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole numbers.
         sensitivity: how far one user can move the counts.
         domain: "private" (the labels come from the data), "public" (the label set is known to all), or the public
@@ -112,7 +114,7 @@ class Histogram:
 
     def __init__(
         self,
-        labels: Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] | Mapping[Any, int] | None,
+        labels: Any,
         counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any] | None = None,
         *,
         sensitivity: Sensitivity = Sensitivity(),

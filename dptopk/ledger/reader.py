@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from dptopk.budgets.account import Summary
 from dptopk.costs import Charge
@@ -38,6 +38,9 @@ class Reader:
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidParameter("a Ledger cannot be copied or pickled: open it anew, by its path, where it is used")
 
     def __enter__(self) -> Self:
         return self

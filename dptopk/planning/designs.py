@@ -93,6 +93,9 @@ class Design:
     fold: int | None = None
     least: int = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name, self.domain)  # what builds its mechanisms is a function, found by name
+
     @property
     def pure(self) -> bool:
         """Whether its costs compose without a δ."""
@@ -111,7 +114,7 @@ class Design:
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
             (
                 ((threshold and self.fold is None) or self.joint) and request.sensitivity.l0 is None,
-                "needs a finite l0 (labels per user)",
+                "needs a limit on the labels of one user",
             ),
             ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
             (self.fold is not None and request.shape is None and request.method != self.name, "compared on shapes"),
@@ -444,6 +447,10 @@ DESIGNS = (
 def all_designs() -> tuple[Design, ...]:
     """Ours, and those that were registered with mechanisms."""
     return (*DESIGNS, *registered_designs())
+
+
+def _named(name: str, domain: Domain) -> Design:
+    return next(design for design in all_designs() if (design.name, design.domain) == (name, domain))
 
 
 def method_names() -> tuple[str, ...]:

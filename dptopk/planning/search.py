@@ -306,14 +306,6 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
     assert best.bound is not None  # noqa: S101 - the best was scaled exactly
     epsilon = ceil_digits(best.bound.epsilon) if request.epsilon is None else request.epsilon
 
-    def alternatives() -> pd.DataFrame:
-        import pandas as pd
-
-        others = [_guess(request, design) for design in designs if design is not best.design]
-        exact = [best, *(refine(request, scale_exact(request, guess, effort), FINAL_DRAWS) for guess in others)]
-        exact.sort(key=lambda found: criterion(request, found))
-        return pd.DataFrame([_row(request, found, found.design is best.design) for found in exact])
-
     return Plan(
         k=request.k,
         budget=Budget(epsilon, request.delta),
@@ -328,8 +320,17 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
         outcome=best.merit.outcome if isinstance(request.shape, Shape) else None,
         swapped=best.merit.swapped,
         users=request.users,
-        compared=alternatives,
+        compared=partial(_alternatives, request, best, designs, effort),
     )
+
+
+def _alternatives(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> pd.DataFrame:
+    import pandas as pd
+
+    others = [_guess(request, design) for design in designs if design != best.design]
+    exact = [best, *(refine(request, scale_exact(request, guess, effort), FINAL_DRAWS) for guess in others)]
+    exact.sort(key=lambda found: criterion(request, found))
+    return pd.DataFrame([_row(request, found, found.design == best.design) for found in exact])
 
 
 def _row(request: Request, found: Candidate, chosen: bool) -> dict[str, Any]:
@@ -382,7 +383,7 @@ def _nothing_fits(request: Request) -> str:
         return "budget.delta must be above 0: hiding which labels exist costs some δ"
     reasons = {design.misfit(request) for design in all_designs() if design.domain == request.domain}
     if request.method == "threshold" and request.sensitivity.l0 is None:
-        return "method='threshold' needs a finite l0 (labels per user)"
+        return "method='threshold' needs a limit on the labels of one user"
     if request.counts == "gaussian" and request.delta == 0:
         return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
     return f"no design fits this method and these counts: {'; '.join(sorted(reasons))}"

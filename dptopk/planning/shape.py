@@ -54,6 +54,9 @@ class Shape:
     counts: Array
     _seen: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(default_factory=dict, repr=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shape, (self.counts,)  # what was drawn on it is drawn again, alike
+
     @classmethod
     def of(cls, like: Any) -> Shape:
         """The shape of public counts, or of an answer that was released before.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal.choices import CONFIDENCE, Intervals
-from dptopk._internal.formatting import describe_l0, html_lines, html_rows, percent
+from dptopk._internal.formatting import html_lines, html_rows, markdown, markdown_rows, percent, describe_l0
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -170,6 +170,15 @@ class Release:
             raise InvalidParameter("plot: this answer holds labels only")
         title = f"{percent(confidence)} error bars, all rows at once" + (" (capped data)" if self.capped else "")
         return plot_counts(self.shown(confidence=confidence), axes, title=title)
+
+    def to_markdown(self, *, confidence: float = CONFIDENCE) -> str:
+        """The rows with their simultaneous intervals as a Markdown table, and under it what to read beside them.
+
+        Args:
+            confidence: of the intervals, in (0, 1).
+        """
+        remarks = "\n".join(f"* {markdown(line)}" for line in self.remarks())
+        return f"{markdown_rows(self.shown(confidence=confidence))}\n\n{remarks}\n"
 
     def _repr_html_(self) -> str:
         """For notebooks: the rows with bars and intervals, and what they cost."""

@@ -1,0 +1,97 @@
+"""Histogram(data): data as people have it; every other form is refused with what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import duckdb
+import ibis
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dptopk import Histogram, InvalidParameter
+
+WORDS = ["the", "and", "the", "to", "the", "and"]
+TRUTH = {"the": 3, "and": 2, "to": 1}
+PAIRS = [("the", 3), ("and", 2), ("to", 1)]
+FRAME = pd.DataFrame(PAIRS, columns=["word", "n"])
+
+
+def relation():
+    """A relation lives no longer than its connection."""
+    connection = duckdb.connect()
+    found = connection.from_arrow(pa.Table.from_pandas(FRAME)).aggregate("word, sum(n)::BIGINT AS n", "word")
+    return connection, found
+
+
+FORMS = {
+    "dict": lambda: TRUTH,
+    "Counter": lambda: Counter(WORDS),
+    "pairs": lambda: PAIRS,
+    "lists": lambda: [list(pair) for pair in PAIRS],
+    "pandas value_counts": lambda: pd.Series(WORDS).value_counts(),
+    "pandas value_counts of a frame": lambda: pd.DataFrame({"word": WORDS}).value_counts(),
+    "pandas frame": lambda: FRAME,
+    "pandas groupby": lambda: pd.DataFrame({"word": WORDS}).groupby("word").size(),
+    "polars value_counts": lambda: pl.Series("word", WORDS).value_counts(),
+    "polars frame": lambda: pl.DataFrame(PAIRS, schema=["word", "n"], orient="row"),
+    "polars lazy": lambda: pl.LazyFrame({"word": WORDS}).group_by("word").len(),
+    "Arrow value_counts": lambda: pa.array(WORDS).value_counts(),
+    "Arrow chunked value_counts": lambda: pa.chunked_array([WORDS[:3], WORDS[3:]]).value_counts(),
+    "Arrow table": lambda: pa.Table.from_pandas(FRAME),
+    "Arrow batch": lambda: pa.RecordBatch.from_pandas(FRAME),
+    "Ibis": lambda: ibis.memtable(FRAME),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_counts_of_labels_in_every_form(form):
+    histogram = Histogram(FORMS[form]())
+    assert dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)) == TRUTH
+    assert histogram.domain == "private"
+
+
+def test_a_relation_of_duckdb():
+    connection, found = relation()
+    histogram = Histogram(found)
+    assert dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)) == TRUTH
+    assert len(Histogram(found.filter("n > 5"))) == 0
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "empty", [{}, [], pd.DataFrame({"word": [], "n": []}), pl.DataFrame({"word": [], "n": []}), pa.table({"w": [], "n": []})]
+)
+def test_no_rows_are_an_empty_histogram(empty):
+    assert len(Histogram(empty)) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (WORDS, ("counts", "Counter")),
+        ("the", ("counts", "Counter")),
+        (5, ("counts", "dict")),
+        (np.array([[1, 2], [3, 4]]), ("counts", "pairs")),
+        (pl.Series(WORDS), ("counts", "value_counts()")),
+        (pa.array(WORDS), ("counts", "value_counts()")),
+        (pa.array([[1, 2]]), ("counts", "value_counts()")),
+        (iter(PAIRS), ("counts", "list")),
+        (pd.Series(WORDS), ("counts", "whole numbers")),
+        (pd.DataFrame({"user": [1], "item": [2], "day": [3]}), ("two columns", "3", "events_histogram")),
+        (pl.DataFrame({"word": WORDS}), ("two columns", "1", "events_histogram")),
+        (FRAME[["n", "word"]], ("whole numbers",)),
+        ([("the", 3), ("the", 2)], ("label",)),
+        ([("the", 3.5)], ("fractional",)),
+        ({"the": None}, ("missing",)),
+    ],
+)
+def test_other_forms_are_refused_with_the_next_step(data, words):
+    with pytest.raises(InvalidParameter) as refused:
+        Histogram(data)
+    for word in words:
+        assert word in str(refused.value)
+    assert "the'" not in str(refused.value)
