@@ -122,12 +122,12 @@ def bar(value: float, low: float, high: float, largest: float, width: int = 24, 
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table in Markdown (GitHub's); what would be markup in a cell is shown as it is.
+    r"""A table in Markdown (GitHub's); what would be markup in a cell is shown as it is.
 
     >>> print(markdown_table(["label"], [["a|b"]]))
     | label |
     | --- |
-    | a\\|b |
+    | a\|b |
     """
     lines = [headers, ["---"] * len(headers), *([markdown(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

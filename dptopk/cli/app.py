@@ -10,11 +10,13 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Effort, Interaction, Method
+from dptopk._internal.json_text import readable_json
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
-from dptopk.cli.options import Asked, Cap, Confidence, Delta, asking
+from dptopk.cli.guide import Guided
+from dptopk.cli.options import ADVANCED, Asked, Cap, Confidence, Delta, Quiet, asking
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
@@ -48,7 +50,7 @@ def options(
     version: Annotated[  # noqa: ARG001 - its callback answers
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say on standard error what is done.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log progress to stderr.")] = False,
 ) -> None:
     """Differentially private top-k queries on histograms, with privacy accounting built in."""
     if verbose:
@@ -101,14 +103,18 @@ def demo(
 @asking
 def plan_command(
     asked: Asked,
-    delta: Delta = 0.0,
+    delta: Delta = None,
     per_label_cap: Cap = 1,
     confidence: Confidence = CONFIDENCE,
     alternatives: Annotated[
         bool,
         typer.Option("--alternatives", help="List all designs at the same budget: names for --method."),
     ] = False,
-    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
+    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT, rich_help_panel=ADVANCED)] = "normal",
+    output_format: Annotated[
+        Literal["text", "json"], typer.Option("--format", help="How the plan is written.")
+    ] = "text",
+    quiet: Quiet = False,  # noqa: ARG001 - its callback heeds it
 ) -> None:
     """Say what a top-k answer would cost and deliver, without any data."""
     from dptopk.histogram.histogram import Sensitivity
@@ -121,6 +127,11 @@ def plan_command(
         domain="public" if asked.known_domain else "private",
         effort=effort,
     )
+    if output_format == "json":
+        from dptopk.cli.output import plan_as_dict
+
+        typer.echo(readable_json(plan_as_dict(plan, confidence, alternatives=alternatives)), nl=False)
+        return
     typer.echo(plan.explain(confidence=confidence))
     if alternatives:
         from dptopk.cli.bounds_table import print_designs
@@ -170,7 +181,7 @@ app.command(rich_help_panel=PROVE)(reproduce)
 
 for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app, stream_app):
     for command in group.registered_commands:
-        command.cls = Command
+        command.cls = Guided if command.callback is topk else Command
 
 
 def main() -> None:

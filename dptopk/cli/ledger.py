@@ -43,7 +43,8 @@ HeadFile = Annotated[
     str | None,
     typer.Option(
         "--head-file",
-        help="File (best on another disk) or database URL that keeps its head: an old copy is then found out.",
+        help="File (ideally on another disk) or database URL that stores the chain head, so that a rolled-back ledger "
+        "is detected.",
         rich_help_panel=CHAIN,
     ),
 ]

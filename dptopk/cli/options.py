@@ -11,11 +11,17 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from dptopk._internal import validate
 from dptopk._internal.choices import METHODS, Counts
+from dptopk._internal.formatting import format_lower
+from dptopk.cli.shell import be_quiet, tell
 from dptopk.errors import InvalidParameter
 
 # How an answer is written.
-Format = Literal["table", "csv", "json", "html", "parquet"]
+Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
+
+# The options that most questions need come first; the others are shown in panels of their own.
+ADVANCED = "Advanced"
 
 K = Annotated[int, typer.Option("--k", help="How many labels.")]
 Epsilon = Annotated[
@@ -23,13 +29,31 @@ Epsilon = Annotated[
 ]
 Accuracy = Annotated[
     float | None,
-    typer.Option("--accuracy", help="Instead of --epsilon: use the smallest ε whose noise stays within ±N for 95% of counts."),
+    typer.Option(
+        "--accuracy",
+        help="Instead of --epsilon: use the smallest ε whose noise stays within ±N for 95% of counts.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Confidence = Annotated[
-    float, typer.Option("--confidence", help="Of error bars and of the width of noise: how often they hold.")
+    float,
+    typer.Option(
+        "--confidence",
+        help="Of error bars and of the width of noise: how often they hold.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
-Delta = Annotated[float, typer.Option("--delta", help="Total δ of the answer, well below 1 over the number of users.")]
-CountsOption = Annotated[Counts, typer.Option("--counts", help="Noise of the released counts.")]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        "--delta",
+        help="Total δ of the answer: the probability that the ε guarantee fails. Choose it well below 1/users "
+        "(default: 1/(10 users) with --users; with a ledger, a part of its δ).",
+    ),
+]
+CountsOption = Annotated[
+    Counts, typer.Option("--counts", help="Noise of the released counts.", rich_help_panel=ADVANCED)
+]
 Cap = Annotated[int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")]
 PerUser = Annotated[
     int | None,
@@ -38,12 +62,18 @@ PerUser = Annotated[
 DBar = Annotated[
     int | None,
     typer.Option(
-        "--d-bar", help="Unknown domain: so many of the largest counts take part (default: all, where that is better)."
+        "--d-bar",
+        help="Only the N largest counts are considered (private labels only). Default: chosen automatically.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Fit = Annotated[
     bool | None,
-    typer.Option("--fit/--no-fit", help="Draw counts towards the order of selection, as far as that never hurts."),
+    typer.Option(
+        "--fit/--no-fit",
+        help="Adjust noisy counts so that they agree with the selected ranking.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 
 
@@ -60,16 +90,40 @@ MethodOption = Annotated[
         metavar=f"[{'|'.join(METHODS)}|NAME]",
         help="How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] lists them.",
         autocompletion=_methods,
+        rich_help_panel=ADVANCED,
     ),
 ]
-KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.")]
+KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.", rich_help_panel=ADVANCED)]
 Domain = Annotated[
-    Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")
+    Path | None,
+    typer.Option(
+        "--domain",
+        help="Text file of public labels, one a line; absent ones have count 0.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Users = Annotated[
-    int | None, typer.Option("--users", help="How many users there are, if that is public: warns of δ above 1/users.")
+    int | None,
+    typer.Option(
+        "--users",
+        help="Number of users, if public. Gives --delta its default, and warns when --delta exceeds 1/users.",
+    ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="Reproducible noise: for tests, not for production.", rich_help_panel=ADVANCED),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Only the answer: no warnings, notes or progress beside it.",
+        callback=be_quiet,
+        is_eager=True,
+        rich_help_panel=ADVANCED,
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +141,17 @@ class Asked:
     method: MethodOption = "auto"
     fit: Fit = None
 
-    def total(self, delta: float) -> dict[str, Any]:
-        """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ."""
+    def total(self, delta: float | None) -> dict[str, Any]:
+        """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ.
+
+        Where δ is not given and the number of users is, δ is 1/(10 users), and that is said.
+        """
         from dptopk.costs.budget import Budget
 
+        if delta is None and self.users is not None:
+            delta = float(format_lower(1 / (10 * validate.count(users=self.users)), digits=1))
+            tell(f"δ = {delta:g}, about 1/(10 users), as --delta was not given.")
+        delta = delta or 0.0
         if (self.epsilon is None) == (self.accuracy is None):
             raise InvalidParameter("give exactly one of --epsilon and --accuracy")
         if self.epsilon is None:
@@ -134,4 +195,4 @@ def listed_names(**arguments: str) -> list[str]:
 def warn(warnings: list[str]) -> None:
     """Say on standard error what is doubtful; nothing is refused."""
     for warning in warnings:
-        typer.secho(f"Warning: {warning}", fg=typer.colors.YELLOW, err=True)
+        tell(f"Warning: {warning}", typer.colors.YELLOW)

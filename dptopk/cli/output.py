@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -13,11 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.formatting import bar, describe_l0, format_upper, number, percent, spreadsheet, visible
+from dptopk._internal.formatting import (
+    bar,
+    format_upper,
+    markdown,
+    markdown_rows,
+    number,
+    percent,
+    spreadsheet,
+    describe_l0,
+    visible,
+)
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.page import answer_page, notes
+from dptopk.cli.shell import QUIET, tell
 from dptopk.cli.target import check_target, opened, replacing, write
 from dptopk.errors import InvalidParameter
+from dptopk.release.release import to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
 def check_answer(output_format: str, out: Path | None, plot: Path | None, inputs: list[Path | str | None]) -> None:
     """Refuse what cannot be written, before any budget is spent."""
     ending = "" if out is None else out.suffix.lower()
-    meant = {".csv": "csv", ".json": "json", ".html": "html", ".htm": "html", ".parquet": "parquet"}
+    meant = {".csv": "csv", ".json": "json", ".html": "html", ".htm": "html", ".parquet": "parquet", ".md": "markdown"}
     if meant.get(ending, output_format) != output_format:
         raise InvalidParameter(f"--out: a file {ending} would hold {output_format}; give it --format {meant[ending]}")
     if output_format == "parquet":
@@ -58,8 +69,8 @@ def guarantee(plan: Plan) -> str:
     sensitivity = plan.sensitivity
     return (
         f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by {plan.bound.name} "
-        f"({plan.bound.source}), for a {plan.domain} domain, one user moving {describe_l0(sensitivity.l0)}, "
-        f"each by at most {sensitivity.linf}."
+        f"({plan.bound.source}), for a {plan.domain} domain; one user can affect {describe_l0(sensitivity.l0)}, "
+        f"changing each count by at most {sensitivity.linf}."
     )
 
 
@@ -77,7 +88,7 @@ def write_release(
     Args:
         plan: what was planned.
         release: what came out.
-        output_format: table, csv, json, parquet or html.
+        output_format: table, csv, json, markdown, parquet or html.
         out: a file; None = standard output.
         left: what is left of the budget, in lines.
         confidence: of the error bars.
@@ -90,13 +101,14 @@ def write_release(
             pq.write_table(release.to_arrow(), temporary)
     elif output_format == "csv":
         write(spreadsheet_rows(release, confidence).to_csv(index=False), out)
-        for line in [
-            guarantee(plan),
-            *notes(plan, release, confidence),
-        ]:  # beside the rows, so that a pipe does not lose it
-            typer.echo(line, err=True)
+        for line in [guarantee(plan), *notes(plan, release, confidence)]:  # beside the rows: a pipe does not lose it
+            tell(line)
     elif output_format == "json":
         write(readable_json(as_dict(plan, release, confidence)), out)
+    elif output_format == "markdown":
+        lines = [*notes(plan, release, confidence), guarantee(plan), *(left or [])]
+        remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
+        write(f"{markdown_rows(release.shown(confidence=confidence))}\n{remarks}", out)
     elif output_format == "html":
         write(answer_page(plan, release, guarantee=guarantee(plan), left=left or [], confidence=confidence), out)
     else:
@@ -108,6 +120,33 @@ def spreadsheet_rows(release: Release, confidence: float) -> pd.DataFrame:
     """The rows of an answer, with labels that no spreadsheet takes for formulas."""
     rows = release.shown(confidence=confidence)
     return rows.assign(label=[spreadsheet(label) for label in rows["label"]])
+
+
+def plan_as_dict(plan: Plan, confidence: float, *, alternatives: bool) -> dict[str, Any]:
+    """What a plan costs and delivers, JSON-safe; with the other designs at the same budget, where they are wanted."""
+    counting, labels = plan.mechanisms[-1], {"labels": plan.k}
+    made = {
+        "k": plan.k,
+        "domain": plan.domain,
+        "sensitivity": to_json(plan.sensitivity),
+        "epsilon": plan.epsilon,
+        "delta": plan.budget.delta,
+        "bound": plan.bound.name,
+        "charge": str(plan.charge),
+        "design": plan.design,
+        "why": plan.why,
+        "phases": [
+            {"name": phase.name, "mechanism": to_json(phase.mechanism), "charge": str(phase.charge)}
+            for phase in plan.phases
+        ],
+        "noise_std": plan.noise_std,
+        "half_width": counting.count_width(plan.sensitivity, **labels, confidence=confidence) if plan.counted else None,
+        "confidence": confidence,
+        "threshold": plan.threshold,
+        "appears_at": {"0.5": plan.appears_at(0.5), f"{confidence:g}": plan.appears_at(max(confidence, 0.5))},
+        "warnings": plan.warnings,
+    }
+    return made | ({"alternatives": plan.alternatives.to_dict("records")} if alternatives else {})
 
 
 def as_dict(plan: Plan, release: Release, confidence: float) -> dict[str, Any]:
@@ -129,6 +168,8 @@ def with_intervals(release: Release, confidence: float) -> dict[str, Any]:
 
 def _print_release(plan: Plan, release: Release, console: Console, left: list[str], confidence: float) -> None:
     print_rows(plan, release, console, confidence)
+    if QUIET.get():
+        return
     console.print("\nWhat it cost")
     for number_of, phase in enumerate(plan.phases, start=1):
         paid = release.phases.get(phase.name, "already paid")
@@ -154,7 +195,7 @@ def rows_table(rows: pd.DataFrame, console: Console) -> Table:
     if counted:
         table.add_column("noisy count", justify="right")
     if bars:
-        table.add_column(f"{percent(rows.attrs['confidence'])} all at once", justify="right")
+        table.add_column(f"{percent(rows.attrs['confidence'])} interval (joint)", justify="right")
         table.add_column("", no_wrap=True)
     largest = max(rows["high"].max(), rows["count"].max()) if bars and len(rows) else 0
     width = max(8, min(24, console.width - 64))

@@ -63,12 +63,10 @@ def notes(plan: Plan, release: Release, confidence: float) -> list[str]:
         passed = "were shown by their coins" if plan.threshold is None else "passed the threshold that hides rare ones"
         lines.append(f"{len(release)} of {plan.k} labels {passed}: {plan.appearing()}.")
         if plan.sensitivity.l0 is None:
-            lines.append("Where a user touches few labels, stating or enforcing it (--labels-per-user) can lower that.")
+            lines.append("If each user affects only a few labels, set --labels-per-user to lower this threshold.")
     if release.measurement is not None and len(release):
-        counts = "counts after capping" if release.capped else "true counts"
-        lines.append(
-            f"Error bars: with {percent(confidence)} confidence all {counts} of the table lie within them, at once."
-        )
+        count = "count of the capped data" if release.capped else "true count"
+        lines.append(f"With {percent(confidence)} confidence, every interval above contains its {count}.")
     if release.note:
         lines.append(f"Note: {release.note}.")
     if release.seeded:

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.registry import Bound
 from dptopk.cli.output import as_dict, print_rows, spreadsheet_rows
+from dptopk.cli.shell import tell
 from dptopk.cli.target import opened, write
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
@@ -94,7 +94,7 @@ def write_segments(
         write(readable_json(text), out)
     elif output_format == "csv":
         _csv(answers, out, confidence)
-        typer.echo(said, err=True)
+        tell(said)
     else:
         with opened(out) as file:
             console = Console(file=file, highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from contextvars import ContextVar
 from typing import Any
 
 import typer
@@ -29,6 +30,7 @@ OPTIONS_OF = {
 }
 # Arguments that are a file, and have no name on the command line.
 FILES = {"source", "table", "path", "plan", "partition"}
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 # How a message names the argument that it is about.
 NAMED = re.compile(r"(?:budget\.)?([a-z_][\w-]*)(: | must |=)")
 
@@ -66,6 +68,18 @@ def in_options(error: InvalidParameter, options: set[str]) -> str:
     if named in FILES:
         return rest if sign == ": " else f"the file{sign}{rest}"
     return f"{option}{sign.replace('=', ' ')}{rest}" if option else message
+
+
+def be_quiet(wanted: bool) -> bool:
+    """What ``--quiet`` does: nothing but the answer, and what is refused, is written."""
+    QUIET.set(wanted)
+    return wanted
+
+
+def tell(line: str, colour: str | None = None) -> None:
+    """Say something beside the answer, on standard error, unless nothing is wanted there."""
+    if not QUIET.get():
+        typer.secho(visible(line), fg=colour, err=True)
 
 
 def fail(message: str, code: int = 2) -> typer.Exit:
@@ -138,7 +152,7 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             return super().invoke(ctx)
         except BudgetExceeded as error:
             raise fail(
-                f"budget exceeded, and nothing was charged: {error.reason or 'too little is left'}. This question needs "
+                f"budget exceeded, and nothing was charged: {error.reason or 'too little is left'}. This needs "
                 f"{error.requested}; left: {error.remaining}. Lower --epsilon or --delta, or ask for a larger budget",
                 EXIT_CODES[BudgetExceeded],
             ) from None

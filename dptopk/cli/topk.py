@@ -14,7 +14,19 @@ import typer
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk.cli import ledger as ledger_commands
-from dptopk.cli.options import Asked, Confidence, Domain, Format, Seed, asking, listed_names, warn
+from dptopk.cli.options import (
+    ADVANCED,
+    Asked,
+    Confidence,
+    Delta,
+    Domain,
+    Format,
+    Quiet,
+    Seed,
+    asking,
+    listed_names,
+    warn,
+)
 from dptopk.cli.shell import fail
 from dptopk.errors import InvalidParameter
 
@@ -29,7 +41,7 @@ if TYPE_CHECKING:
     from dptopk.release.release import Release
 
 
-EVENTS, SEGMENTS, LEDGER, OUTPUT = "Of events", "By segment", "With a ledger", "Output"
+EVENTS, SEGMENTS, LEDGER, OUTPUT = (f"{ADVANCED}: {of}" for of in ("events", "by segment", "with a ledger", "output"))
 # How the answers of segments can be written.
 BY_SEGMENT = ("table", "csv", "json")
 
@@ -43,16 +55,26 @@ def topk(
         ),
     ],
     asked: Asked,
-    delta: Annotated[
-        float | None,
-        typer.Option("--delta", help="Total δ of the answer (default: of the ledger's in proportion to ε, or 0)."),
-    ] = None,
+    delta: Delta = None,
     label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
     count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
-    sep: Annotated[str | None, typer.Option("--sep", help="Of a CSV file of counts: what separates cells.")] = None,
-    encoding: Annotated[str, typer.Option("--encoding", help="Of a text file of counts, such as cp1252.")] = "utf-8",
+    user_col: Annotated[
+        str | None, typer.Option("--user-col", help="Of events: column of users; Δ and τ are enforced.")
+    ] = None,
+    item_col: Annotated[str | None, typer.Option("--item-col", help="Of events: column of labels.")] = None,
+    output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = "table",
+    sep: Annotated[
+        str | None,
+        typer.Option("--sep", help="Of a CSV file of counts: what separates cells.", rich_help_panel=ADVANCED),
+    ] = None,
+    encoding: Annotated[
+        str, typer.Option("--encoding", help="Of a text file of counts, such as cp1252.", rich_help_panel=ADVANCED)
+    ] = "utf-8",
     where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     per_label_cap: Annotated[
         int | None,
@@ -60,20 +82,20 @@ def topk(
             "--per-label-cap",
             metavar="τ",
             help="One user moves one count by at most τ (default: the ledger's, or 1).",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     domain: Domain = None,
     look: Annotated[
         float | None,
-        typer.Option("--look", metavar="SHARE", help="Plan by a private look at a few ranks, for this share of ε."),
+        typer.Option(
+            "--look",
+            metavar="SHARE",
+            help="Plan by a private look at a few ranks, for this share of ε.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     seed: Seed = None,
-    user_col: Annotated[
-        str | None, typer.Option("--user-col", help="Column of users; Δ and τ are enforced.", rich_help_panel=EVENTS)
-    ] = None,
-    item_col: Annotated[
-        str | None, typer.Option("--item-col", help="Column of labels.", rich_help_panel=EVENTS)
-    ] = None,
     count_capped: Annotated[
         bool,
         typer.Option(
@@ -133,14 +155,12 @@ def topk(
             "--reuse", help="Give the stored answer to the identical question again, free.", rich_help_panel=LEDGER
         ),
     ] = False,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="How the answer is written.", rich_help_panel=OUTPUT)
-    ] = "table",
     out: Annotated[Path | None, typer.Option("--out", help="Write it to this file.", rich_help_panel=OUTPUT)] = None,
     confidence: Confidence = CONFIDENCE,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw it into this PNG or SVG file too.", rich_help_panel=OUTPUT)
     ] = None,
+    quiet: Quiet = False,  # noqa: ARG001 - its callback heeds it
 ) -> None:
     """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
 
@@ -251,13 +271,13 @@ def _looked(
     return look.total(plan), look.on(plan.release(histogram, rng), seen.charge)
 
 
-def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float:
+def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float | None:
     """The δ of the question: as given, not above the ledger's, else all for all of epsilon, a share of half for less.
 
     Half of the ledger's δ is for failures, where the first question does not take all of epsilon.
     """
     if state is None:
-        return delta or 0.0
+        return delta
     terms = state.terms
     most = float(terms["budget"][1] if "budget" in terms else terms["delta"])
     if delta is not None and delta > most:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     )
     from dptopk.datasets.backends.spark import Spark as Spark
     from dptopk.datasets.bounding import Bounds as Bounds
-    from dptopk.datasets.clipping import (
-        ClippingLoss as ClippingLoss,
-        clipping_loss as clipping_loss,
-        users_by_labels as users_by_labels,
+    from dptopk.datasets.clipping import ClippingLoss as ClippingLoss, clipping_loss as clipping_loss, users_by_labels as users_by_labels
+    from dptopk.datasets.counts_file import (
+        columns_of as columns_of,
+        read_counts as read_counts,
+        read_labels as read_labels,
     )
-    from dptopk.datasets.counts_file import read_counts as read_counts, read_labels as read_labels
     from dptopk.datasets.events import events_histogram as events_histogram
     from dptopk.datasets.segments import Segments as Segments, segment_histograms as segment_histograms
     from dptopk.datasets.store import EventsStore as EventsStore
@@ -40,7 +40,7 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".backends.spark": "Spark",
             ".bounding": "Bounds",
             ".clipping": "ClippingLoss clipping_loss users_by_labels",
-            ".counts_file": "read_counts read_labels",
+            ".counts_file": "columns_of read_counts read_labels",
             ".two_counts": "event_counts",
             "dptopk.histogram.event_counts": "EventCounts",
             ".events": "events_histogram",

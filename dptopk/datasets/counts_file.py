@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,36 +73,50 @@ def _one_of_each(file: _File, separator: str) -> None:
     Raises:
         InvalidParameter: naming the column.
     """
-    import pandas as pd
-
-    first = pd.read_csv(file.path, sep=separator, encoding=file.encoding, dtype=str, header=None, nrows=1)
-    header = first.iloc[0].tolist()
+    header = _header(file, separator)
     for column in file.columns:
         if header.count(column) > 1:
             raise InvalidParameter(f"source: {file.path.name!r} has two columns {column!r}")
 
 
-def _parquet(file: _File) -> pd.DataFrame:
+def _header(file: _File, separator: str) -> list[str]:
+    """The cells of the first line of a text file."""
+    import pandas as pd
+
+    first = pd.read_csv(file.path, sep=separator, encoding=file.encoding, dtype=str, header=None, nrows=1)
+    return list(first.iloc[0])
+
+
+def _pyarrow() -> Any:
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise InvalidParameter("source: reading Parquet needs pyarrow: pip install 'dptopk[data]'") from None
+    return pq
+
+
+def _parquet(file: _File) -> pd.DataFrame:
+    pq = _pyarrow()
     present = pq.read_schema(file.path).names
     table = pq.read_table(file.path, columns=[name for name in file.columns if name in present])
     # One missing value would make all the integers of a column floats, and so other labels and other conditions.
     return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
-def _json_lines(file: _File) -> pd.DataFrame:
+def _rows(file: _File) -> Iterator[Any]:
+    """The rows of JSON lines: the standard parser keeps labels as written, pandas guesses at dates and numbers."""
     import json
 
-    import pandas as pd
-
-    # The standard parser keeps labels as written, where pandas guesses at dates and numbers.
     encoding = "utf-8-sig" if file.encoding.lower() in {"utf-8", "utf8"} else file.encoding
     opener = gzip.open if file.path.suffix.lower() == ".gz" else open
     with opener(file.path, "rt", encoding=encoding) as lines:
-        rows = [json.loads(line) for line in lines if line.strip()]
+        yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _json_lines(file: _File) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = list(_rows(file))
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not a table")
     present = [name for name in file.columns if not rows or any(name in row for row in rows)]
@@ -118,8 +132,27 @@ _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
     ".ndjson": _json_lines,
     ".json": _json_lines,
 }
+# The names of a file's columns.
+_NAMES: dict[str, Callable[[_File], Any]] = {
+    **dict.fromkeys((".csv", ".tsv"), lambda file: _header(file, "\t" if file.kind == ".tsv" else ",")),
+    **dict.fromkeys((".parquet", ".pq"), lambda file: _pyarrow().read_schema(file.path).names),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_rows(file), {})),
+}
 _TABLES = {*_READERS, ".gz", ".store"}
 _COMPRESSED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+
+
+def columns_of(path: str | Path) -> list[str]:
+    """The names of the columns of a file that read_counts takes; no row is read but the first of JSON lines.
+
+    Raises:
+        InvalidParameter: when the file cannot be read.
+    """
+    file = _File(Path(path), "", "", None, "utf-8", {})
+    names = _NAMES.get(file.kind)
+    if names is None:
+        raise InvalidParameter(f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}")
+    return [str(name) for name in _read(names, file)]
 
 
 def read_counts(
@@ -195,8 +228,8 @@ def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame
     )
 
 
-def _read(reader: Callable[[_File], pd.DataFrame], file: _File) -> pd.DataFrame:
-    """The frame, or a message that does not quote the file."""
+def _read(reader: Callable[[_File], Any], file: _File) -> Any:
+    """What is read, or a message that does not quote the file."""
     import pandas as pd
 
     name = file.path.name

@@ -20,7 +20,9 @@ _COLUMNS: dict[str, Callable[[Any], list[Any]]] = {
     "get_columns": lambda frame: [column.to_list() for column in frame.get_columns()],  # polars
     "itercolumns": lambda table: [column.to_pylist() for column in table.itercolumns()],  # Arrow
     "flatten": lambda structs: [column.to_pylist() for column in structs.flatten()],  # Arrow's value_counts()
-    "fetchall": lambda relation: list(zip(*relation.fetchall(), strict=True)) or [[] for _ in relation.columns],  # DuckDB
+    "fetchall": lambda relation: (
+        list(zip(*relation.fetchall(), strict=True)) or [[] for _ in relation.columns]
+    ),  # DuckDB
     "to_pyarrow": lambda table: _columns(table.to_pyarrow()),  # Ibis
     "collect": lambda lazy: _columns(lazy.collect()),  # polars, lazy
 }

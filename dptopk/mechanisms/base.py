@@ -214,7 +214,9 @@ def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
     if not histogram.complete:
         raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
     if k > histogram.domain_size:
-        raise InvalidParameter(f"k={k} is more than the {numbered(histogram.domain_size, 'label')} of the public domain")
+        raise InvalidParameter(
+            f"k={k} is more than the {numbered(histogram.domain_size, 'label')} of the public domain"
+        )
     if k > LARGEST_NAMING:
         raise InvalidParameter(f"k must be at most {LARGEST_NAMING}, got {k}")
     return histogram

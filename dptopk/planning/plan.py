@@ -200,7 +200,7 @@ class Plan:
         """
         validate.probability(allow_zero=False, confidence=confidence)
         moved, cap = describe_l0(self.sensitivity.l0), self.sensitivity.linf
-        lines = [f"Top {self.k} of a {self.domain} domain; one user moves {moved}, each count by at most {cap}."]
+        lines = [f"Top {self.k} of a {self.domain} domain; one user can affect {moved}, each count by at most {cap}."]
         for number, phase in enumerate(self.phases, start=1):
             lines += [f"{number}. {phase.name}: {phase.mechanism}", f"   costs at most {phase.charge}"]
             lines += [f"   {line}" for line in _guarantees(phase.mechanism, self.sensitivity, self.k, confidence)]
@@ -265,11 +265,10 @@ def _chance(probability: float) -> str:
 def appearing(mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE) -> str:
     """From which true count on a label appears, in words; empty in a public domain."""
     half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, confidence))
-    floor = "" if mechanism.floor_rank is None else f" above that of rank {mechanism.floor_rank}"
-    return "" if half is None else (
-        f"a label appears with probability 1/2 if its count is {half}{floor}, with {confidence:g} if it is {sure}"
-        + (" above" if floor else "")
-    )  # fmt: skip
+    needs = "needs a count of" if mechanism.floor_rank is None else f"must lead rank {mechanism.floor_rank} by"
+    return (
+        "" if half is None else f"a label {needs} {half} for a 50% chance to be shown, {sure} for {percent(confidence)}"
+    )
 
 
 def _guarantees(mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float) -> list[str]:

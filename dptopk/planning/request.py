@@ -97,7 +97,8 @@ class Request:
             raise InvalidParameter("accuracy is that of a count: it cannot be asked for without counts")
         if self.domain == "private" and self.delta == 0:
             raise InvalidParameter(
-                "budget.delta must be above 0: hiding which labels exist costs some δ", parameter="delta"
+                "budget.delta must be above 0: hiding which labels exist costs some δ; 1/(10 users) is a common choice",
+                parameter="delta",
             )
 
     @property

@@ -279,8 +279,8 @@ def capped_note(sensitivity: Sensitivity) -> str:
     """What the caps of a histogram made of events mean for its counts."""
     labels = "" if sensitivity.l0 is None else f"{describe_l0(sensitivity.l0)}, "
     return (
-        f"counts are of capped data: of one user {labels}at most {sensitivity.linf} at each. Each interval covers the "
-        "count after capping; only its lower end holds for the true count"
+        f"counts are of capped data: each user was limited to {labels}at most {sensitivity.linf} at each. True totals "
+        "may be higher. Each interval covers the count after capping; only its lower end holds for the true count"
     )
 
 

@@ -55,7 +55,7 @@ WRONG = {
     f"topk c.csv --k 2000000 {EPS}": "--k must be at most 10^6, got 2000000",
     f"topk c.csv {EPS}": "'--k'|--help",
     "topk c.csv --k 2": "--epsilon|--accuracy",
-    "topk c.csv --k 2 --epsilon 1": "--delta must be above 0|--users",
+    "topk c.csv --k 2 --epsilon 1": "--delta must be above 0|1/(10 users)",
     "topk c.csv --k 2 --epsilon 0 --delta 1e-6": "--epsilon must be greater than 0",
     "topk c.csv --k 2 --epsilon -1 --delta 1e-6": "--epsilon must be greater than 0, got -1",
     "topk c.csv --k 2 --epsilon nan --delta 1e-6": "--epsilon must be finite",
@@ -102,7 +102,7 @@ WRONG = {
     "T --domain folder": "--domain|'folder'",
     "topk c.csv --k 9 --epsilon 1 --known-domain": "--k 9 is more than the 3 labels of the public domain",
     "topk c.csv --k 9 --epsilon 1 --domain labels.txt": "--k 9 is more than the 3 labels of the public domain",
-    "topk c.csv --k 9 --epsilon 1 --known-domain --counts laplace --method threshold": "--k 9|3 labels",
+    "topk c.csv --k 9 --epsilon 1 --known-domain --labels-per-user 1 --method threshold": "--k 9|3 labels",
     "L --k 4 --known-domain --counts laplace": "--k 4|3 labels",
     # events
     "T --user-col user": "--user-col and --item-col go together",
@@ -154,7 +154,7 @@ WRONG = {
     "L --delta 1e-3": "--delta 0.001|above the ledger's",
     "L --key-file nokey": "--key-file|'nokey'",
     "L --seed 3": "fixed seed|test",
-    "topk c.csv --k 2 --epsilon 3 --ledger good.db --dataset d --analyst a": "budget exceeded|nothing was charged|--epsilon",
+    "L --epsilon 3": "budget exceeded|nothing was charged|--epsilon",
     # what cannot be parsed
     "topk c.csv extra --k 2": "(extra)|--help",
     "topk --k 2": "source|--help",
@@ -248,7 +248,7 @@ WRONG = {
     "serve broken.toml --port x": "--port must be a whole number, got 'x'",
     "serve broken.toml --port 99999999": "--port must be at most 65535",
 }
-CODES = {"L --k 4": 2, "topk c.csv --k 2 --epsilon 3 --ledger": 3}
+CODES = {"L --k 4": 2, "L --epsilon 3": 3}
 # Words of a library, of an engine, or of the innards.
 FOREIGN = re.compile(r"Input should|Value error|Exception|Traceback|linf|\bl0\b|\w+Error\b|(--[\w-]+): \1\b")
 FILES = {

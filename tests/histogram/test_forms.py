@@ -63,7 +63,8 @@ def test_a_relation_of_duckdb():
 
 
 @pytest.mark.parametrize(
-    "empty", [{}, [], pd.DataFrame({"word": [], "n": []}), pl.DataFrame({"word": [], "n": []}), pa.table({"w": [], "n": []})]
+    "empty",
+    [{}, [], pd.DataFrame({"word": [], "n": []}), pl.DataFrame({"word": [], "n": []}), pa.table({"w": [], "n": []})],
 )
 def test_no_rows_are_an_empty_histogram(empty):
     assert len(Histogram(empty)) == 0

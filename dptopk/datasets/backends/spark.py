@@ -40,7 +40,7 @@ class Spark:
 
     session: Any = None
 
-    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
+    def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:  # noqa: ARG002
         """The table in the session."""
         ibis = imported("ibis", extra="spark")
         imported("pyspark", extra="spark")
