@@ -15,12 +15,11 @@ from dptopk.cli import analyst as analyst_commands, datasets as datasets_command
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
-from dptopk.cli.guide import Guided
-from dptopk.cli.options import ADVANCED, Asked, Cap, Confidence, Delta, Quiet, asking
+from dptopk.cli.options import Asked, Cap, Confidence, Delta, Quiet, asking
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
-from dptopk.cli.shell import Command, Group, log_to_stderr
+from dptopk.cli.shell import Command, Group, Guided, log_to_stderr, working
 from dptopk.cli.stream import app as stream_app
 from dptopk.cli.topk import topk
 from dptopk.errors import InvalidParameter
@@ -107,10 +106,9 @@ def plan_command(
     per_label_cap: Cap = 1,
     confidence: Confidence = CONFIDENCE,
     alternatives: Annotated[
-        bool,
-        typer.Option("--alternatives", help="List all designs at the same budget: names for --method."),
+        bool, typer.Option("--alternatives", help="List all designs at the same budget: names for --method.")
     ] = False,
-    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT, rich_help_panel=ADVANCED)] = "normal",
+    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
     output_format: Annotated[
         Literal["text", "json"], typer.Option("--format", help="How the plan is written.")
     ] = "text",
@@ -120,13 +118,14 @@ def plan_command(
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
-    plan = plan_topk(
-        **asked.total(delta),
-        **asked.planned,
-        sensitivity=Sensitivity(linf=per_label_cap, l0=asked.labels_per_user),
-        domain="public" if asked.known_domain else "private",
-        effort=effort,
-    )
+    with working("planning"):
+        plan = plan_topk(
+            **asked.total(delta),
+            **asked.planned,
+            sensitivity=Sensitivity(linf=per_label_cap, l0=asked.labels_per_user),
+            domain="public" if asked.known_domain else "private",
+            effort=effort,
+        )
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
 
@@ -164,7 +163,8 @@ def compose_command(
     if (delta is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --delta and --epsilon: the other is the answer")
     query: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "interaction": interaction}
-    rows = bounds.table(parsed, effort=effort, max_seconds=max_seconds, **query)
+    with working("composing"):
+        rows = bounds.table(parsed, effort=effort, max_seconds=max_seconds, **query)
     write_bounds(parsed, rows, output_format, **query)
 
 

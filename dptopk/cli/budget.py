@@ -12,6 +12,7 @@ import typer
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import format_upper, percent
 from dptopk._internal.json_text import readable_json
+from dptopk.cli.shell import working
 from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
@@ -34,7 +35,8 @@ def budget(
     check_target(registration, name="registration", inputs=[plan])
     check_target(schedule, name="schedule", inputs=[plan])
     table = _read(plan)
-    made = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
+    with working("dividing the budget"):
+        made = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
     if registration is not None:
         registration.write_text(f"{made.charge}\n", encoding="utf-8")
     if schedule is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dptopk.cli.shell import Subgroup
+from dptopk.cli.shell import Subgroup, working
 from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
@@ -24,17 +24,12 @@ def make(
     chunk: Annotated[int, typer.Option("--chunk", help="Rows made and written at a time.")] = 1_000_000,
 ) -> None:
     """Write events "member reads article" whose law is known, of any size, in chunks."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from dptopk.datasets import make_events
 
     if out.suffix.lower() not in {".parquet", ".pq"}:
         raise InvalidParameter(f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
     check_target(out)
-    columns = (TextColumn("making events"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("events", total=events)
+    with working("making events") as report:
         truth = make_events(
             out,
             events=events,
@@ -42,7 +37,7 @@ def make(
             items=items,
             seed=seed,
             chunk=chunk,
-            progress=lambda done, total: bars.update(task, completed=done, total=total),
+            progress=report,
         )
     typer.echo(f"{out}: {events} events, columns member, article, section, region")
     popular = zip(truth.articles[:5], truth.expected_users(5), strict=False)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -16,7 +13,6 @@ from rich.prompt import Confirm, Prompt
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import format_lower, percent, describe_l0, visible
-from dptopk.cli.shell import Command
 from dptopk.errors import InvalidParameter
 
 T = TypeVar("T")
@@ -38,19 +34,7 @@ DELTA = "δ is the probability that this guarantee fails; it should be well belo
 PEOPLE, COUNTS = ("user", "member", "person", "customer", "patient", "id"), ("count", "n", "number", "total")
 
 
-class Guided(Command):
-    """A command that asks, where it is given a file and nothing else, by somebody at a terminal."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the options from the command line, or from what is answered."""
-        if len(args) == 1 and not args[0].startswith("-") and sys.stdin.isatty() and sys.stdout.isatty():
-            args = [*args, *guided(Path(args[0]), self.params, Console(highlight=False))]
-            command = shlex.join(["dptopk", "topk", *args])
-            ctx.call_on_close(lambda: typer.echo(f"\nThe same without questions:\n  {command}"))
-        return super().parse_args(ctx, args)
-
-
-def guided(path: Path, params: list[Any], console: Console) -> list[str]:
+def guided(file: str, params: list[Any]) -> list[str]:
     """The options of ``dptopk topk`` that were answered; the file's column names are read, and nothing else of it.
 
     Raises:
@@ -59,8 +43,8 @@ def guided(path: Path, params: list[Any], console: Console) -> list[str]:
     """
     from dptopk.datasets import columns_of
 
-    columns = columns_of(path)
-    console.print(f"{escape(visible(path.name))} has the columns {escape(', '.join(map(visible, columns)))}.\n")
+    console, columns = Console(highlight=False), columns_of(file)
+    console.print(f"{escape(visible(file))} has the columns {escape(', '.join(map(visible, columns)))}.\n")
     kinds = [kind for kind in ROWS if kind != "2" or any("--one-row-per-user" in param.opts for param in params)]
     for kind in kinds:
         console.print(f"  {kind}. {ROWS[kind]}")
@@ -145,8 +129,8 @@ def _show(kind: str, options: dict[str, Any], console: Console) -> None:
     if kind == "1":
         plan: Any = plan_two_phases(options["--k"], budget, labels_per_user=cap or "auto")
         left_out = (
-            f"Labels are looked for under a cap ({describe_l0(plan.under.l0)} of one person), and what is found is counted on "
-            "all events: the cap can hide a label, and makes no count smaller."
+            f"Labels are looked for under a cap ({describe_l0(plan.under.l0)} of one person), and what is found is counted "
+            "on all events: the cap can hide a label, and makes no count smaller."
         )
     else:
         plan = plan_topk(options["--k"], budget, sensitivity=Sensitivity(l0=1 if kind == "2" else cap))

@@ -7,8 +7,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import fingerprint
+from dptopk.cli.shell import working
 from dptopk.datasets import (
     DuckDB,
     EventsStore,
@@ -134,7 +134,7 @@ class Source:
         if isinstance(plan, TwoPhasePlan):
             bounds = self._bounds(plan.sensitivity, None) | {"labels_per_user": plan.under.l0}
             del bounds["top"]
-            with _progress() as report:
+            with working("bounding contributions") as report:
                 return event_counts(self.path, **bounds, progress=report)
         return self.counted(plan.sensitivity, _rows(plan))
 
@@ -143,7 +143,7 @@ class Source:
         if self.path.suffix == ".store":
             found = self._stored(sensitivity, top)
         elif self.user is not None:
-            with _progress() as report:
+            with working("bounding contributions") as report:
                 found = events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
         else:
             found = self._counts(sensitivity, self.conditions)
@@ -218,7 +218,7 @@ class Source:
             return store.histogram(top=top)
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
-        with _progress() as report:
+        with working("bounding contributions") as report:
             return segment_histograms(
                 self.path,
                 **self._bounds(plan.sensitivity, _rows(plan)),
@@ -245,19 +245,6 @@ class Source:
 def _rows(plan: Plan) -> int | None:
     """How many rows of a histogram a plan looks at."""
     return plan.phases[0].mechanism.floor_rank
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error while contributions are bounded."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("bounding contributions"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("events", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:

@@ -20,8 +20,6 @@ from dptopk.errors import InvalidParameter
 # How an answer is written.
 Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
 
-# The options that most questions need come first; the others are shown in panels of their own.
-ADVANCED = "Advanced"
 
 K = Annotated[int, typer.Option("--k", help="How many labels.")]
 Epsilon = Annotated[
@@ -30,18 +28,11 @@ Epsilon = Annotated[
 Accuracy = Annotated[
     float | None,
     typer.Option(
-        "--accuracy",
-        help="Instead of --epsilon: use the smallest ε whose noise stays within ±N for 95% of counts.",
-        rich_help_panel=ADVANCED,
+        "--accuracy", help="Instead of --epsilon: use the smallest ε whose noise stays within ±N for 95% of counts."
     ),
 ]
 Confidence = Annotated[
-    float,
-    typer.Option(
-        "--confidence",
-        help="Of error bars and of the width of noise: how often they hold.",
-        rich_help_panel=ADVANCED,
-    ),
+    float, typer.Option("--confidence", help="Of error bars and of the width of noise: how often they hold.")
 ]
 Delta = Annotated[
     float | None,
@@ -51,9 +42,7 @@ Delta = Annotated[
         "(default: 1/(10 users) with --users; with a ledger, a part of its δ).",
     ),
 ]
-CountsOption = Annotated[
-    Counts, typer.Option("--counts", help="Noise of the released counts.", rich_help_panel=ADVANCED)
-]
+CountsOption = Annotated[Counts, typer.Option("--counts", help="Noise of the released counts.")]
 Cap = Annotated[int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")]
 PerUser = Annotated[
     int | None,
@@ -62,18 +51,12 @@ PerUser = Annotated[
 DBar = Annotated[
     int | None,
     typer.Option(
-        "--d-bar",
-        help="Only the N largest counts are considered (private labels only). Default: chosen automatically.",
-        rich_help_panel=ADVANCED,
+        "--d-bar", help="Only the N largest counts are considered (private labels only). Default: chosen automatically."
     ),
 ]
 Fit = Annotated[
     bool | None,
-    typer.Option(
-        "--fit/--no-fit",
-        help="Adjust noisy counts so that they agree with the selected ranking.",
-        rich_help_panel=ADVANCED,
-    ),
+    typer.Option("--fit/--no-fit", help="Adjust noisy counts so that they agree with the selected ranking."),
 ]
 
 
@@ -90,29 +73,19 @@ MethodOption = Annotated[
         metavar=f"[{'|'.join(METHODS)}|NAME]",
         help="How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] lists them.",
         autocompletion=_methods,
-        rich_help_panel=ADVANCED,
     ),
 ]
-KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.", rich_help_panel=ADVANCED)]
+KnownDomain = Annotated[bool, typer.Option("--known-domain", help="The labels are public.")]
 Domain = Annotated[
-    Path | None,
-    typer.Option(
-        "--domain",
-        help="Text file of public labels, one a line; absent ones have count 0.",
-        rich_help_panel=ADVANCED,
-    ),
+    Path | None, typer.Option("--domain", help="Text file of public labels, one a line; absent ones have count 0.")
 ]
 Users = Annotated[
     int | None,
     typer.Option(
-        "--users",
-        help="Number of users, if public. Gives --delta its default, and warns when --delta exceeds 1/users.",
+        "--users", help="Number of users, if public. Gives --delta its default, and warns when --delta exceeds 1/users."
     ),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", help="Reproducible noise: for tests, not for production.", rich_help_panel=ADVANCED),
-]
+Seed = Annotated[int | None, typer.Option("--seed", help="Reproducible noise: for tests, not for production.")]
 Quiet = Annotated[
     bool,
     typer.Option(
@@ -121,7 +94,6 @@ Quiet = Annotated[
         help="Only the answer: no warnings, notes or progress beside it.",
         callback=be_quiet,
         is_eager=True,
-        rich_help_panel=ADVANCED,
     ),
 ]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dptopk.cli.shell import progress
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ def reproduce(
     jobs: Annotated[int, typer.Option("--jobs", help="Processes for trials; 0: one a core.")] = 0,
 ) -> None:
     """Make the figures of the papers, each with its data, and one report "paper says / we get"."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from dptopk.experiments import EXPERIMENTS, load
     from dptopk.experiments.experiment import Settings
     from dptopk.experiments.runner import run
@@ -44,8 +42,7 @@ def reproduce(
     except ImportError:
         raise InvalidParameter("reproduce needs matplotlib: pip install 'dptopk[plots]'") from None
     settings = Settings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with progress() as bars:
 
         def on_start(experiment: Experiment) -> Callable[[float], None]:
             task = bars.add_task(experiment.name, total=1.0)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -28,6 +31,9 @@ OPTIONS_OF = {
     "name": ("dataset",),
     "version": ("version", "data-version"),
 }
+# Of a question: the options that are shown first.
+FIRST = {"k", "epsilon", "delta", "users", "labels_per_user", "user_col", "item_col", "label_col", "count_col"}
+FIRST |= {"output_format", "help"}
 # Arguments that are a file, and have no name on the command line.
 FILES = {"source", "table", "path", "plan", "partition"}
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -120,14 +126,17 @@ EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
 
 
 class _PlainFlags:
-    """Help without noise: a flag takes no value, so that none is named."""
+    """Help without noise: a flag takes no value, so that none is named; what most need comes first."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options, flags with an empty metavar."""
+        """The options, flags with an empty metavar; of a question those that most need, and a panel of the others."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        question = any(param.name == "k" for param in params)
         for param in params:
             if getattr(param, "is_flag", False) and param.metavar is None:
                 param.metavar = ""
+            if question and param.name not in FIRST and param.rich_help_panel is None and param.opts[0][0] == "-":
+                param.rich_help_panel = "Advanced"
         return params
 
 
@@ -184,6 +193,40 @@ class Command(_PlainFlags, typer.core.TyperCommand):
         except InvalidParameter as error:
             options = {option for param in self.params for option in param.opts}
             raise InvalidParameter(in_options(error, options)) from None
+
+
+class Guided(Command):
+    """A command that asks, where it is given a file and nothing else, by somebody at a terminal."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options from the command line, or from what is answered."""
+        if len(args) == 1 and not args[0].startswith("-") and sys.stdin.isatty() and sys.stdout.isatty():
+            from dptopk.cli.guide import guided
+
+            args = [*args, *guided(args[0], self.params)]
+            command = shlex.join(["dptopk", "topk", *args])
+            ctx.call_on_close(lambda: typer.echo(f"\nThe same without questions:\n  {command}"))
+        return super().parse_args(ctx, args)
+
+
+@contextmanager
+def progress() -> Iterator[Any]:
+    """Bars on standard error while something is done; on a terminal only, and gone when it is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console, columns = Console(stderr=True), (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    hidden = QUIET.get() or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
+        yield bars
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[int, int], None]]:
+    """One such bar; gives what tells it how much is done, of how much."""
+    with progress() as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def log_to_stderr() -> None:

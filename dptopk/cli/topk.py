@@ -14,20 +14,8 @@ import typer
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk.cli import ledger as ledger_commands
-from dptopk.cli.options import (
-    ADVANCED,
-    Asked,
-    Confidence,
-    Delta,
-    Domain,
-    Format,
-    Quiet,
-    Seed,
-    asking,
-    listed_names,
-    warn,
-)
-from dptopk.cli.shell import fail
+from dptopk.cli.options import Asked, Confidence, Delta, Domain, Format, Quiet, Seed, asking, listed_names, warn
+from dptopk.cli.shell import fail, working
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -41,7 +29,7 @@ if TYPE_CHECKING:
     from dptopk.release.release import Release
 
 
-EVENTS, SEGMENTS, LEDGER, OUTPUT = (f"{ADVANCED}: {of}" for of in ("events", "by segment", "with a ledger", "output"))
+EVENTS, SEGMENTS, LEDGER, OUTPUT = "Of events", "By segment", "With a ledger", "Output"
 # How the answers of segments can be written.
 BY_SEGMENT = ("table", "csv", "json")
 
@@ -63,37 +51,21 @@ def topk(
     ] = None,
     item_col: Annotated[str | None, typer.Option("--item-col", help="Of events: column of labels.")] = None,
     output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = "table",
-    sep: Annotated[
-        str | None,
-        typer.Option("--sep", help="Of a CSV file of counts: what separates cells.", rich_help_panel=ADVANCED),
-    ] = None,
-    encoding: Annotated[
-        str, typer.Option("--encoding", help="Of a text file of counts, such as cp1252.", rich_help_panel=ADVANCED)
-    ] = "utf-8",
+    sep: Annotated[str | None, typer.Option("--sep", help="Of a CSV file of counts: what separates cells.")] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="Of a text file of counts, such as cp1252.")] = "utf-8",
     where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.", rich_help_panel=ADVANCED
-        ),
+        list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
     ] = None,
     per_label_cap: Annotated[
         int | None,
         typer.Option(
-            "--per-label-cap",
-            metavar="τ",
-            help="One user moves one count by at most τ (default: the ledger's, or 1).",
-            rich_help_panel=ADVANCED,
+            "--per-label-cap", metavar="τ", help="One user moves one count by at most τ (default: the ledger's, or 1)."
         ),
     ] = None,
     domain: Domain = None,
     look: Annotated[
         float | None,
-        typer.Option(
-            "--look",
-            metavar="SHARE",
-            help="Plan by a private look at a few ranks, for this share of ε.",
-            rich_help_panel=ADVANCED,
-        ),
+        typer.Option("--look", metavar="SHARE", help="Plan by a private look at a few ranks, for this share of ε."),
     ] = None,
     seed: Seed = None,
     count_capped: Annotated[
@@ -105,8 +77,7 @@ def topk(
         ),
     ] = False,
     memory_limit: Annotated[
-        str | None,
-        typer.Option("--memory-limit", help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS),
+        str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS)
     ] = None,
     passes: Annotated[
         int | None,
@@ -146,8 +117,7 @@ def topk(
     key_file: ledger_commands.KeyFile = None,
     head_file: ledger_commands.HeadFile = None,
     data_version: Annotated[
-        str | None,
-        typer.Option("--data-version", help="The data's; it must be the ledger's.", rich_help_panel=LEDGER),
+        str | None, typer.Option("--data-version", help="The data's; it must be the ledger's.", rich_help_panel=LEDGER)
     ] = None,
     reuse: Annotated[
         bool,
@@ -233,10 +203,11 @@ def topk(
             raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
         _by_segment(
             given, plans, total["budget"], fit=bool(asked.fit), paying=paying, rng=rng, form=output_format, out=out,
-            confidence=confidence,
+            confidence=confidence
         )  # fmt: skip
         return
-    plan = plans(**total)
+    with working("planning"):
+        plan = plans(**total)
     _reject_unused(plan, fit=bool(asked.fit))
     warn(plan.warnings)
     histogram = given.read(plan)

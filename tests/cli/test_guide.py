@@ -18,6 +18,8 @@ from dptopk.cli.guide import ROWS
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ENV = {"COLUMNS": "200", "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
 DEADLINE = 60.0
+# A process of a background job may have been started without the handler of interrupts.
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from dptopk.cli import main; main()"
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ class Terminal:
     def __init__(self, folder, *arguments):
         pty = pytest.importorskip("pty")
         ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "dptopk", *arguments]
+        command = [sys.executable, "-c", MAIN, *arguments]
         self.process = subprocess.Popen(
             command,
             stdin=theirs,
@@ -43,7 +45,6 @@ class Terminal:
             cwd=folder,
             env={**os.environ, **ENV},
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # it may be ignored here
         )
         os.close(theirs)
         self.file, self.seen = ours, ""
