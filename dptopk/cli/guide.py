@@ -12,7 +12,7 @@ from rich.prompt import Confirm, Prompt
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.formatting import format_lower, percent, describe_l0, visible
+from dptopk._internal.formatting import describe_l0, format_lower, percent, visible
 from dptopk.errors import InvalidParameter
 
 T = TypeVar("T")
@@ -129,8 +129,8 @@ def _show(kind: str, options: dict[str, Any], console: Console) -> None:
     if kind == "1":
         plan: Any = plan_two_phases(options["--k"], budget, labels_per_user=cap or "auto")
         left_out = (
-            f"Labels are looked for under a cap ({describe_l0(plan.under.l0)} of one person), and what is found is counted "
-            "on all events: the cap can hide a label, and makes no count smaller."
+            f"Labels are looked for under a cap ({describe_l0(plan.under.l0)} of one person), and what is found is "
+            "counted on all events: the cap can hide a label, and makes no count smaller."
         )
     else:
         plan = plan_topk(options["--k"], budget, sensitivity=Sensitivity(l0=1 if kind == "2" else cap))

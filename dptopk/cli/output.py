@@ -14,13 +14,13 @@ from rich.text import Text
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import (
     bar,
+    describe_l0,
     format_upper,
     markdown,
     markdown_rows,
     number,
     percent,
     spreadsheet,
-    describe_l0,
     visible,
 )
 from dptopk._internal.json_text import readable_json

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     )
     from dptopk.datasets.backends.spark import Spark as Spark
     from dptopk.datasets.bounding import Bounds as Bounds
-    from dptopk.datasets.clipping import ClippingLoss as ClippingLoss, clipping_loss as clipping_loss, users_by_labels as users_by_labels
+    from dptopk.datasets.clipping import (
+        ClippingLoss as ClippingLoss,
+        clipping_loss as clipping_loss,
+        users_by_labels as users_by_labels,
+    )
     from dptopk.datasets.counts_file import (
         columns_of as columns_of,
         read_counts as read_counts,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
-from dptopk._internal.formatting import format_upper, html_lines, numbered, percent, describe_l0
+from dptopk._internal.formatting import describe_l0, format_upper, html_lines, numbered, percent
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget

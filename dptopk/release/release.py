@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal.choices import CONFIDENCE, Intervals
-from dptopk._internal.formatting import html_lines, html_rows, markdown, markdown_rows, percent, describe_l0
+from dptopk._internal.formatting import describe_l0, html_lines, html_rows, markdown, markdown_rows, percent
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
