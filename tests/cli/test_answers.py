@@ -270,7 +270,7 @@ def test_confidence_is_in_every_form_of_an_answer(counts, form):
         run("topk", counts, *BASE, "--seed", 1, "--format", form, *options) for options in ((), ("--confidence", 0.8))
     )
     said = {
-        "table": "80% interval (joint)",
+        "table": "80% interval",
         "html": "with 80% confidence, all rows at once",
         "json": '"confidence": 0.8',
     }
