@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -142,15 +142,21 @@ def markdown(value: Any) -> str:
     return re.sub(r"([\\`*_\[\]<>|~#&])", r"\\\1", visible(value))
 
 
-def markdown_rows(rows: pd.DataFrame) -> str:
-    """An answer as ``Release.shown`` gives it, in Markdown."""
-    headers = ["rank", "label"] + ["noisy count"] * ("count" in rows)
-    headers += [f"{percent(rows.attrs['confidence'])} interval (joint)"] if "low" in rows else []
+def answer_rows(rows: pd.DataFrame, draw: Callable[..., str] | None = None) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells of an answer as ``Release.shown`` gives it; ``draw`` makes a bar of each interval."""
+    counted, intervals = "count" in rows, "low" in rows
+    headers = ["rank", "label"] + ["noisy count"] * counted
+    if intervals:
+        headers += [f"{percent(rows.attrs['confidence'])} interval (joint)"] + [""] * (draw is not None)
+    largest = max(rows["high"].max(), rows["count"].max()) if intervals and len(rows) else 0
     cells = []
     for row in rows.to_dict("records"):
-        cell = [row["rank"], row["label"]] + ([number(row["count"])] if "count" in rows else [])
-        cells.append(cell + ([f"{row['low']} to {row['high']}"] if "low" in rows else []))
-    return markdown_table(headers, cells)
+        cell = [str(row["rank"]), str(row["label"])] + ([number(row["count"])] if counted else [])
+        if intervals:
+            cell.append(f"{row['low']} to {row['high']}")
+            cell += [draw(row["count"], row["low"], row["high"], largest)] if draw else []
+        cells.append(cell)
+    return headers, cells
 
 
 def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()) -> str:
@@ -167,21 +173,7 @@ def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: fr
 
 def html_rows(rows: pd.DataFrame) -> str:
     """An answer as ``Release.shown`` gives it, with bars where it has intervals."""
-    headers = ["rank", "label"]
-    if "count" in rows:
-        headers.append("noisy count")
-    bars = "low" in rows
-    if bars:
-        headers += [f"with {percent(rows.attrs['confidence'])} confidence, all rows at once", ""]
-    records = rows.to_dict("records")
-    largest = max((max(row["count"], row["high"]) for row in records), default=0) if bars else 0
-    cells = []
-    for row in records:
-        cell = [row["rank"], row["label"], *([number(row["count"])] if "count" in rows else [])]
-        if bars:
-            cell += [f"{row['low']} to {row['high']}", html_bar(row["count"], row["low"], row["high"], largest)]
-        cells.append(cell)
-    return html_table(headers, cells, raw=frozenset({4} if bars else ()))
+    return html_table(*answer_rows(rows, html_bar), raw=frozenset({4} if "low" in rows else ()))
 
 
 def html_lines(lines: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,12 @@ from rich.text import Text
 
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import (
+    answer_rows,
     bar,
     describe_l0,
     format_upper,
     markdown,
-    markdown_rows,
-    number,
-    percent,
+    markdown_table,
     spreadsheet,
     visible,
 )
@@ -108,7 +108,7 @@ def write_release(
     elif output_format == "markdown":
         lines = [*notes(plan, release, confidence), guarantee(plan), *(left or [])]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
-        write(f"{markdown_rows(release.shown(confidence=confidence))}\n{remarks}", out)
+        write(f"{markdown_table(*answer_rows(release.shown(confidence=confidence)))}\n{remarks}", out)
     elif output_format == "html":
         write(answer_page(plan, release, guarantee=guarantee(plan), left=left or [], confidence=confidence), out)
     else:
@@ -188,25 +188,14 @@ def print_rows(plan: Plan, release: Release, console: Console, confidence: float
 
 def rows_table(rows: pd.DataFrame, console: Console) -> Table:
     """Ranks and labels; where there are counts, these with their error bars, as numbers and drawn."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("rank", justify="right")
-    table.add_column("label", overflow="fold")
-    counted, bars = "count" in rows, "low" in rows
-    if counted:
-        table.add_column("noisy count", justify="right")
-    if bars:
-        table.add_column(f"{percent(rows.attrs['confidence'])} interval (joint)", justify="right")
-        table.add_column("", no_wrap=True)
-    largest = max(rows["high"].max(), rows["count"].max()) if bars and len(rows) else 0
-    width = max(8, min(24, console.width - 64))
     marks = "█░" if "utf" in console.encoding.lower() else "#-"
-    for row in rows.to_dict("records"):
-        cells = [str(row["rank"]), str(row["label"])]
-        cells += [number(row["count"])] if counted else []
-        if bars:
-            low, high = row["low"], row["high"]
-            cells += [f"{low} to {high}", bar(row["count"], low, high, largest, width=width, marks=marks)]
-        add_row(table, *cells)
+    headers, cells = answer_rows(rows, partial(bar, width=max(8, min(24, console.width - 64)), marks=marks))
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in headers:
+        justify: Any = "left" if name in {"label", ""} else "right"
+        table.add_column(name, justify=justify, overflow="fold" if name == "label" else "ellipsis", no_wrap=not name)
+    for cell in cells:
+        add_row(table, *cell)
     return table
 
 

@@ -165,6 +165,8 @@ class Group(_PlainFlags, typer.core.TyperGroup):
                 f"{error.requested}; left: {error.remaining}. Lower --epsilon or --delta, or ask for a larger budget",
                 EXIT_CODES[BudgetExceeded],
             ) from None
+        except InvalidParameter as error:
+            raise fail(in_options(error, ctx.meta.get("options", set()))) from None
         except DptopkError as error:
             raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
@@ -173,10 +175,9 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             raise fail(hint) from None
         except BrokenPipeError:
             raise
-        except FileNotFoundError as error:
-            raise fail(f"there is no file or folder {str(error.filename)!r}") from None
         except OSError as error:
-            raise fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1) from None
+            code = 2 if isinstance(error, FileNotFoundError) else 1
+            raise fail(f"{error.filename or 'input or output'}: {error.strerror or error}", code) from None
 
 
 class Subgroup(_PlainFlags, typer.core.TyperGroup):
@@ -186,13 +187,10 @@ class Subgroup(_PlainFlags, typer.core.TyperGroup):
 class Command(_PlainFlags, typer.core.TyperCommand):
     """A command whose flags are shown without a type, and whose errors name the option that is meant."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except InvalidParameter as error:
-            options = {option for param in self.params for option in param.opts}
-            raise InvalidParameter(in_options(error, options)) from None
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse, and remember which options there are, for errors."""
+        ctx.meta["options"] = {option for param in self.params for option in param.opts}
+        return super().parse_args(ctx, args)
 
 
 class Guided(Command):

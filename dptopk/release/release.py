@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal.choices import CONFIDENCE, Intervals
-from dptopk._internal.formatting import describe_l0, html_lines, html_rows, markdown, markdown_rows, percent
+from dptopk._internal.formatting import (
+    answer_rows,
+    describe_l0,
+    html_lines,
+    html_rows,
+    markdown,
+    markdown_table,
+    percent,
+)
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -178,7 +186,7 @@ class Release:
             confidence: of the intervals, in (0, 1).
         """
         remarks = "\n".join(f"* {markdown(line)}" for line in self.remarks())
-        return f"{markdown_rows(self.shown(confidence=confidence))}\n\n{remarks}\n"
+        return f"{markdown_table(*answer_rows(self.shown(confidence=confidence)))}\n\n{remarks}\n"
 
     def _repr_html_(self) -> str:
         """For notebooks: the rows with bars and intervals, and what they cost."""

@@ -271,7 +271,7 @@ def test_confidence_is_in_every_form_of_an_answer(counts, form):
     )
     said = {
         "table": "80% interval",
-        "html": "with 80% confidence, all rows at once",
+        "html": "80% interval (joint)",
         "json": '"confidence": 0.8',
     }
     assert said.get(form, "With 80% confidence") in narrow.output

@@ -189,7 +189,7 @@ WRONG = {
     "certify 'BR(0.1)' --delta 1e-6 --out nowhere/x.json": "--out|folder|'nowhere/x.json'",
     "certify '' --delta 1e-6 --out x.json": "CHARGE|no costs",
     "certify 'BR(0.1)' --delta 1e-6 --out folder": "--out: 'folder' is a folder",
-    "budget nofile.toml": "'nofile.toml'",
+    "budget nofile.toml": "nofile.toml: No such file",
     "budget broken.toml": "'broken.toml' is not TOML",
     "budget part.toml": "epsilon, delta|[[query]]",
     "budget unnamed.toml": "no name",
