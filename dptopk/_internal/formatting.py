@@ -86,7 +86,7 @@ def numbered(count: int, noun: str) -> str:
 def describe_l0(l0: int | None) -> str:
     """How many labels one user touches, in words.
 
-    >>> touched(5), touched(None)
+    >>> describe_l0(5), describe_l0(None)
     ('at most 5 labels', 'any number of labels')
     """
     return "any number of labels" if l0 is None else f"at most {numbered(l0, 'label')}"
