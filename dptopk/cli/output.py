@@ -122,30 +122,24 @@ def spreadsheet_rows(release: Release, confidence: float) -> pd.DataFrame:
     return rows.assign(label=[spreadsheet(label) for label in rows["label"]])
 
 
+# What of a plan is written as it is.
+PLANNED = ("k", "domain", "design", "why", "epsilon", "noise_std", "threshold", "warnings")
+
+
 def plan_as_dict(plan: Plan, confidence: float, *, alternatives: bool) -> dict[str, Any]:
     """What a plan costs and delivers, JSON-safe; with the other designs at the same budget, where they are wanted."""
-    counting, labels = plan.mechanisms[-1], {"labels": plan.k}
-    made = {
-        "k": plan.k,
-        "domain": plan.domain,
-        "sensitivity": to_json(plan.sensitivity),
-        "epsilon": plan.epsilon,
+    counting, high = plan.mechanisms[-1], max(confidence, 0.5)
+    made = {name: getattr(plan, name) for name in PLANNED} | {
         "delta": plan.budget.delta,
         "bound": plan.bound.name,
         "charge": str(plan.charge),
-        "design": plan.design,
-        "why": plan.why,
-        "phases": [
-            {"name": phase.name, "mechanism": to_json(phase.mechanism), "charge": str(phase.charge)}
-            for phase in plan.phases
-        ],
-        "noise_std": plan.noise_std,
-        "half_width": counting.count_width(plan.sensitivity, **labels, confidence=confidence) if plan.counted else None,
+        "sensitivity": to_json(plan.sensitivity),
+        "phases": [{"name": phase.name, "mechanism": to_json(phase.mechanism)} for phase in plan.phases],
         "confidence": confidence,
-        "threshold": plan.threshold,
-        "appears_at": {"0.5": plan.appears_at(0.5), f"{confidence:g}": plan.appears_at(max(confidence, 0.5))},
-        "warnings": plan.warnings,
+        "appears_at": {"0.5": plan.appears_at(0.5), f"{high:g}": plan.appears_at(high)},
     }
+    if plan.counted:
+        made["half_width"] = counting.count_width(plan.sensitivity, labels=plan.k, confidence=confidence)
     return made | ({"alternatives": plan.alternatives.to_dict("records")} if alternatives else {})
 
 

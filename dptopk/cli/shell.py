@@ -117,7 +117,7 @@ def _unparsed(error: Any) -> str:
     told = next((re.sub(f"^(?:{said})$", ours, why) for said, ours in _WORDS if re.fullmatch(said, why)), None)
     if told is None:
         return f"{option}: {why}"
-    given = getattr(error.__cause__, "errors", list)()
+    given: list[Any] = getattr(error.__cause__, "errors", list)()
     return f"{option} {told}, got {given[0]['input']!r}" if given else f"{option} {told}"
 
 
@@ -143,10 +143,10 @@ class _PlainFlags:
 class Group(_PlainFlags, typer.core.TyperGroup):
     """Turns errors into one line on standard error and an exit code: no traceback, no data."""
 
-    def main(self, *arguments: Any, standalone_mode: bool = True, **extra: Any) -> Any:  # noqa: ARG002
+    def main(self, *arguments: Any, **extra: Any) -> Any:
         """Run the command line; what cannot be parsed is told in one line too, and an interrupt exits with 130."""
         try:
-            raise SystemExit(super().main(*arguments, standalone_mode=False, **extra))
+            raise SystemExit(super().main(*arguments, **extra | {"standalone_mode": False}))
         except _USAGE as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 typer.echo(error.ctx.get_help())

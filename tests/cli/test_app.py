@@ -296,3 +296,57 @@ def test_the_page_of_the_command_line_names_every_command():
         assert set(command.commands[group].commands) <= set(re.findall(r"`([a-z-]+)`", rows[group]))
     codes = set(map(int, re.findall(r"^\| ([0-9]) \| ", page, re.MULTILINE)))
     assert codes == {0, 1, 2, *EXIT_CODES.values()}
+
+
+def test_a_plan_is_given_to_programs_as_json():
+    plan = plan_topk(3, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1))
+    options = ("--k", 3, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--format", "json")
+    made = json.loads(run("plan", *options).stdout)
+    assert Charge.parse(made["charge"]) == plan.charge
+    assert made["design"] == plan.design
+    assert (made["epsilon"], made["noise_std"], made["threshold"]) == (plan.epsilon, plan.noise_std, plan.threshold)
+    assert made["appears_at"]["0.95"] == plan.appears_at(0.95) > made["appears_at"]["0.5"]
+    assert [phase["mechanism"]["name"] for phase in made["phases"]] == [type(plan.mechanisms[0]).__name__]
+    both = json.loads(run("plan", *options, "--alternatives").stdout)["alternatives"]
+    assert [one["design"] for one in both if one["chosen"]] == [plan.design]
+
+
+def test_users_give_delta_its_default_and_it_is_said(counts):
+    base = ("--k", 2, "--epsilon", 1, "--labels-per-user", 1, "--format", "json")
+    for users, delta in ((20_000, 5e-6), (150, 6e-4)):  # rounded down to one digit
+        answer = topk(counts, *base, "--users", users)
+        assert json.loads(answer.stdout)["guarantee"]["delta"] == delta <= 1 / (10 * users)
+        assert f"δ = {delta:g}" in answer.stderr
+    given = topk(counts, *base, "--users", 20_000, "--delta", 1e-7)
+    assert json.loads(given.stdout)["guarantee"]["delta"] == 1e-7
+    assert given.stderr == ""
+
+
+def test_quiet_leaves_the_answer_alone(counts):
+    base = ("--k", 2, "--epsilon", 30, "--users", 1000, "--labels-per-user", 1)
+    loud, quiet = (topk(counts, *base, *options) for options in ((), ("--quiet",)))
+    assert "Warning" in loud.stderr
+    assert quiet.stderr == ""
+    assert "What it cost" in loud.stdout
+    assert "What it cost" not in quiet.stdout
+    assert topk(counts, *base, "-q", "--format", "csv").stderr == ""
+    assert "Error" in topk(counts, "--k", 0, "--epsilon", 1, "-q").stderr
+
+
+def test_ten_options_come_first():
+    for command in ("topk", "plan"):
+        panels = re.split(r"╭─ ", run(command, "--help").stdout)
+        first = next(panel for panel in panels if panel.startswith("Options"))
+        assert 4 <= len(re.findall(r"^│ [* ] {1,4}--(?!help)", first, re.MULTILINE)) <= 10
+        assert any(panel.startswith("Advanced") for panel in panels)
+
+
+def test_markdown_shows_labels_as_they_are(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text("word,n\n*a|b*,9000\n<b>,8000\n", encoding="utf-8")
+    options = ("--k", 2, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--format", "markdown")
+    lines = topk(path, *options).stdout.splitlines()
+    assert lines[0] == "| rank | label | noisy count | 95% interval (joint) |"
+    assert lines[2].startswith(r"| 1 | \*a\|b\* | ")
+    assert lines[3].startswith(r"| 2 | \<b\> | ")
+    assert any("DP at most" in line for line in lines)

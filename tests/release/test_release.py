@@ -7,6 +7,7 @@ import json
 import numpy as np
 import polars as pl
 
+from dptopk import Histogram, KnownGumbel, KnownLaplace
 from dptopk.costs import BoundedRange, Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.release.release import Release
@@ -50,3 +51,16 @@ def test_an_empty_release_is_an_answer():
 
 def test_labels_of_mixed_types_become_text_in_a_column():
     assert release(np.array([5, 2])).to_arrow().column("label").to_pylist() == ["the", "7"]
+
+
+def test_markdown_has_the_rows_and_what_to_read_beside_them():
+    release = KnownLaplace(epsilon=1.0).release(
+        Histogram(["a|b", "c"], [500, 400], domain="public"), np.random.default_rng(1)
+    )
+    text = release.to_markdown(confidence=0.8)
+    assert text.splitlines()[0] == "| rank | label | noisy count | 80% interval (joint) |"
+    assert r"a\|b" in text
+    assert "* charge: " in text
+    assert "fixed seed" in text
+    bare = KnownGumbel(k=1, epsilon=1.0).release(Histogram(["a"], [500], domain="public"))
+    assert bare.to_markdown().splitlines()[0] == "| rank | label |"
