@@ -40,7 +40,7 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
     _told_apart(kept.columns, named if not isinstance(where, Mapping) else {**named, **{name: name for name in where}})
     if named.get("user") is not None and named["user"] == named.get("item"):
         raise InvalidParameter(
-            f"item must be another column than user, got {named['item']!r} for both", parameter="item"
+            f"item must be a different column from user, got {named['item']!r} for both", parameter="item"
         )
     for role, name in named.items():
         _typed(kept, role, name)  # a missing column is told before a bad filter

@@ -206,7 +206,7 @@ def test_a_collation_is_caught():
 
 def test_where_the_contract_stops_an_engine_the_operation_is_named():
     polars = Tried(ibis.polars.connect(), Backend(name="polars"))
-    with pytest.raises(InvalidParameter, match="OperationNotDefinedError: WindowFunction"):
+    with pytest.raises(InvalidParameter, match="it has no WindowFunction"):
         clause_of("missing_values_are_dropped")(polars)
 
 
@@ -247,7 +247,7 @@ def by_position(connection, files, _):
     ("where", "mutant", "clause"),
     [
         ("duckdb._FILES", {"csv": by_position}, "columns_are_read_by_name"),
-        ("duckdb.header", lambda path: path, "malformed_text_is_refused"),
+        ("files.header", lambda path: b"u,i", "malformed_text_is_refused"),
         ("files._state", lambda paths: None, "files_are_those_of_the_start"),
     ],
 )

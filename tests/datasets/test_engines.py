@@ -266,3 +266,24 @@ def test_a_missing_extra_says_what_to_install(monkeypatch, module, extra):
 def test_engine_parameters(change):
     with pytest.raises(InvalidParameter, match=next(iter(change))):
         DuckDB(**change)
+
+
+@pytest.mark.parametrize("limit", ["lots", "-1GB", "", "4 apples", 4])
+def test_a_memory_limit_is_a_size(limit):
+    with pytest.raises(InvalidParameter, match="memory_limit must be a size such as '4GB'"):
+        DuckDB(memory_limit=limit)
+    assert DuckDB(memory_limit="1.5 GiB").memory_limit == "1.5 GiB"
+
+
+def test_user_and_label_are_different_columns():
+    with pytest.raises(InvalidParameter, match="item must be a different column from user"):
+        events_histogram(EVENTS, user="member", item="member", labels_per_user=1)
+
+
+def test_a_column_that_is_asked_for_is_named_once(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("member,article,note,note\nu1,a,x,y\n")
+    assert counts(path) == {"a": 1}
+    path.write_text("member,member,article\nu1,u2,a\n")
+    with pytest.raises(InvalidParameter, match="two columns 'member'"):
+        counts(path)

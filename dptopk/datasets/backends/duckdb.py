@@ -11,7 +11,7 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
-from dptopk.datasets.backends.files import DIFFERING, Files, header, located, opened
+from dptopk.datasets.backends.files import DIFFERING, Files, located, opened
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.errors import InvalidParameter
 
@@ -141,8 +141,6 @@ def _framed(connection: Any, data: Any) -> Any:
 
 
 def _text(connection: Any, files: Files, _: str | None) -> Any:
-    for path in files.paths:
-        header(path)
     plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
     return connection.read_csv(list(files.paths), all_varchar=True, header=True, **plain)
 
