@@ -38,7 +38,7 @@ def test_the_page_is_whole_and_safe(counts, tmp_path):
     assert "&lt;script&gt;" in page
     for forbidden in ("<script", "http:", "https:", "src=", "@import", "url("):
         assert forbidden not in page
-    for section in ("What it cost", "How to cite", "Error bars", "DP at most"):
+    for section in ("What it cost", "How to cite", "every interval above contains", "DP at most"):
         assert section in page
 
 

@@ -36,7 +36,7 @@ def test_standard_input_is_a_csv_file(counts):
     assert piped.stdout == from_file.stdout
     other = "region;label;count\neu;a;500\nus;a;900\n"
     parts = ("--sep", ";", "--segment-by", "region", "--segments", "eu,us", "--segments-per-user", "1")
-    both = run("topk", "-", *OPTIONS, *parts, "--format", "json", stdin=other)
+    both = run("topk", "-", *OPTIONS, "--k", 1, *parts, "--format", "json", stdin=other)
     assert set(json.loads(both.stdout)["segments"]) == {"eu", "us"}
 
 
