@@ -87,7 +87,7 @@ def test_a_stream_is_charged_once_however_often_it_is_created(ledger, stream, tm
     ("options", "code", "said"),
     [
         (("--day", 3), 2, "the next day to be answered is day 2 (2026-11-02)"),
-        (("--day", "soon"), 2, "--day: day must be a date"),
+        (("--day", "soon"), 2, "--day must be a date"),
         (("--day", 2), 2, "was counted on day 1"),
         (("--day", 2, "--label-col", "what"), 2, "--label-col"),
         (("--day", 2, "--confidence", 2), 2, "--confidence"),
@@ -103,7 +103,7 @@ def test_what_is_refused(tmp_path, ledger, stream, options, code, said):
 
 def test_a_unit_that_leaves_days_unprotected_must_be_stated(tmp_path, ledger):
     said = run("stream", "create", tmp_path / "s.stream", *ASKED, *paying(ledger)[:-2], exit_code=2)
-    assert "--unit: unit: this stream protects some days of a user" in said
+    assert "--unit: this stream protects some days of a user" in said
     said = run("stream", "create", tmp_path / "s.stream", *ASKED, *paying(ledger)[:-1], "user", exit_code=2)
     assert "privacy unit is 'user-day'" in said
 
