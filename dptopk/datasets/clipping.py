@@ -49,7 +49,8 @@ def users_by_labels(
 
     Returns:
         A Histogram with the labels "1", "2", ..., "7-8", ..., "65 or more" and Sensitivity(linf=1, l0=1): adding or
-        removing a user moves one count by one. Ask it with KnownLaplace(epsilon), and read the answer with clipping_loss.
+        removing a user moves one count by one. Ask it with KnownLaplace(epsilon), and read the answer with
+        clipping_loss.
 
     Raises:
         InvalidParameter: as events_histogram.
