@@ -2,13 +2,15 @@
 Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs
 (docs/notes/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
 H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined by chords are the profile of a pair.
-  BR(epsilon), in groups: the file holds node values V of each multiset that may be left. V must bound, for each range in it, the
-         sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of the multiset without that range.
-  others: the profile in closed form.
+  BR(epsilon), in groups: the file holds node values V of each state, a multiset that may be left or a sum of prices. V must bound,
+         for each range that may be played, the sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of
+         the state after it. With prices, coins round each range to one that has a price (docs/notes/setwise.md, Theorem E).
+  others: the profile in closed form, of all copies of a cost together.
 On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
 
 import base64, json, math, re, sys, zlib
+from bisect import bisect_left
 from fractions import Fraction
 import numpy as np
 from flint import arb, ctx, fmpq, fmpz, fmpz_poly
@@ -43,21 +45,29 @@ class I:  # intervals of float arrays
         return I(np.maximum(a.lo, 0), np.maximum(a.hi, 0))
     def sqrt(a):  # of the part from 0 on
         return I.out(np.sqrt(a.positive().lo), np.sqrt(a.positive().hi))
-def check_step(h, new, u, e, n):
+def weights(step, n):
+    """Of chords of n steps, c = 0..n steps right of u - n steps: (near, far) of their ends at u, and ``bulge`` for a cell."""
+    e, g, up = (ball(step) * n).exp(), (ball(step) / 2).exp(), lambda values: np.array([float(x.upper()) for x in values])
+    w = [(ball(step) * (n - c)).exp() for c in range(n + 1)]
+    return up((e - x) / (e - 1) for x in w), up((x - 1) / (e - 1) for x in w), up(x * (1 - 1 / g) ** 2 / (e - 1) for x in w[:-1]), e
+def check_step(h, new, u, n, near, far, bulge, e):
     """The nodes ``new`` bound the step of the chords through h; u and h have n more nodes on each side, e^epsilon = u[n]/u[0]."""
-    one, size = I(1.0), len(new)
+    one, e = I(1.0), I.out(float(e.lower()), float(e.upper()))
     b = (h[1:] - h[:-1]) / (u[1:] - u[:-1])
-    a, mid, best = h[:-1] - b * u[:-1], u[n : n + size], np.maximum((one - u[n : n + size]).hi, 0)
-    for c in range(n):  # s in cell c left of u, where h(s) = a + b s, and h(s e) = g + d s: a maximum of t - p s - q/s
-        k, r, x, y = slice(c, c + size), slice(c + n, c + n + size), u[c : c + size], u[c + 1 : c + 1 + size]
-        g, d = a[r], b[r] * e
-        p, q, t = d - b[k] * e, (a[k] - g) * mid, e * a[k] - b[k] * mid - g + d * mid
-        ends = np.maximum((t - p * x - q / x).hi, (t - p * y - q / y).hi)
-        may = (p.hi > 0) & (q.hi > 0) & (q.hi >= (p.positive() * x * x).lo) & (q.lo <= (p.positive() * y * y).hi)
-        inner, w = (t - I(2.0) * (p.positive() * q.positive()).sqrt()).hi, I(x.lo, y.hi)
-        inner = np.where(may, np.minimum(inner, (t - p * w - q / w).hi), -np.inf)
-        best = np.maximum(best, (I(np.maximum(np.maximum(ends, inner), 0)) / (e - one)).hi)
-    need(np.all(new >= best), "a node value is below the step")
+    a, around = h[:-1] - b * u[:-1], lambda values: np.lib.stride_tricks.sliding_window_view(values, len(new))
+    # A chord that ends in cell c is worth no more than one that ends in the cell's ends, plus (a - g) u (1/x^.5 - 1/y^.5)^2.
+    ends = near[:, None] * around(h.hi[:-n]) + far[:, None] * around(h.hi[n:])
+    most = np.maximum(ends[:-1], ends[1:]) + bulge[:, None] * around(np.maximum((a[:-n] - a[n:]).hi, 0))
+    c, j = np.nonzero(~(most * (1 + 2e-15) + 1e-300 <= new))  # the few others are looked at closely
+    k, r, mid = c + j, c + j + n, u[n + j]
+    x, y, g, d = u[k], u[k + 1], a[r], b[r] * e  # for s in cell c, where h(s) = a + b s and h(s e) = g + d s: t - p s - q/s
+    p, q, t = d - b[k] * e, (a[k] - g) * mid, e * a[k] - b[k] * mid - g + d * mid
+    best = np.maximum((t - p * x - q / x).hi, (t - p * y - q / y).hi)
+    may = (p.hi > 0) & (q.hi > 0) & (q.hi >= (p.positive() * x * x).lo) & (q.lo <= (p.positive() * y * y).hi)
+    inner, w = (t - I(2.0) * (p.positive() * q.positive()).sqrt()).hi, I(x.lo, y.hi)
+    inner = np.where(may, np.minimum(inner, (t - p * w - q / w).hi), -np.inf)
+    best = (I(np.maximum(np.maximum(best, inner), 0)) / (e - one)).hi
+    need(np.all(new[j] >= best), "a node value is below the step")
 def extended(row, u, first, last):
     """The chords through node values (start, values) at more nodes: from (0, 1) on the left, a constant on the right."""
     (start, v), one = row, I(1.0)
@@ -65,26 +75,28 @@ def extended(row, u, first, last):
     v, size = v[max(first - start, 0) : last - start], max(last - max(first, start + len(v)), 0)
     return I(*(np.concatenate([side, v, np.full(size, row[1][-1])]) for side in (left.lo, left.hi)))
 def bounded_range(f):
-    """For each state, so many ranges of each kind that are left, node values that bound the steps to all states with one less."""
-    step, steps, rows, at = Fraction(f["step"]), [n for _, _, n in f["ranges"]], {}, 0
-    whole(*steps, *(power for _, power in f["parts"])), number(*(part for size, _ in f["parts"] for part in size))
-    need(step > 0 and all(step * n >= Fraction(e) for e, _, n in f["ranges"]), "a range larger than its steps")
-    for j, (_, count, _) in enumerate(f["ranges"]):
-        need(sum(size[j] * power for size, power in f["parts"]) >= count, "the groups are fewer than the count")
+    """For each state node values that bound the steps to all states after one more range; then the profiles of the groups."""
+    step, steps, prices, rows, at = Fraction(f["step"]), f["steps"], f["prices"], {}, 0
+    whole(*steps, *prices), need(step > 0 and len(prices) in (0, len(steps)), "a step above 0, a price for each range")
+    takes = [(price,) for price in prices] or [tuple(int(i == j) for i in range(len(steps))) for j in range(len(steps))]
     low = min(first for _, first, _ in f["rows"]) - max(steps)
     nodes = [(ball(step) * j).exp() for j in range(low, max(first + size for _, first, size in f["rows"]) + max(steps))]
     u = I.out([float(x.lower()) for x in nodes], [float(x.upper()) for x in nodes])
     stored = np.frombuffer(zlib.decompress(base64.b64decode(f["values"])))
-    need(np.all(np.isfinite(stored)) and np.all(stored >= 0), "node values must be finite, from 0 on")
+    need(np.all(np.isfinite(stored)) and np.all(stored >= 0) and np.all(np.isfinite(u.hi)), "node values must be finite, from 0 on")
+    known = {n: weights(step, n) for n in steps}
     for state, first, size in f["rows"]:
-        number(*state), whole(size - 1)
+        number(*state), whole(size - 1), need(len(state) == len(takes[0]), "a state that is none")
         new, start, at = stored[at : at + size], first - low, at + size
         need(np.all(new >= (I(1.0) - u[start : start + size]).hi), "a node value of nothing is too low")
-        for j in (j for j, left in enumerate(state) if left):
-            n, before = steps[j], tuple(left - (i == j) for i, left in enumerate(state))
+        if prices and state[0]:
+            need((state[0] - 1,) in rows, "a state without the one before it")
+            need(np.all(new >= extended(rows[state[0] - 1,], u, start, start + size).hi), "less for more money")
+        for take, n in ((take, n) for take, n in zip(takes, steps) if all(left >= one for left, one in zip(state, take))):
+            before = tuple(left - one for left, one in zip(state, take))
             need(before in rows, "a state without the one before it")
-            e, first, last = (ball(step) * n).exp(), start - n, start + size + n
-            check_step(extended(rows[before], u, first, last), new, u[first:last], I.out(float(e.lower()), float(e.upper())), n)
+            first, last = start - n, start + size + n
+            check_step(extended(rows[before], u, first, last), new, u[first:last], n, *known[n])
         rows[tuple(state)] = start, new
     need(at == len(stored), "more node values than rows, or fewer")
     def profile(row):
@@ -96,7 +108,31 @@ def bounded_range(f):
             share = (v - around[at]) / (around[at + 1] - around[at])
             return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
         return of
+    if prices:
+        return [(profile(expected(f, rows, u, [step * n for n in steps])), 1)]
+    whole(*(power for _, power in f["parts"])), number(*(part for size, _ in f["parts"] for part in size))
+    for j, (epsilon, count) in enumerate(f["ranges"]):
+        need(step * steps[j] >= Fraction(epsilon), "a range larger than its steps")
+        need(sum(size[j] * power for size, power in f["parts"]) >= count, "the groups are fewer than the count")
     return [(profile(rows[tuple(size)]), power) for size, power in f["parts"]]
+def expected(f, rows, u, anchors):
+    """Node values of the mean over the coins: a range becomes the larger of two with (e^-a - e^-epsilon) / (e^-a - e^-b)."""
+    law, prices, last, first = (fmpz_poly([ONE]), 0, fmpz(0)), f["prices"], max(rows)[0], f["first"]
+    need(anchors == sorted(set(anchors)), "the ranges with prices must rise")
+    for epsilon, count in f["ranges"]:
+        place = bisect_left(anchors, Fraction(epsilon))
+        need(place < len(anchors), "a range above all that have prices")
+        a, b, e = ((-ball(x)).exp() for x in (anchors[max(place - 1, 0)], anchors[place], epsilon))
+        coin = (a - e) / (a - b) if place else arb(1)
+        masses = fmpz_poly([integer(1 - coin)]) * fmpz_poly([0, 1]) ** prices[max(place - 1, 0)]
+        law = times(law, power((masses + fmpz_poly([integer(coin)]) * fmpz_poly([0, 1]) ** prices[place], 0, fmpz(0)), count, last + 2), last + 2)
+    need(law[1] == 0, "coins below 0")
+    start, values = rows[last,][0], I(np.zeros(len(rows[last,][1])))
+    masses = [I.out(0.0, float((arb(mass) / arb(ONE)).upper())) for mass in [*law[0].coeffs(), law[2]]]
+    for money, mass in enumerate(masses):  # W rises with money; beyond the last state everything may be lost
+        row = extended(rows[max(money, first),], u, start, start + len(values.hi)) if money <= last else I(1.0)
+        values = values + mass * row
+    return start, values.hi
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
 def zcdp(f):
     xi, rho = ball(f["xi"]), ball(f["rho"])
@@ -112,21 +148,28 @@ def zcdp(f):
 def gaussian(f):  # all of them together are one Gaussian
     mu, cdf = ball(f["mu"]) * ball(f["count"]).sqrt(), lambda z: (1 + (z / arb(2).sqrt()).erf()) / 2
     return lambda x: cdf(mu / 2 - ball(x) / mu) - ball(x).exp() * cdf(-mu / 2 - ball(x) / mu)
-def pure(f):
-    e = ball(f["epsilon"]).exp()
-    return lambda x: max([arb(0), 1 - ball(x).exp(), (e - ball(x).exp()) / (1 + e)], key=lambda v: v.upper())
-def discrete_gaussian(f):
-    """The best event is noise <= c, c the last integer of loss shift (shift - 2c) / (2 scale^2) >= x: log-concave weights."""
-    s, a, reach = Fraction(f["scale"]), f["shift"], math.ceil(30 * f["scale"]) + f["shift"]
-    cdf = [arb(0)]
-    for z in range(-reach, reach + 1):
-        cdf.append(cdf[-1] + (-ball(Fraction(z * z) / (2 * s * s))).exp())
-    tail = (-ball(Fraction(reach * reach) / (2 * s * s))).exp() / (1 - (-ball(reach / (s * s))).exp())  # of one side
-    below = lambda c: cdf[min(max(c + reach + 1, 0), 2 * reach + 1)]
+def of_sum(f, masses, first, infinite, loss):
+    """Of f["count"] copies of a law on the integers, whose sum s has the exact, rising loss(s)."""
+    whole(f["width"])
+    total, start, infinite = power((fmpz_poly([integer(m) for m in masses]), first, infinite), f["count"], f["width"])
+    losses = [loss(start + i) for i in range(len(total))]
+    p, q = [arb(infinite)], [arb(0)]
+    for m, x in zip(reversed(total.coeffs()), reversed(losses)):
+        p.append(p[-1] + arb(m)), q.append(q[-1] + arb(m) * (-ball(x)).exp())
     def profile(x):
-        c = math.floor((a * a - 2 * s * s * x) / (2 * a))
-        return max(arb(0), ((below(c) + 2 * tail - ball(x).exp() * below(c - a)) / cdf[-1]).upper())
+        j = len(losses) - bisect_left(losses, x)
+        return (p[j] - ball(x).exp() * q[j]) / arb(ONE)
     return profile
+def pure(f):
+    lie = 1 / (1 + ball(f["epsilon"]).exp())
+    return of_sum(f, [lie, 1 - lie], 0, fmpz(0), lambda s: (2 * s - f["count"]) * Fraction(f["epsilon"]))
+def discrete_gaussian(f):
+    """With s the sum of the noises turned round the loss is shift (2 s + count shift) / (2 scale^2)."""
+    s, a, reach = Fraction(f["scale"]), f["shift"], math.ceil(30 * f["scale"])
+    weights = [(-ball(Fraction(z * z) / (2 * s * s))).exp() for z in range(reach + 1)]
+    tail = weights[-1] / (1 - (-ball(reach / (s * s))).exp())  # of one side, at least
+    masses = [w / (2 * sum(weights, arb(0)) - 1) for w in weights]
+    return of_sum(f, masses[:0:-1] + masses, -reach, integer(2 * tail), lambda y: a * (2 * y + f["count"] * a) / (2 * s * s))
 PROFILES = {"DP": pure, "GDP": gaussian, "DGauss": discrete_gaussian, "ZCDP": zcdp}
 PARAMETERS = {"BR": [], "DP": ["epsilon"], "GDP": ["mu"], "DGauss": ["scale", "shift"], "ZCDP": ["xi", "rho"]}
 TERM = r"(?:(\d+)\*)?(\w+)\(([^()]*)\)"
@@ -139,7 +182,7 @@ def same_charge(c):
         add(listed, ("failure", Fraction(d)), n)
     for f in c["factors"]:
         values = [Fraction(f[name]) for name in PARAMETERS[f["kind"]]]
-        for epsilon, count, _ in f.get("ranges", []) if f["kind"] == "BR" else []:
+        for epsilon, count in f.get("ranges", []) if f["kind"] == "BR" else []:
             add(listed, ("BR", Fraction(epsilon)), count)
         if f["kind"] == "ZCDP":
             add(listed, ("xi",), values[0] * f["count"]), add(listed, ("rho",), values[1] * f["count"])
@@ -175,6 +218,12 @@ def times(one, other, width):
     infinite, c = one[2] + other[2] + sum(c[len(c) - drop :]), c[: len(c) - drop]
     drop = max(0, len(c) - width)
     return fmpz_poly([sum(c[: drop + 1]), *c[drop + 1 :]]), one[1] + other[1] + drop, infinite
+def power(square, k, width):
+    total = (fmpz_poly([ONE]), 0, fmpz(0))
+    while k:
+        total = times(total, square, width) if k & 1 else total
+        k, square = k >> 1, times(square, square, width) if k > 1 else square
+    return total
 def main(path):
     c = json.load(open(path, encoding="utf-8"))
     number(c["epsilon"]), number(c["bad"], c["delta"], *(d for d, _ in c["failures"]), most=1), whole(*(n for _, n in c["failures"]))
@@ -183,18 +232,15 @@ def main(path):
     for f in c["factors"]:
         values = [f[name] for name in PARAMETERS[f["kind"]]]
         if f["kind"] == "BR":
-            number(*(e for e, _, _ in f["ranges"])), whole(*(count for _, count, _ in f["ranges"]))
-            costs += [f"{count} BR {epsilon}" for epsilon, count, _ in f["ranges"]]
+            number(*(e for e, _ in f["ranges"])), whole(*(count for _, count in f["ranges"]))
+            costs += [f"{count} BR {epsilon}" for epsilon, count in f["ranges"]]
         else:
             number(*values), whole(f["count"], f.get("shift", 1))
             costs.append(f"{f['count']} {f['kind']} {' '.join(map(str, values))}")
         # Only ranges may be multiplied fewer times than there are of them: parts of ``size`` of them are groups.
-        profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), 1 if f["kind"] == "GDP" else f["count"])]
+        profiles = bounded_range(f) if f["kind"] == "BR" else [(PROFILES[f["kind"]](f), f["count"] if f["kind"] == "ZCDP" else 1)]
         for profile, k in profiles:
-            square = pair(profile, step, f["low"], f["high"])
-            while k:
-                total = times(total, square, c["width"]) if k & 1 else total
-                k, square = k >> 1, times(square, square, c["width"]) if k > 1 else square
+            total = times(total, power(pair(profile, step, f["low"], f["high"]), k, c["width"]), c["width"])
     same_charge(c)
     gains = ((m, 1 - (x - ball(step) * (total[1] + i)).exp()) for i, m in enumerate(total[0].coeffs()))
     rest = (arb(total[2]) + sum((arb(m) * g for m, g in gains if not g <= 0), arb(0))) / arb(ONE)

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE, Effort, Interaction, Method
+from dptopk._internal.choices import CONFIDENCE, Interaction, Method
 from dptopk._internal.json_text import readable_json
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
-from dptopk.cli.options import Asked, Cap, Confidence, Delta, Quiet, asking
+from dptopk.cli.options import Asked, Cap, Confidence, Delta, EffortOption, Quiet, asking
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
@@ -67,7 +67,6 @@ EXAMPLES = (
     "A row an event: [bold]dptopk topk reads.parquet --user-col member --item-col article --labels-per-user 5 "
     "--k 25 --epsilon 1 --delta 1e-6[/bold]"
 )
-EFFORT = "How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor."
 INTERACTION = "batch: all fixed and independent; ordered; setwise: any order of these costs; filter: free choice."
 
 # What `dptopk demo` answers: a title, Δ, and the method.
@@ -108,7 +107,6 @@ def plan_command(
     alternatives: Annotated[
         bool, typer.Option("--alternatives", help="List all designs at the same budget: names for --method.")
     ] = False,
-    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
     output_format: Annotated[
         Literal["text", "json"], typer.Option("--format", help="How the plan is written.")
     ] = "text",
@@ -124,7 +122,6 @@ def plan_command(
             **asked.planned,
             sensitivity=Sensitivity(linf=per_label_cap, l0=asked.labels_per_user),
             domain="public" if asked.known_domain else "private",
-            effort=effort,
         )
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
@@ -149,7 +146,7 @@ def compose_command(
     output_format: Annotated[
         Literal["table", "csv", "json"], typer.Option("--format", help="How the bounds are written.")
     ] = "table",
-    effort: Annotated[Effort, typer.Option("--effort", help=EFFORT)] = "normal",
+    effort: EffortOption = "normal",
     max_seconds: Annotated[
         float | None, typer.Option("--max-seconds", help="A guard: what is finished by then is the answer.")
     ] = None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import METHODS, Counts
+from dptopk._internal.choices import METHODS, Counts, Effort
 from dptopk._internal.formatting import format_lower
 from dptopk.cli.shell import be_quiet, tell
 from dptopk.errors import InvalidParameter
@@ -57,6 +57,11 @@ DBar = Annotated[
 Fit = Annotated[
     bool | None,
     typer.Option("--fit/--no-fit", help="Adjust noisy counts so that they agree with the selected ranking."),
+]
+
+EffortOption = Annotated[
+    Effort,
+    typer.Option("--effort", help="How much work each bound may take: about 0.25, 2.5 or 25 seconds of one processor."),
 ]
 
 
@@ -112,6 +117,7 @@ class Asked:
     d_bar: DBar = None
     method: MethodOption = "auto"
     fit: Fit = None
+    effort: EffortOption = "normal"
 
     def total(self, delta: float | None) -> dict[str, Any]:
         """The total of an answer as plan_topk takes it: a budget, or an accuracy with its δ.
@@ -133,7 +139,7 @@ class Asked:
     @property
     def planned(self) -> dict[str, Any]:
         """What else plan_topk takes of them."""
-        same = {name: getattr(self, name) for name in ("k", "d_bar", "counts", "method", "users")}
+        same = {name: getattr(self, name) for name in ("k", "d_bar", "counts", "method", "users", "effort")}
         return same | {"fit": self.fit is not False}
 
 

@@ -302,3 +302,12 @@ def test_confidence_of_a_plan():
     assert narrow.count("for 80%") == 1
     assert "95" not in narrow
     assert run(*plan, "--confidence", 1.5).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["topk", "plan"])
+def test_the_effort_reaches_the_plan(counts, monkeypatch, command):
+    given = []
+    monkeypatch.setattr("dptopk.planning.plan_topk", lambda *args, **options: given.append(options["effort"]) or 1 / 0)
+    seed = () if command == "plan" else BASE[-2:]
+    run(command, *([counts] if command == "topk" else []), *BASE[:-2], *seed, "--effort", "thorough")
+    assert given == ["thorough"]

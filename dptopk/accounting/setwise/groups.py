@@ -117,21 +117,22 @@ def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats
     return to_the_left - np.append(falls, 0.0)
 
 
-def _of_layer(layer: Layer) -> GroupPair:
+def pair_of_layer(layer: Layer) -> GroupPair:
+    """The pair of a value function."""
     return pair_above(layer.first + np.arange(len(layer.values)), layer.values, layer.h)
 
 
 @lru_cache(maxsize=64)
 def equal_ranges_pair(epsilon: float, count: int, steps: int, *, reach: float) -> GroupPair:
     """The pair of ``count`` × BR(ε): a value function of its ladder with ``steps`` grid steps to ε."""
-    return _of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count))
+    return pair_of_layer(ladder(epsilon, steps, upper=True, reach=reach).value(count))
 
 
 @lru_cache(maxsize=32)
 def mixed_ranges_pair(ranges: tuple[tuple[float, int], ...], steps: int, *, reach: float) -> GroupPair:
     """The pair of (ε, count), ... together, ``steps`` or more to the largest ε."""
     rules = Rules.of(dict(ranges), steps, upper=True, reach=reach)
-    return _of_layer(solve(rules, tuple(count for _, count in ranges)))
+    return pair_of_layer(solve(rules, tuple(count for _, count in ranges)))
 
 
 def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:

@@ -119,6 +119,17 @@ class SetwiseCurve(Curve):
             below = min(Run(less, query, order, tuning.LOOSEST, 0.0, value).below(value), value)
         return Answer(value, below if below > 0 else None, AS_FINE_AS_IT_GETS)
 
+    def proof(self, query: Query) -> Run:
+        """The first run of the refinement whose answer is about as good as the best one."""
+        search = _Search(self, query)
+        if not self.ranges and not self.rest.costs:
+            return search.planned(search.wanted, 1.0)
+        search.run()
+        if not search.runs:
+            return search.planned(tuning.LOOSEST, query.work.budget)
+        least = min(value for value, _ in search.runs)
+        return next(run for value, run in search.runs if value <= least * (1 + tuning.AS_GOOD))
+
     def bracketed(self, query: Query) -> bool:
         """Whether a lower bound is looked for: if it is asked for, or to see whether a split into groups will do."""
         several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
@@ -278,21 +289,28 @@ class Run:
     def above(self) -> float:
         """The upper bound."""
         curve, pairs = self.curve, self.pairs()
-        step = curve.lattice_step(self.groups, pairs, self.variance, self.query, self.tolerance)
+        step = self.lattice_step(pairs)
         if not curve.concentrated.costs:
-            return self._of_product([*curve.parts, *pairs], step)
+            return self.of_product([*curve.parts, *pairs], step)
         least = math.inf
         # The ranges beside the concentrated costs, or all of them by one Rényi curve: whichever is better.
         for inside in [Charge()] if not pairs or not curve.parts else [Charge(), Charge(_costs(curve.ranges))]:
-            together = Charge({**curve.concentrated.costs, **inside.costs})
-            reach = self.guess if self.query.epsilon is None else self.query.epsilon
-            reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
-            pair = concentrated_pair(together, max(step, reach / tuning.CONCENTRATED_POINTS), reach)
             others = [] if inside.costs else pairs
-            least = min(least, self._of_product([*curve.parts, *others, pair], step))
+            least = min(least, self.of_product([*curve.parts, *others, self.concentrated(step, inside)], step))
         return least
 
-    def _of_product(self, parts: Sequence[LossComponent], step: float) -> float:
+    def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
+        """The step of the lattice of its product."""
+        return self.curve.lattice_step(self.groups, pairs, self.variance, self.query, self.tolerance)
+
+    def concentrated(self, step: float, inside: Charge) -> GroupPair:
+        """The pair of the concentrated costs, and of others beside them."""
+        reach = self.guess if self.query.epsilon is None else self.query.epsilon
+        reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
+        together = Charge({**self.curve.concentrated.costs, **inside.costs})
+        return concentrated_pair(together, max(step, reach / tuning.CONCENTRATED_POINTS), reach)
+
+    def of_product(self, parts: Sequence[LossComponent], step: float) -> float:
         """What is asked, of the product of pairs on a lattice; infinite losses add their mass."""
         law = product(
             [pair for part in parts for pair in part.pairs(Grid(step, self.order, 1))],
@@ -365,6 +383,7 @@ class _Search:
         self.wanted = max(min(query.rtol / sharpness, tuning.LOOSEST), tuning.FINEST)
         self.target, self.last = tuning.FIRST_SHARE * self.wanted, math.inf
         self.groups: list[Group] | None = None  # of the last run
+        self.runs: list[tuple[float, Run]] = []  # what each found
 
     def run(self) -> Answer:
         work, note = self.query.work, USED_UP
@@ -395,7 +414,8 @@ class _Search:
 
     def _do(self, run: Run) -> None:
         """One run, and what it tells about the order."""
-        self.value = min(self.value, run.above())
+        self.runs.append((run.above(), run))
+        self.value = min(self.value, self.runs[-1][0])
         if self.bracketed:
             self.lower = max(self.lower, min(run.below(self.value), self.value))
         if self.query.epsilon is None and math.isfinite(self.value):
@@ -407,14 +427,15 @@ class _Search:
         """The relative width of the bracket."""
         return (self.value - self.lower) / self.value
 
-    def _planned(self, tolerance: float, left: float) -> Run:
+    def planned(self, tolerance: float, left: float) -> Run:
+        """A run to a tolerance, its groups in a share of what is left."""
         return Run(self.curve, self.query, self.order, tolerance, tuning.GROUPS_SHARE * left, self.value)
 
     def _fitting(self, left: float) -> Run | None:
         """A run that fits: to the tolerance aimed at if possible, in any case a good deal finer than the last."""
         tolerance = self.target if left > 0 else math.inf
         while tolerance < min(self.last / tuning.COARSER, tuning.COARSEST):
-            run = self._planned(tolerance, left)
+            run = self.planned(tolerance, left)
             if run.work <= left and run.groups != self.groups:
                 return run
             tolerance *= tuning.COARSER
@@ -423,7 +444,7 @@ class _Search:
     def by_conversion(self) -> Answer:
         """Concentrated costs only: the conversion itself, which is nearly attained."""
         if self.value > FLOOR and self.query.lower:
-            below = self._planned(self.wanted, 1.0).below(self.value)
+            below = self.planned(self.wanted, 1.0).below(self.value)
             self.lower = max(min(below, self.value), 0.0)
         return self.answer("")
 

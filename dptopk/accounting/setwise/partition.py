@@ -46,6 +46,11 @@ class Group:
         return (1 - (smallest / self.largest) ** 2) ** 2 / (1 + tuning.FREE_HALF_COUNT / self.each)
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """How many there are of each."""
+        return tuple(count for _, count in self.ranges)
+
+    @property
     def single(self) -> bool:
         """Whether there is one ε only, played as it is."""
         return len(self.ranges) == 1 and self.levels is None
@@ -95,8 +100,7 @@ class Group:
         if self.levels:
             return self.levels.noise * self.spread / 4
         epsilons = tuple(epsilon for epsilon, _ in self.ranges)
-        counts = tuple(count for _, count in self.ranges)
-        return rounding_noise(epsilons, counts, self.steps, tuning.CELL)
+        return rounding_noise(epsilons, self.counts, self.steps, tuning.CELL)
 
 
 def partition(
@@ -105,8 +109,6 @@ def partition(
     tolerance: float,
     work: float,
     order: float = 1.0,
-    *,
-    weights: bool = True,
 ) -> list[Group]:
     """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
 
@@ -116,7 +118,6 @@ def partition(
         tolerance: relative; a wish, given up where it would take too long.
         work: what all recursions may take.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
-        weights: whether groups may be played for prices.
     """
     allowed = tolerance / tuning.SENSITIVITY * variance
     share, joined_work = tuning.GROUP_SHARE * allowed, tuning.JOINED_SHARE * work
@@ -125,9 +126,8 @@ def partition(
     several = len(ranges) <= tuning.MOST_TRIED
     for steps in tuning.STEPS_JOINED if several else tuning.STEPS_JOINED[-1:]:
         groups = _joined(single, share, joined_work, steps)
-        if weights:
-            groups = _priced(groups, ranges, share, joined_work)
-            groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
+        groups = _priced(groups, ranges, share, joined_work)
+        groups = _banded(groups, ranges, float(f"{order:.3g}"), share, joined_work)
         found.append(_fine_enough(groups, tuning.GRID_SHARE * allowed, work if several else math.inf))
     return min(found, key=lambda groups: max(_excess(groups), share) + _noise(groups))
 

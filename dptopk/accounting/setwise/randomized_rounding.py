@@ -3,7 +3,7 @@
 *Lemma (coins).* Let ε' be a random range with E[e^{-ε'}] <= e^{-ε}. Then step_ε(V) <= E[step_{ε'}(V)] for all V.
 *Theorem E.* Let each range of a registration E be replaced by such a random one, all coins independent and tossed
 before the first answer. Then V_E <= E[V_{E'}], hence V_E <= E[W_S] with S the sum of the prices of what the coins
-chose (``weights``). Proofs: docs/notes/setwise.md.
+chose (``weights``). Proofs: docs/setwise.md.
 
 For a < ε < b the coin shows b with probability (e^{-a} - e^{-ε}) / (e^{-a} - e^{-b}). What it costs is of second order,
 about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as six, and the state is one number.
@@ -12,7 +12,7 @@ about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ import numpy as np
 from dptopk.accounting.curves import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.groups import GroupPair, pair_above
-from dptopk.accounting.setwise.recursion import Rules
+from dptopk.accounting.setwise.recursion import Layer, Rules
 from dptopk.accounting.setwise.weights import weight_layers, window_of
 from dptopk.accounting.work import check
 
@@ -88,26 +88,49 @@ def law_of_weights(ranges: Mapping[float, int], levels: Floats, weights: tuple[i
 
 @lru_cache(maxsize=32)
 def weighted_ranges_pair(ranges: tuple[tuple[float, int], ...], levels: RoundingLevels, *, reach: float) -> GroupPair:
-    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E).
+    """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E)."""
+    rules = levels.rules(max(epsilon for epsilon, _ in ranges), reach)
+    layers = weight_layers(dict(zip(rules.epsilons, levels.weights, strict=True)), rules=rules)
+    return Money.of(ranges, rules, levels.weights).pair(rules, levels.weights, layers)
 
-    What S exceeds with about the probability of ``reach`` standard deviations counts as an infinite loss.
+
+@dataclass(frozen=True)
+class Money:
+    """The law of the sum of prices S, without its ends: W rises with S.
+
+    Attributes:
+        first: the smallest value; what lies below has a little more money here.
+        masses: from there on.
+        beyond: the probability of more, where everything may be lost.
     """
-    largest = max(epsilon for epsilon, _ in ranges)
-    rules = levels.rules(largest, reach)
-    least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), levels.weights)
-    tails = np.append(np.cumsum(masses[::-1])[::-1], 0.0) * (1 + 2 * ROUNDOFF * len(masses))
-    last = int(np.flatnonzero(tails > math.exp(-(reach**2) / 2)).max())
-    first = int(np.flatnonzero(tails > tails[0] * (1 - tuning.LOW_WEIGHT_MASS)).max())
-    masses[first] += (tails[0] - tails[first]) + 4 * ROUNDOFF * len(masses) * tails[
-        0
-    ]  # W rises: the poor get a little more
-    low, high = window_of(rules, levels.weights, least + last)
-    values = np.full(high - low + 1, float(tails[last + 1]))  # the rich may lose everything
-    for money, layer in enumerate(weight_layers(dict(zip(rules.epsilons, levels.weights, strict=True)), rules=rules)):
-        check()
-        if money >= least + first:
-            values += masses[money - least] * layer.extended(low, high)
-        if money == least + last:
-            break
-    values *= 1 + 4 * ROUNDOFF * (last - first + 4)
-    return pair_above(low + np.arange(len(values)), np.minimum(values, 1.0), rules.h)
+
+    first: int
+    masses: Floats
+    beyond: float
+
+    @classmethod
+    def of(cls, ranges: tuple[tuple[float, int], ...], rules: Rules, weights: tuple[int, ...]) -> Money:
+        """Without what S exceeds with about the probability of ``rules.reach`` standard deviations."""
+        least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), weights)
+        rounding = 2 * ROUNDOFF * len(masses)
+        tails = np.append(np.cumsum(masses[::-1])[::-1], 0.0) * (1 + rounding)
+        last = int(np.flatnonzero(tails > math.exp(-(rules.reach**2) / 2)).max())
+        first = int(np.flatnonzero(tails > tails[0] * (1 - tuning.LOW_WEIGHT_MASS)).max())
+        masses[first] += (tails[0] - tails[first]) + 2 * rounding * tails[0]
+        return cls(least + first, masses[first : last + 1], float(tails[last + 1]))
+
+    @property
+    def last(self) -> int:
+        """The largest value."""
+        return self.first + len(self.masses) - 1
+
+    def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
+        """The pair of E[W_S], from W_0, W_1, ..."""
+        low, high = window_of(rules, weights, self.last)
+        values = np.full(high - low + 1, self.beyond)
+        for mass, layer in zip((*np.zeros(self.first), *self.masses), layers, strict=False):
+            check()
+            if mass:
+                values += mass * layer.extended(low, high)
+        values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)
+        return pair_above(low + np.arange(len(values)), np.minimum(values, 1.0), rules.h)

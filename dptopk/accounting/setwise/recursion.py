@@ -130,7 +130,8 @@ class Layer:
         last = (self.first + self.values.shape[-1] - 1 - self.top) * self.h
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.expm1((nodes - self.top) * self.h) / np.expm1(last)
-        return np.where(nodes >= self.top, FLOOR, self.values[..., -1:] * (share * (1 + 64 * ROUNDOFF)) + FLOOR)
+        chord = np.maximum(self.values[..., -1:] * (share * (1 + 64 * ROUNDOFF)), FLOOR)
+        return np.where(nodes >= self.top, FLOOR, chord)
 
     def above(self, x: NDArray[Any]) -> Floats:
         """Upper bound at any x: the chord between the nodes around it (of an upper value function)."""

@@ -137,9 +137,7 @@ ORDER_STEP_NEAR, ORDER_STEP_FAR = (
 HALVINGS = 14  # of the logarithm of the mass
 
 # ---- certificates: what is proposed to the checker, which proves it -------------------------------------------------
-CERTIFIED_TOLERANCE, CERTIFIED_WORK = 2e-3, 2.0  # to which ranges are split into groups, and what their recursions take
-CERTIFIED_REACH, CERTIFIED_LEFT = 7.2, 5.0  # standard deviations kept above the mean for δ = 1e-6, and below it
-CERTIFICATE_PLACES = 40_000  # of the lattice of the product, at most
+AS_GOOD = 3e-4  # relative: a run this close to the best is the one that is certified
+CERTIFIED_LEFT = 5.0  # standard deviations of the product that are kept below the mean
 CHECKER_LIFT = 100  # in units of rounding, of a node value in each step: more than the checker's intervals are wide
-LEAST_LIFT = 1e-300  # added to a node value in each step: interval ends around 0 are not 0
 CHECKER_ROOM = 1e-5  # relative, of δ: left for the checker's rounding

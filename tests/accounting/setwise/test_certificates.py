@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from dptopk import CDP, BoundedRange, Charge, NotCertified, PureDP, compose
+from dptopk.accounting.curves import Query
 from dptopk.accounting.setwise import certificates
+from dptopk.accounting.setwise.optimum import SetwiseCurve
+from dptopk.accounting.setwise.partition import Group
+from dptopk.accounting.setwise.randomized_rounding import RoundingLevels
 
 CHECKER = Path(__file__).parents[3] / "checker" / "check_certificate.py"
 KINDS = "12*BR(0.4) + 3*DP(0.2) + 2*DGauss(6, 2) + GDP(0.3) + ZCDP(0.01) + 2*ADP(0.1, 1e-8) + delta(1e-8)"
@@ -137,7 +141,7 @@ def without_a_state(content):
     [
         without_a_state,
         lower_a_node,
-        lambda content: content["factors"][0]["ranges"][0].__setitem__(2, content["factors"][0]["ranges"][0][2] - 1),
+        lambda content: content["factors"][0]["steps"].__setitem__(0, content["factors"][0]["steps"][0] - 1),
         lambda content: content["factors"][0]["parts"][0].__setitem__(0, [6, 3]),
         lambda content: content["factors"][0].update(step=content["factors"][0]["step"] * 0.99),
     ],
@@ -145,6 +149,42 @@ def without_a_state(content):
 )
 def test_every_state_of_a_group_is_checked(together, edit, tmp_path):
     assert check(change(together, edit), tmp_path).returncode == 1
+
+
+PRICED = "3*BR(0.3) + 2*BR(0.4) + 4*BR(0.5) + 2*BR(0.6)"
+
+
+@pytest.fixture(scope="module")
+def priced():
+    """Four ranges rounded by coins to two that have prices."""
+    anchors = RoundingLevels((6, 12), (1, 4))
+    group = Group(tuple((cost.epsilon, times) for cost, times in Charge.parse(PRICED)), steps=12, anchors=anchors)
+    curve = SetwiseCurve.of(Charge.parse(PRICED))
+    run = curve.proof(Query(delta=1e-6))
+    run.__dict__["groups"] = [group]
+    return certificates.proven(Charge.parse(PRICED), 1e-6, run)
+
+
+def test_coins_and_prices_are_checked(priced, tmp_path):
+    assert check(priced.text, tmp_path).returncode == 0
+    least = compose(Charge.parse(PRICED), delta=1e-6).lower
+    assert least < priced.epsilon < 1.2 * least
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lower_a_node,
+        without_a_state,
+        lambda content: content["factors"][0]["ranges"][0].__setitem__(1, 7),
+        lambda content: content["factors"][0]["prices"].__setitem__(1, 5),
+        lambda content: content["factors"][0]["steps"].__setitem__(1, 11),
+        lambda content: content["factors"][0].update(step=content["factors"][0]["step"] * 0.99),
+    ],
+    ids=["node", "state", "count", "price", "steps", "grid"],
+)
+def test_a_changed_price_game_is_refused(priced, edit, tmp_path):
+    assert check(change(priced.text, edit), tmp_path).returncode == 1
 
 
 def of_kind(content, kind):
@@ -196,7 +236,7 @@ def test_the_checker_checks_without_asserts_too(closed, tmp_path):
 
 def test_the_checker_is_short_and_knows_nothing_of_the_package():
     source = CHECKER.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 210
+    assert len(source.splitlines()) <= 255
     assert "import dptopk" not in source
     assert "from dptopk" not in source
 
