@@ -2,9 +2,9 @@
 Claimed: whoever may spend the listed costs, in any order, adaptively, is (epsilon, delta)-DP. Checked by a product of pairs
 (docs/notes/certificates.md): all that can be done with a group of costs is dominated by one pair of laws, given by its profile
 H(u) = sup_S P(S) - u Q(S), convex and decreasing in u = e^x. Node values joined by chords are the profile of a pair.
-  BR(epsilon), in groups: the file holds node values V of each state, a multiset that may be left or a sum of prices. V must bound,
+  BR(epsilon), in groups: the file holds node values V of each state, a multiset that may be left or a sum of weights. V must bound,
          for each range that may be played, the sup over a <= u <= a e^epsilon of the chord between a and a e^epsilon, at u, of V of
-         the state after it. With prices, coins round each range to one that has a price (docs/notes/setwise.md, Theorem E).
+         the state after it. With weights, coins round each range to one that has a weight (docs/notes/setwise.md, Theorem E).
   others: the profile in closed form, of all copies of a cost together.
 On the common lattice masses are rounded up to integers / 2^BITS and multiplied as polynomials; what is cut off moves up.
 All numbers are balls (flint) or intervals (numpy, one float outward after each operation)."""
@@ -45,7 +45,7 @@ class I:  # intervals of float arrays
         return I(np.maximum(a.lo, 0), np.maximum(a.hi, 0))
     def sqrt(a):  # of the part from 0 on
         return I.out(np.sqrt(a.positive().lo), np.sqrt(a.positive().hi))
-def weights(step, n):
+def shares(step, n):
     """Of chords of n steps, c = 0..n steps right of u - n steps: (near, far) of their ends at u, and ``bulge`` for a cell."""
     e, g, up = (ball(step) * n).exp(), (ball(step) / 2).exp(), lambda values: np.array([float(x.upper()) for x in values])
     w = [(ball(step) * (n - c)).exp() for c in range(n + 1)]
@@ -76,22 +76,22 @@ def extended(row, u, first, last):
     return I(*(np.concatenate([side, v, np.full(size, row[1][-1])]) for side in (left.lo, left.hi)))
 def bounded_range(f):
     """For each state node values that bound the steps to all states after one more range; then the profiles of the groups."""
-    step, steps, prices, rows, at = Fraction(f["step"]), f["steps"], f["prices"], {}, 0
-    whole(*steps, *prices), need(step > 0 and len(prices) in (0, len(steps)), "a step above 0, a price for each range")
-    takes = [(price,) for price in prices] or [tuple(int(i == j) for i in range(len(steps))) for j in range(len(steps))]
+    step, steps, weights, rows, at = Fraction(f["step"]), f["steps"], f["weights"], {}, 0
+    whole(*steps, *weights), need(step > 0 and len(weights) in (0, len(steps)), "a step above 0, a weight for each range")
+    takes = [(weight,) for weight in weights] or [tuple(int(i == j) for i in range(len(steps))) for j in range(len(steps))]
     low = min(first for _, first, _ in f["rows"]) - max(steps)
     nodes = [(ball(step) * j).exp() for j in range(low, max(first + size for _, first, size in f["rows"]) + max(steps))]
     u = I.out([float(x.lower()) for x in nodes], [float(x.upper()) for x in nodes])
     stored = np.frombuffer(zlib.decompress(base64.b64decode(f["values"])))
     need(np.all(np.isfinite(stored)) and np.all(stored >= 0) and np.all(np.isfinite(u.hi)), "node values must be finite, from 0 on")
-    known = {n: weights(step, n) for n in steps}
+    known = {n: shares(step, n) for n in steps}
     for state, first, size in f["rows"]:
         number(*state), whole(size - 1), need(len(state) == len(takes[0]), "a state that is none")
         new, start, at = stored[at : at + size], first - low, at + size
         need(np.all(new >= (I(1.0) - u[start : start + size]).hi), "a node value of nothing is too low")
-        if prices and state[0]:
+        if weights and state[0]:
             need((state[0] - 1,) in rows, "a state without the one before it")
-            need(np.all(new >= extended(rows[state[0] - 1,], u, start, start + size).hi), "less for more money")
+            need(np.all(new >= extended(rows[state[0] - 1,], u, start, start + size).hi), "less for more of them")
         for take, n in ((take, n) for take, n in zip(takes, steps) if all(left >= one for left, one in zip(state, take))):
             before = tuple(left - one for left, one in zip(state, take))
             need(before in rows, "a state without the one before it")
@@ -108,7 +108,7 @@ def bounded_range(f):
             share = (v - around[at]) / (around[at + 1] - around[at])
             return ball(end[at]) * (1 - share) + ball(end[at + 1]) * share
         return of
-    if prices:
+    if weights:
         return [(profile(expected(f, rows, u, [step * n for n in steps])), 1)]
     whole(*(power for _, power in f["parts"])), number(*(part for size, _ in f["parts"] for part in size))
     for j, (epsilon, count) in enumerate(f["ranges"]):
@@ -117,20 +117,20 @@ def bounded_range(f):
     return [(profile(rows[tuple(size)]), power) for size, power in f["parts"]]
 def expected(f, rows, u, anchors):
     """Node values of the mean over the coins: a range becomes the larger of two with (e^-a - e^-epsilon) / (e^-a - e^-b)."""
-    law, prices, last, first = (fmpz_poly([ONE]), 0, fmpz(0)), f["prices"], max(rows)[0], f["first"]
-    need(anchors == sorted(set(anchors)), "the ranges with prices must rise")
+    law, weights, last, first = (fmpz_poly([ONE]), 0, fmpz(0)), f["weights"], max(rows)[0], f["first"]
+    need(anchors == sorted(set(anchors)), "the ranges with weights must rise")
     for epsilon, count in f["ranges"]:
         place = bisect_left(anchors, Fraction(epsilon))
-        need(place < len(anchors), "a range above all that have prices")
+        need(place < len(anchors), "a range above all that have weights")
         a, b, e = ((-ball(x)).exp() for x in (anchors[max(place - 1, 0)], anchors[place], epsilon))
         coin = (a - e) / (a - b) if place else arb(1)
-        masses = fmpz_poly([integer(1 - coin)]) * fmpz_poly([0, 1]) ** prices[max(place - 1, 0)]
-        law = times(law, power((masses + fmpz_poly([integer(coin)]) * fmpz_poly([0, 1]) ** prices[place], 0, fmpz(0)), count, last + 2), last + 2)
+        masses = fmpz_poly([integer(1 - coin)]) * fmpz_poly([0, 1]) ** weights[max(place - 1, 0)]
+        law = times(law, power((masses + fmpz_poly([integer(coin)]) * fmpz_poly([0, 1]) ** weights[place], 0, fmpz(0)), count, last + 2), last + 2)
     need(law[1] == 0, "coins below 0")
     start, values = rows[last,][0], I(np.zeros(len(rows[last,][1])))
     masses = [I.out(0.0, float((arb(mass) / arb(ONE)).upper())) for mass in [*law[0].coeffs(), law[2]]]
-    for money, mass in enumerate(masses):  # W rises with money; beyond the last state everything may be lost
-        row = extended(rows[max(money, first),], u, start, start + len(values.hi)) if money <= last else I(1.0)
+    for total, mass in enumerate(masses):  # W rises with the sum; beyond the last state everything may be lost
+        row = extended(rows[max(total, first),], u, start, start + len(values.hi)) if total <= last else I(1.0)
         values = values + mass * row
     return start, values.hi
 symmetric = lambda profile: lambda x: profile(x) if x >= 0 else 1 - ball(x).exp() + ball(x).exp() * profile(-x)
@@ -186,12 +186,15 @@ def same_charge(c):
             add(listed, ("BR", Fraction(epsilon)), count)
         if f["kind"] == "ZCDP":
             add(listed, ("xi",), values[0] * f["count"]), add(listed, ("rho",), values[1] * f["count"])
+        elif f["kind"] == "GDP":
+            add(listed, ("GDP",), values[0] ** 2 * f["count"])
         elif f["kind"] != "BR":
             add(listed, (f["kind"], *values), f["count"])
     need(re.fullmatch(rf"0|{TERM}(?: \+ {TERM})*(?: \[[a-z_, ]+\])?", text), "the charge's text cannot be read")
     for times, name, arguments in re.findall(TERM, text):
         n, values = int(times or 1), [Fraction(float(value.split("=")[-1])) for value in arguments.split(",")]
         parts = {"delta": [((name,), values[0] * n)], "ADP": [(("DP", values[0]), n), (("failure", values[-1]), n)],
+                 "GDP": [(("GDP",), values[0] ** 2 * n)],
                  "ZCDP": [(("rho",), values[0] * n), (("xi",), sum(values[1:]) * n)]}  # fmt: skip
         for key, amount in parts.get(name, [((name, *values), n)]):
             add(stated, key, amount)

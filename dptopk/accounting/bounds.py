@@ -120,7 +120,7 @@ def compose(
         alone = guarded() or len(charge.costs) > MANY_DIFFERENT  # of a clock, or too large to remember
         asked = question.delta, question.epsilon, question.interaction, question.query.rtol
         found = _answer(question, bound) if alone else _remembered(charge, *asked, effort, bound, lower)
-    return replace(found, certificate=_certificate(question, effort)) if certificate else found
+    return replace(found, certificate=_certificate(question, found.epsilon, effort)) if certificate else found
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -138,11 +138,11 @@ def _remembered(
     return _answer(_CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower), bound)
 
 
-def _certificate(question: _CompositionQuery, effort: Effort) -> Certificate:
+def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Certificate:
     """A certificate of the question's charge."""
     if question.delta is None or question.interaction == "filter":
         raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
-    return certify(question.charge, delta=question.delta, rtol=question.query.rtol, effort=effort)
+    return certify(question.charge, delta=question.delta, aim=aim, rtol=question.query.rtol, effort=effort)
 
 
 def _answer(question: _CompositionQuery, bound: str) -> Bound:

@@ -3,7 +3,7 @@
 *Lemma (coins).* Let ε' be a random range with E[e^{-ε'}] <= e^{-ε}. Then step_ε(V) <= E[step_{ε'}(V)] for all V.
 *Theorem E.* Let each range of a registration E be replaced by such a random one, all coins independent and tossed
 before the first answer. Then V_E <= E[V_{E'}], hence V_E <= E[W_S] with S the sum of the prices of what the coins
-chose (``weights``). Proofs: docs/setwise.md.
+chose (``weights``). Proofs: docs/notes/setwise.md.
 
 For a < ε < b the coin shows b with probability (e^{-a} - e^{-ε}) / (e^{-a} - e^{-b}). What it costs is of second order,
 about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as six, and the state is one number.
