@@ -35,7 +35,8 @@ DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 SMALLEST_LOSS = 1e-100
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-FINER, CHEAP = (16, 4), 2**22  # the grid that is tried at last: so much finer, of at most so many points times parts
+# The grid that is tried at last: so much finer, the finest beside lower bounds only; of at most so many points times parts.
+FINER, CHEAP = (64, 16, 4), 2**22
 
 
 def loss_components(charge: Charge) -> list[LossComponent]:
@@ -151,7 +152,7 @@ def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Que
     It is off to second order only; the width of the bracket is that of its lower end.
     """
     size = best.above.masses.size * sum(part.roundings()[0] for part in parts)
-    finer = next((times for times in FINER if times * size <= CHEAP), None)
+    finer = next((times for times in FINER[not query.lower :] if times * size <= CHEAP), None)
     if finer is None:
         return best
     above = grid_product(parts, replace(grid, step=grid.step / finer))
