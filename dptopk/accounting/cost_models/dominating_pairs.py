@@ -35,7 +35,8 @@ DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 SMALLEST_LOSS = 1e-100
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-# The grid that is tried at last: so much finer, the finest beside lower bounds only; of at most so many points times parts.
+# The grid that is tried at last: so much finer (by the first only beside a lower bound), of at most so many points
+# times parts.
 FINER, CHEAP = (64, 16, 4), 2**22
 
 

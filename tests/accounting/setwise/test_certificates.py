@@ -218,7 +218,7 @@ def closed():
 @pytest.mark.slow
 def test_the_checker_says_what_it_checked(closed, tmp_path):
     result = check(closed, tmp_path)
-    assert result.stdout.startswith("valid: 25 DP 0.1; 1 GDP 0.3; 2 DGauss 6.0 2; 1 ZCDP 0.0 0.03")
+    assert result.stdout.startswith("valid: 25 DP 0.1; 2 DGauss 6.0 2; 1 GDP 0.3; 1 ZCDP 0.0 0.03")
 
 
 @pytest.mark.slow
