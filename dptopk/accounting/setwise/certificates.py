@@ -106,7 +106,7 @@ def proven(charge: Charge, delta: float, run: Run, left: float) -> Certificate:
     recorded = [_recorded(group, reach) for group in run.groups]
     pairs = [pair for _, found in recorded for pair in found]
     step = run.lattice_step(pairs)
-    entries = [entry | _ends(*(x * entry["step"] for x in entry.pop("nodes")), step) for entry, _ in recorded]
+    entries = [one | _ends(one["low"] * one["step"], one["high"] * one["step"], step) for one, _ in recorded]
     gaussian = Charge(curve.rest.of(GaussianDP))
     entries += [_closed_form(cost, times, step, reach) for cost, times in curve.rest if cost not in gaussian.costs]
     entries += [_closed_form(cost, times, step, reach) for cost, times in _one_gaussian(gaussian).items()]
@@ -144,7 +144,7 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
         top, spread, noise = times * cost.epsilon, cost.epsilon, 1.0
         mean = times * spread * math.tanh(spread / 2)
     else:
-        mu = cost.mu if isinstance(cost, GaussianDP) else cost.shift / cost.scale
+        mu = cost.shift / cost.scale if isinstance(cost, DiscreteGaussianDP) else entry["mu"]
         top, spread, noise, mean = math.inf, mu, getattr(cost, "scale", 1.0), times * mu**2 / 2
     far = (reach + 2) * math.sqrt(times)
     entry["width"] = math.ceil(2 * far * noise + 60 * noise) + 4
@@ -184,7 +184,8 @@ def _recorded(group: Group, reach: float) -> tuple[Entry, list[GroupPair]]:
     entry |= {
         "step": rules.h,
         "steps": rules.steps,
-        "nodes": (int(windows.min()), int(windows.max())),
+        "low": int(windows.min()),
+        "high": int(windows.max()),
         "rows": [[state, row.first, len(row.values)] for state, row in rows.items()],
         "values": base64.b64encode(zlib.compress(np.concatenate(nodes).tobytes(), 1)).decode(),
     }
@@ -196,7 +197,8 @@ def _recorded(group: Group, reach: float) -> tuple[Entry, list[GroupPair]]:
 def _rows(rules: Rules, states: list[State], windows: list[list[int]], weights: Sequence[int]) -> dict[State, Layer]:
     """Node values of each state, above what the checker computes for the moves from it."""
     kinds = range(len(rules.steps))
-    takes = [(weight,) for weight in weights] or [tuple(int(i == j) for i in kinds) for j in kinds]
+    units: list[State] = [tuple(int(i == j) for i in kinds) for j in kinds]
+    takes = [(weight,) for weight in weights] or units
     rows: dict[State, Layer] = {}
     for state, (first, last) in zip(states, windows, strict=True):
         x = np.arange(first, last + 1) * rules.h

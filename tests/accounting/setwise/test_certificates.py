@@ -92,6 +92,12 @@ def test_a_charge_that_states_more_than_the_factors_is_refused(text, tmp_path):
     assert check(change(true, lambda content: content.update(charge=text)), tmp_path).returncode == 1
 
 
+@pytest.mark.parametrize(("text", "code"), [("2*GDP(0.1) + GDP(0.2)", 0), ("2*GDP(0.1) + GDP(0.21)", 1)])
+def test_gaussians_of_several_kinds_are_one(text, code, tmp_path):
+    true = certificates.certify(Charge.parse("2*GDP(0.1) + GDP(0.2)"), delta=1e-6).text
+    assert check(change(true, lambda content: content.update(charge=text)), tmp_path).returncode == code
+
+
 def change(text, edit):
     content = json.loads(text)
     edit(content)
