@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 from dptopk.experiments.setwise_data import adaptivity_gaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-COUNTS = {
-    0.1: (8, 10, 13, 18, 25, 35, 50, 75, 100, 150, 200, 300, 500, 1000),
-    1.0: (9, 10, 12, 15, 25, 40, 70, 100),
-}
+TITLE = "What adaptivity is worth"
+SOURCE = "dptopk; conjecture of Dong-Durfee-Rogers 2020, Sections 3.3 and 8"
+SETTING = (
+    "k × ε-BR: the optimum when each mechanism may depend on earlier answers, over the optimum when all are chosen "
+    "in advance. The bands are proven brackets."
+)
+
+COUNTS = {0.1: (8, 10, 13, 18, 25, 35, 50, 75, 100, 150, 200, 300, 500, 1000), 1.0: (9, 10, 12, 15, 25, 40, 70, 100)}
 DELTA = 1e-6
 
 
@@ -81,15 +84,3 @@ def compare(data: Table) -> list[Comparison]:
         *lines,
         claim("the gap in δ falls with k", "conjectured", falls, f"{middles.max():.1%} to {middles[-1]:.1%}"),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="adaptivity",
-    title="What adaptivity is worth",
-    source="dptopk; conjecture of Dong-Durfee-Rogers 2020, Sections 3.3 and 8",
-    setting="k × ε-BR: the optimum when each mechanism may depend on earlier answers, over the optimum when all are "
-    "chosen in advance. The bands are proven brackets.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dptopk.costs import BoundedRange, Charge
 from dptopk.costs.budget import Budget
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, in_parallel
 from dptopk.experiments.setwise_data import affordable
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "How many selections a budget affords"
+SOURCE = "dptopk"
+SETTING = "Selections BR(0.1), adaptive; as many as stay within (ε, 1e-6) under each bound."
 
 EPSILON, DELTA = 0.1, 1e-6
 BUDGETS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -64,14 +63,3 @@ def compare(data: Table) -> list[Comparison]:
     one = data.iloc[np.abs(data["budget"] - 1.0).argmin()]
     found = ", ".join(f"{label} {one[name]:.0f}" for name, label in BOUNDS.items())
     return [*lines, Comparison(f"within ε = {one['budget']:g}", "", found)]
-
-
-EXPERIMENT = Experiment(
-    name="affordable-queries",
-    title="How many selections a budget affords",
-    source="dptopk",
-    setting="Selections BR(0.1), adaptive; as many as stay within (ε, 1e-6) under each bound.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, mix
 from dptopk.experiments import regions_plot, style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+TITLE = "Mixture of two privacy regions"
+SOURCE = "Cadir-Najib-Shkel 2026, Figure 1"
+SETTING = "f_{1.3, 0} and f_{0.5, 0.2}, each picked with probability 1/2."
 
 PAIRS = ((1.3, 0.0), (0.5, 0.2))
 MIXTURE = "mixture, α = 1/2"
 
 
-def compute(_settings: Settings) -> pd.DataFrame:
+def compute(_settings: Settings) -> Table:
     """The vertices of the two boundaries and of the mixture's."""
     import pandas as pd
 
@@ -25,7 +23,7 @@ def compute(_settings: Settings) -> pd.DataFrame:
     return pd.DataFrame(regions_plot.rows(curves))
 
 
-def plot(data: pd.DataFrame) -> Figure:
+def plot(data: Table) -> Figure:
     """One panel."""
     figure, axes = style.figure(width=4.4, height=4.4)
     regions_plot.boundaries(axes, data)
@@ -33,7 +31,7 @@ def plot(data: pd.DataFrame) -> Figure:
     return figure
 
 
-def compare(data: pd.DataFrame) -> list[Comparison]:
+def compare(data: Table) -> list[Comparison]:
     """The two statements under the figure."""
     import numpy as np
 
@@ -46,14 +44,3 @@ def compare(data: pd.DataFrame) -> list[Comparison]:
         Comparison("mixture includes the union", "not always", f"misses it by up to {short:.3f}", bool(short > 0)),
         Comparison("union includes the mixture", "not always", f"passes it by up to {beyond:.3f}", bool(beyond > 0)),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="cns-figure-1",
-    title="Mixture of two privacy regions",
-    source="Cadir-Najib-Shkel 2026, Figure 1",
-    setting="f_{1.3, 0} and f_{0.5, 0.2}, each picked with probability 1/2.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dptopk.accounting.published.cadir_najib_shkel.regions import (
@@ -12,18 +10,18 @@ from dptopk.accounting.published.cadir_najib_shkel.regions import (
     total_variation_region,
 )
 from dptopk.experiments import regions_plot
-from dptopk.experiments.experiment import Comparison, Experiment, Settings
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+TITLE = "Composition of mechanisms with two constraints"
+SOURCE = "Cadir-Najib-Shkel 2026, Figure 2"
+SETTING = "ε = (0.3, 0.15), δ = (0, 0.02), k in {3, 20}."
 
 FIRST, SECOND = (0.3, 0.0), (0.15, 0.02)
 KS = (3, 20)
 LABELS = ("exact (Theorems 2, 3)", "total variation (Remark 2)", "separately (Remark 1)")
 
 
-def compute(_settings: Settings) -> pd.DataFrame:
+def compute(_settings: Settings) -> Table:
     """The vertices of the three boundaries for each k."""
     import pandas as pd
 
@@ -39,12 +37,12 @@ def compute(_settings: Settings) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def plot(data: pd.DataFrame) -> Figure:
+def plot(data: Table) -> Figure:
     """One panel a k."""
     return regions_plot.panels(data, KS)
 
 
-def compare(data: pd.DataFrame) -> list[Comparison]:
+def compare(data: Table) -> list[Comparison]:
     """The regions are nested, and the gap grows with k."""
     t = np.linspace(0, 1, 2001)
     found, gaps = [], {}
@@ -57,14 +55,3 @@ def compare(data: pd.DataFrame) -> list[Comparison]:
     worse = all(few < many for few, many in zip(gaps[KS[0]], gaps[KS[1]], strict=True))
     ours = ", ".join(f"k = {k}: {gap[0]:.3f} and {gap[1]:.3f}" for k, gap in gaps.items())
     return [*found, Comparison("largest gap to Remarks 1 and 2", "“rapidly worsen” with k", ours, worse)]
-
-
-EXPERIMENT = Experiment(
-    name="cns-figure-2",
-    title="Composition of mechanisms with two constraints",
-    source="Cadir-Najib-Shkel 2026, Figure 2",
-    setting="ε = (0.3, 0.15), δ = (0, 0.02), k in {3, 20}.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

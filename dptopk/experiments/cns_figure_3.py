@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +10,11 @@ from dptopk.accounting.published.cadir_najib_shkel.approximation import best_cho
 from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff, PiecewiseLinear, TradeoffFunction
 from dptopk.experiments import regions_plot
-from dptopk.experiments.experiment import Comparison, Experiment, Settings
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+TITLE = "Composition of a Gaussian mechanism through a few constraints"
+SOURCE = "Cadir-Najib-Shkel 2026, Figure 3"
+SETTING = "μ = 1, k in {3, 10}; two pieces as in the paper, and more."
 
 MU = 1.0
 KS = (3, 10)
@@ -24,7 +23,7 @@ EXACT, BELOW, ABOVE = "exact (μ√k)", "Proposition 1 (two tangents)", "Proposi
 MORE_BELOW, MORE_ABOVE = f"{PIECES} tangents (ours)", f"{PIECES} chords (ours)"
 
 
-def compute(settings: Settings) -> pd.DataFrame:
+def compute(settings: Settings) -> Table:
     """Boundaries: exact, by two pieces as in the paper, and by more."""
     import pandas as pd
 
@@ -43,12 +42,12 @@ def compute(settings: Settings) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def plot(data: pd.DataFrame) -> Figure:
+def plot(data: Table) -> Figure:
     """One panel a k, the second one magnified."""
     return regions_plot.panels(data, KS, (1.0, 0.3))
 
 
-def compare(data: pd.DataFrame) -> list[Comparison]:
+def compare(data: Table) -> list[Comparison]:
     """The exact curve lies between the approximations; how wide they are apart; the shape of the lower one."""
     found = []
     for k in KS:
@@ -63,14 +62,3 @@ def compare(data: pd.DataFrame) -> list[Comparison]:
     smaller = proposition_1(GaussianTradeoff(MU)).constraints()[1][0]
     ours = f"its smaller ε is {smaller:.3f}"
     return [*found, Comparison("best lower one is total variation (ε = 0)", "no", ours, bool(smaller > 0))]
-
-
-EXPERIMENT = Experiment(
-    name="cns-figure-3",
-    title="Composition of a Gaussian mechanism through a few constraints",
-    source="Cadir-Najib-Shkel 2026, Figure 3",
-    setting="μ = 1, k in {3, 10}; two pieces as in the paper, and more.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

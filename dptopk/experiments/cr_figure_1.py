@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Set-wise composition of DP and BR mechanisms by concentration"
+SOURCE = "Cesar-Rogers 2022, Figure 1"
+SETTING = "k mechanisms, m of them ε-DP and k - m ε-BR, eq. (3). The paper does not print ε and δ; here δ = 1e-6."
 
 DELTA = 1e-6
 LARGEST_K = {0.01: 1000, 0.1: 100}
@@ -76,14 +77,3 @@ def compare(data: Table) -> list[Comparison]:
             f"{off.min():+.1%} to {off.max():+.1%}, median {off.median():+.1%}",
         ),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="cr-figure-1",
-    title="Set-wise composition of DP and BR mechanisms by concentration",
-    source="Cesar-Rogers 2022, Figure 1",
-    setting="k mechanisms, m of them ε-DP and k - m ε-BR, eq. (3). The paper does not print ε and δ; here δ = 1e-6.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_delta
 from dptopk.accounting.bounded_range.nonadaptive_with_dp import br_dp_nonadaptive_delta
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "The optimum for independent BR and DP mechanisms"
+SOURCE = "Cesar-Rogers 2022, Figure 2"
+SETTING = "k mechanisms chosen in advance, m of them ε-DP, k - m ε-BR; Theorem 3. The paper does not print ε and k."
 
 SETTINGS = ((0.1, 20, 2.0), (1.0, 8, 8.0))  # ε, k, largest ε_g
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -67,14 +66,3 @@ def compare(data: Table) -> list[Comparison]:
             claim(f"{setting}: δ rises with m", "shown", (np.diff(family.to_numpy(), axis=1) >= 0).all()),
         ]
     return lines
-
-
-EXPERIMENT = Experiment(
-    name="cr-figure-2",
-    title="The optimum for independent BR and DP mechanisms",
-    source="Cesar-Rogers 2022, Figure 2",
-    setting="k mechanisms chosen in advance, m of them ε-DP, k - m ε-BR; Theorem 3. The paper does not print ε and k.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

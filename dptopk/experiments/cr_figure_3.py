@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.published.cesar_rogers import dp_first_delta, dp_later_delta
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "The order of DP and BR mechanisms matters"
+SOURCE = "Cesar-Rogers 2022, Figure 3"
+SETTING = (
+    "Three adaptive mechanisms with ε = 1, one of them ε-DP and two ε-BR; Lemma 5.4 with z(t) as in the appendix "
+    "(the main text misprints it)."
+)
 
 EPSILON = 1.0
 
@@ -62,15 +64,3 @@ def compare(data: Table) -> list[Comparison]:
         Comparison("δ(DP, BR, BR), δ(BR, DP, BR) at ε_g = 0.3", "", f"{at['dp_first']:.6f}, {at['dp_later']:.6f}"),
         claim("set-wise optimum = DP first", "Proposition 1, for orders fixed in advance", off < 1e-3, f"to {off:.1g}"),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="cr-figure-3",
-    title="The order of DP and BR mechanisms matters",
-    source="Cesar-Rogers 2022, Figure 3",
-    setting="Three adaptive mechanisms with ε = 1, one of them ε-DP and two ε-BR; Lemma 5.4 with z(t) as in the "
-    "appendix (the main text misprints it).",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from dptopk.experiments import noise_comparison as noise, style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Laplace against Gaussian noise of equal variance, one release"
+SOURCE = "Cesar-Rogers 2022, Figure 4"
+SETTING = "δ = 1e-6, τ = 1, σ = √2/ε. Lemma 6.2, Lemma 6.1 (Balle-Wang), Lemma 6.3. The paper does not print ε."
 
 EPSILONS = (0.1, 1.0)
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED]
@@ -52,14 +52,3 @@ def compare(data: Table) -> list[Comparison]:
             ),
         ]
     return lines
-
-
-EXPERIMENT = Experiment(
-    name="cr-figure-4",
-    title="Laplace against Gaussian noise of equal variance, one release",
-    source="Cesar-Rogers 2022, Figure 4",
-    setting="δ = 1e-6, τ = 1, σ = √2/ε. Lemma 6.2, Lemma 6.1 (Balle-Wang), Lemma 6.3. The paper does not print ε.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

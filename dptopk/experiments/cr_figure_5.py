@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dptopk.experiments import noise_comparison as noise, style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Laplace against Gaussian noise of equal variance, several releases"
+SOURCE = "Cesar-Rogers 2022, Figure 5"
+SETTING = (
+    "δ = 1e-6, Δ = 10, τ = 1, σ = √2/ε. The paper composes Lemma 6.1 as (ε', δ')-DP by the optimal theorem, here at "
+    "the best δ'; the exact composition of Gaussians, a Gaussian again, is ours."
+)
 
 EPSILONS = (0.1, 1.0)
 TOUCHED = 10
@@ -65,15 +68,3 @@ def compare(data: Table) -> list[Comparison]:
             Comparison(f"ε = {epsilon:g}: exact Gaussian ε_g at k = 10", "not shown", f"{gain:.2f} of Laplace's"),
         ]
     return lines
-
-
-EXPERIMENT = Experiment(
-    name="cr-figure-5",
-    title="Laplace against Gaussian noise of equal variance, several releases",
-    source="Cesar-Rogers 2022, Figure 5",
-    setting="δ = 1e-6, Δ = 10, τ = 1, σ = √2/ε. The paper composes Lemma 6.1 as (ε', δ')-DP by the optimal theorem, "
-    "here at the best δ'; the exact composition of Gaussians, a Gaussian again, is ours.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matplotlib.figure import Figure
-
     from dptopk import TruncatedGaussian, UnknownGaussian
+
+TITLE = "Thresholds over an unknown domain"
+SOURCE = "Cesar-Rogers 2022, Figure 7"
+SETTING = (
+    "ε = 0.1, δ = 1e-10, τ = 1. The paper's T: half of δ in eq. (10), the other half in Lemma 6.3. Ours: the whole "
+    "offset above h_(d̄+1), τ included, d̄ = 1000, discrete noise, exact composition."
+)
 
 EPSILON, DELTA, D_BAR = 0.1, 1e-10, 1000
 GAUSS, LAPLACE = "TruncGauss, T of eq. (10)", "UnkLap, published"
@@ -125,15 +130,3 @@ def compare(data: Table) -> list[Comparison]:
             f"not private (see truncated-gaussian); mended, at Δ = {last['l0']:.0f}: {last[MENDED]:.0f}",
         ),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="cr-figure-7",
-    title="Thresholds over an unknown domain",
-    source="Cesar-Rogers 2022, Figure 7",
-    setting="ε = 0.1, δ = 1e-10, τ = 1. The paper's T: half of δ in eq. (10), the other half in Lemma 6.3. Ours: the "
-    "whole offset above h_(d̄+1), τ included, d̄ = 1000, discrete noise, exact composition.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,14 @@ from dptopk._internal.choices import Interaction
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Composition of bounded-range mechanisms: every bound against k"
+SOURCE = "Dong-Durfee-Rogers 2020, Figure 1"
+SETTING = (
+    "δ = 1e-6, ε in {0.01, 0.1, 1}. BR OptComp holds only for mechanisms that are chosen in advance. The lowest "
+    "three curves all but coincide."
+)
 
 DELTA = 1e-6
 EPSILONS = (0.01, 0.1, 1.0)
@@ -84,15 +88,3 @@ def compare(data: Table) -> list[Comparison]:
             "adaptive optimum", "left open; its gap to BR OptComp is believed to be small", f"at most {gap:.2%} above"
         ),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="ddr-figure-1",
-    title="Composition of bounded-range mechanisms: every bound against k",
-    source="Dong-Durfee-Rogers 2020, Figure 1",
-    setting="δ = 1e-6, ε in {0.01, 0.1, 1}. BR OptComp holds only for mechanisms that are chosen in advance. "
-    "The lowest three curves all but coincide.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Moment generating functions behind the composition bounds"
+SOURCE = "Dong-Durfee-Rogers 2020, Figure 2"
+SETTING = "ε = 1. A smaller U gives a smaller ε_g: ln δ = min over λ of -λ ε_g + Σ U(λ)."
 
 EPSILON = 1.0
 CURVES = ("Improved DRV10", "DR19", "KL-improved DR19", "General MGF")
@@ -57,14 +57,3 @@ def compare(data: Table) -> list[Comparison]:
             f"at λ = 2 it is {two[CURVES[-1]]:.5f}, the next one {two[CURVES[-2]]:.5f}",
         ),
     ]
-
-
-EXPERIMENT = Experiment(
-    name="ddr-figure-2",
-    title="Moment generating functions behind the composition bounds",
-    source="Dong-Durfee-Rogers 2020, Figure 2",
-    setting="ε = 1. A smaller U gives a smaller ε_g: ln δ = min over λ of -λ ε_g + Σ U(λ).",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import matplotlib.figure
     import numpy as np
-    from matplotlib.figure import Figure
 
 
 T = TypeVar("T")
 # A pandas DataFrame. The stubs of pandas type whatever is looked up in one as any of two dozen scalars.
 Table: TypeAlias = Any
+Figure: TypeAlias = "matplotlib.figure.Figure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Experiment:
     setting: str
     compute: Callable[[Settings], Table]
     plot: Callable[[Table], Figure]
-    compare: Callable[[Table], Sequence[Comparison]] = field(default=lambda _data: ())
+    compare: Callable[[Table], Sequence[Comparison]]
 
 
 def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Settings) -> list[T]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 from dptopk.experiments.setwise_data import order_effect
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "The order of bounded ranges of different size matters"
+SOURCE = "dptopk; question of Cesar-Rogers 2022, Section 7"
+SETTING = "One ε-BR mechanism after the other, the second chosen after the answer of the first. Certified brackets."
 
 PAIRS = ((0.5, 1.0), (0.25, 1.0), (0.8, 1.0))
 
@@ -57,14 +56,3 @@ def compare(data: Table) -> list[Comparison]:
             Comparison(f"ε = {small:g}, {large:g}: proven different", "", f"up to ε_g = {proven['x'].max():.2f}"),
         ]
     return lines
-
-
-EXPERIMENT = Experiment(
-    name="range-order",
-    title="The order of bounded ranges of different size matters",
-    source="dptopk; question of Cesar-Rogers 2022, Section 7",
-    setting="One ε-BR mechanism after the other, the second chosen after the answer of the first. Certified brackets.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

@@ -9,11 +9,10 @@ import numpy as np
 
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, TradeoffFunction
 from dptopk.experiments import style
+from dptopk.experiments.experiment import Figure, Table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:
@@ -26,7 +25,7 @@ def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[st
     return found
 
 
-def boundaries(axes: Axes, data: pd.DataFrame) -> None:
+def boundaries(axes: Axes, data: Table) -> None:
     """The lower boundaries of regions (columns curve, type_1, type_2) below the diagonal of blind guesses."""
     curves = [(label, part["type_1"], part["type_2"]) for label, part in data.groupby("curve", sort=False)]
     style.lines(axes, [(str(label), x, y) for label, x, y in curves])
@@ -34,7 +33,7 @@ def boundaries(axes: Axes, data: pd.DataFrame) -> None:
     axes.set(xlabel="type I error", ylabel="type II error", xlim=(0, 1), ylim=(0, 1), box_aspect=1)
 
 
-def panels(data: pd.DataFrame, ks: Sequence[int], tops: Sequence[float] | None = None) -> Figure:
+def panels(data: Table, ks: Sequence[int], tops: Sequence[float] | None = None) -> Figure:
     """One panel of boundaries for every value of the column k, of errors up to ``tops`` (1)."""
     figure, axes = style.figure(1, len(ks), width=4.2 * len(ks), height=4.4)
     for place, k, top in zip(np.atleast_1d(axes), ks, tops or [1.0] * len(ks), strict=True):

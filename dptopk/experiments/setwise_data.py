@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import queries_affordable
@@ -13,9 +13,7 @@ from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 from dptopk.costs import BoundedRange, Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    import pandas as pd
+from dptopk.experiments.experiment import Table
 
 
 BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
@@ -28,32 +26,23 @@ MIXES = (
 )
 
 
-def adaptivity_gaps(counts: Sequence[int], *, epsilon: float = 0.1, delta: float = 1e-6) -> pd.DataFrame:
+def adaptivity_gaps(counts: Sequence[int], *, epsilon: float = 0.1, delta: float = 1e-6) -> Table:
     """How much more δ the adaptive optimum takes than the batch one, at the batch optimum's ε_g (DDR Section 3.3).
 
     Returns:
         A row a k: k, epsilon_batch, and brackets epsilon_lower, epsilon_upper, ratio_lower, ratio_upper of the adaptive
         ε at the same δ and of δ_adaptive / δ_batch at the same ε.
     """
-    import pandas as pd
-
     rows = []
     for k in counts:
         charge = Charge({BoundedRange(epsilon): k})
         batch = compose(charge, delta=delta, bound="br_nonadaptive", interaction="batch").epsilon
         adaptive = compose(charge, delta=delta, bound="optimal_setwise", rtol=2e-4, effort="thorough")
         at_batch = compose(charge, epsilon=batch, bound="optimal_setwise", rtol=2e-3, effort="thorough")
-        rows.append(
-            {
-                "k": k,
-                "epsilon_batch": batch,
-                "epsilon_lower": adaptive.lower,
-                "epsilon_upper": adaptive.epsilon,
-                "ratio_lower": (at_batch.lower or 0.0) / delta,
-                "ratio_upper": at_batch.delta / delta,
-            }
-        )
-    return pd.DataFrame(rows)
+        ratios = (at_batch.lower or 0.0) / delta, at_batch.delta / delta
+        rows.append((k, batch, adaptive.lower, adaptive.epsilon, *ratios))
+    names = "k epsilon_batch epsilon_lower epsilon_upper ratio_lower ratio_upper"
+    return pd.DataFrame(rows, columns=names.split())
 
 
 def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:
@@ -73,32 +62,19 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     return float(below.below(at, above)[0]), float(above.above(at)[0])
 
 
-def order_effect(pairs: Sequence[tuple[float, float]], xs: Sequence[float]) -> pd.DataFrame:
+def order_effect(pairs: Sequence[tuple[float, float]], xs: Sequence[float]) -> Table:
     """δ(x) of two different ranges played in either order: a row a pair and x, with brackets."""
-    import pandas as pd
-
-    rows = []
-    for small, large in pairs:
-        for x in xs:
-            rising, falling = value_in_order([small, large], x), value_in_order([large, small], x)
-            rows.append(
-                {
-                    "small": small,
-                    "large": large,
-                    "x": x,
-                    "rising_lower": rising[0],
-                    "rising_upper": rising[1],
-                    "falling_lower": falling[0],
-                    "falling_upper": falling[1],
-                }
-            )
-    return pd.DataFrame(rows)
+    rows = [
+        (small, large, x, *value_in_order([small, large], x), *value_in_order([large, small], x))
+        for small, large in pairs
+        for x in xs
+    ]
+    names = "small large x rising_lower rising_upper falling_lower falling_upper"
+    return pd.DataFrame(rows, columns=names.split())
 
 
-def affordable(queries: Sequence[Charge], budget: Budget, bounds: Sequence[str] = BOUNDS) -> pd.DataFrame:
+def affordable(queries: Sequence[Charge], budget: Budget, bounds: Sequence[str] = BOUNDS) -> Table:
     """How many queries of each kind a budget affords under each bound: a row a query, a column a bound."""
-    import pandas as pd
-
     rows = [
         {"query": str(query)} | {bound: queries_affordable(query, budget, bound=bound) for bound in bounds}
         for query in queries
@@ -106,10 +82,8 @@ def affordable(queries: Sequence[Charge], budget: Budget, bounds: Sequence[str] 
     return pd.DataFrame(rows)
 
 
-def mixes(charges: Sequence[str] = MIXES, *, delta: float = 1e-6) -> pd.DataFrame:
+def mixes(charges: Sequence[str] = MIXES, *, delta: float = 1e-6) -> Table:
     """The optimum beside CR Lemmas 3.3 (CDP) and 3.4 (zCDP) and the Rényi curves, for mixed charges."""
-    import pandas as pd
-
     rows = []
     for text in charges:
         charge = Charge.parse(text)

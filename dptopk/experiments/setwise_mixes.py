@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
 from dptopk.experiments.setwise_data import MIXES, mixes
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "Registered mixes of costs, picked in any order"
+SOURCE = "dptopk; Cesar-Rogers 2022, Lemmas 3.3 and 3.4"
+SETTING = "Mixes of ε-BR, ε-DP, Gaussian and discrete Gaussian costs, δ = 1e-6, set-wise adaptive."
 
 MORE = ("200*BR(0.05) + 20*DP(0.1) + GDP(0.5)", "25*DP(0.1) + 25*DGauss(20.0, 1)")
 BOUNDS = {
@@ -58,14 +57,3 @@ def compare(data: Table) -> list[Comparison]:
         lines.append(claim(f"{label} is an upper bound", "proved", (data[bound] >= data["lower"]).all(), spread))
     width = (data["optimal_setwise"] / data["lower"] - 1).max()
     return [*lines, Comparison("bracket of the optimum", "", f"at most {width:.2%} wide")]
-
-
-EXPERIMENT = Experiment(
-    name="setwise-mixes",
-    title="Registered mixes of costs, picked in any order",
-    source="dptopk; Cesar-Rogers 2022, Lemmas 3.3 and 3.4",
-    setting="Mixes of ε-BR, ε-DP, Gaussian and discrete Gaussian costs, δ = 1e-6, set-wise adaptive.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)

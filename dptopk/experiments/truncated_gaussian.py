@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.curves import Floats
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Experiment, Settings, Table
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TITLE = "The truncated Gaussian over an unknown domain, as published and mended"
+SOURCE = "Cesar-Rogers 2022, Algorithm 2 and Lemma 6.4"
+SETTING = (
+    "d̄ = 1, τ = Δ = 1, two labels, noise on the integers. Exact hockey-stick divergence over all neighbouring "
+    "pairs, no sampling. The claim is the best δ(ε) that 1/(2σ²)-zCDP and the claimed δ give."
+)
 
 SETTINGS = ((3.0, 0.0015), (10.0, 1e-6))  # σ, claimed δ
 PUBLISHED, MENDED, CLAIM = "as published (noiseless threshold)", "mended (noisy threshold, τ + 2T)", "claimed"
@@ -131,15 +135,3 @@ def compare(data: Table) -> list[Comparison]:
             ),
         ]
     return lines
-
-
-EXPERIMENT = Experiment(
-    name="truncated-gaussian",
-    title="The truncated Gaussian over an unknown domain, as published and mended",
-    source="Cesar-Rogers 2022, Algorithm 2 and Lemma 6.4",
-    setting="d̄ = 1, τ = Δ = 1, two labels, noise on the integers. Exact hockey-stick divergence over all neighbouring "
-    "pairs, no sampling. The claim is the best δ(ε) that 1/(2σ²)-zCDP and the claimed δ give.",
-    compute=compute,
-    plot=plot,
-    compare=compare,
-)
