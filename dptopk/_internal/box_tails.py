@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dptopk._internal.tails import rounded_up
+from dptopk._internal.rounding import tail_up
 
 Array = np.ndarray[Any, Any]
 TERMS_AT_A_TIME = 1 << 15
@@ -57,7 +57,7 @@ def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
 def _beyond(power: int, rate: float, m: int) -> float:
     """Upper bound on the mass from m on, above the peak: a geometric series, for the law is log-concave."""
     fall = rate - power * math.log1p(1 / m)
-    return rounded_up(float(np.exp(_log_pmf(power, rate, float(m)))) / -math.expm1(-fall))
+    return tail_up(float(np.exp(_log_pmf(power, rate, float(m)))) / -math.expm1(-fall))
 
 
 @lru_cache(maxsize=32)
@@ -86,7 +86,7 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
     start = int(np.searchsorted(step * ends, c + 1, side="right"))
     n = step * ends[start:]
     total = float((mass[start:] * _given(n, special, c)).sum())
-    return rounded_up(total + _beyond(power, rate, last + 1))
+    return tail_up(total + _beyond(power, rate, last + 1))
 
 
 def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
@@ -95,7 +95,7 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
     first, last = side // step + 1, int(ends[-1])
     if first > last:
         return _beyond(power, rate, first)
-    return rounded_up(float(mass[np.searchsorted(ends, first) :].sum()) + _beyond(power, rate, last + 1))
+    return tail_up(float(mass[np.searchsorted(ends, first) :].sum()) + _beyond(power, rate, last + 1))
 
 
 def _given(n: Array, special: int, c: int) -> Array:

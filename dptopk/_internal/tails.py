@@ -1,7 +1,7 @@
 """Tails of the integer noise laws: upper bounds in closed form or by summation, never below the truth.
 
 Every function returns an upper bound whose relative excess is below 1e-6 (larger only where stated). Rounding errors
-of the float64 operations are below 1e-12 relative and are covered by MARGIN.
+of the float64 operations are below 1e-12 relative and are covered by TAIL_SLACK.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.rounding import tail_up
 from dptopk._internal.search import first_true
 from dptopk.errors import InvalidParameter
 
-MARGIN = 1 + 1e-9
-# No bound is reported below the smallest normal number: an underflow never turns a probability into 0.
-SMALLEST = 2.0**-1022
 # Gaussian sums run term by term up to this scale; beyond, the integral is within 1e-6 of the sum.
 SUMMED_SCALE = 1000.0
 # Edges are summed point by point up to this width.
@@ -37,14 +35,9 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
     return found
 
 
-def rounded_up(bound: float) -> float:
-    """The bound with room for rounding errors, within [2^-1022, 1]."""
-    return min(max(bound * MARGIN, SMALLEST), 1.0)
-
-
 def laplace_tail(rate: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-rate |n|): q^{c+1}/(1+q), q = e^{-rate}."""
-    return rounded_up(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
+    return tail_up(math.exp(-rate * (c + 1)) / (1 + math.exp(-rate)))
 
 
 def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
@@ -54,7 +47,7 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
     """
     edge = math.exp(-decay * (bound - width + 1)) * -math.expm1(-decay * width)
     total = laplace_total(decay, bound)
-    return rounded_up(edge / total) if total > 0 else 1.0
+    return tail_up(edge / total) if total > 0 else 1.0
 
 
 def laplace_total(decay: float, bound: int) -> float:
@@ -69,7 +62,7 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     """
     q, p = math.exp(-rate), -math.expm1(-rate)
     total = c + 1 + q / p + (1 + q * q) / (p * (1 + q))
-    return rounded_up(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
+    return tail_up(math.exp(-rate * (c + 1)) * p * total / (1 + q) ** 2)
 
 
 def density(n: np.ndarray[Any, Any] | np.float64, scale: float) -> np.ndarray[Any, Any] | np.float64:
@@ -109,7 +102,7 @@ def theta(scale: float, offset: float = 0.0) -> float:
 
 def gaussian_tail(scale: float, c: int) -> float:
     """P[N > c] for c >= 0 and P[N = n] ∝ exp(-n²/(2 scale²))."""
-    return rounded_up(_half_sum(scale, c) / theta(scale))
+    return tail_up(_half_sum(scale, c) / theta(scale))
 
 
 def gaussian_difference_tail(scale: float, c: int) -> float:
@@ -120,12 +113,12 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     """
     wide, narrow = scale * math.sqrt(2), scale / math.sqrt(2)
     if scale >= 3:
-        return rounded_up(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
+        return tail_up(_half_sum(wide, c) * theta(narrow) / theta(scale) ** 2)
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
     kept = float((density(d, wide) * weights).sum())
     rest = _half_sum(wide, c + 160) * theta(narrow)
-    return rounded_up((kept + rest) / theta(scale) ** 2)
+    return tail_up((kept + rest) / theta(scale) ** 2)
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
@@ -139,9 +132,9 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
     total = max(theta(scale) - 2 * _half_sum(scale, bound), 1 + 2 * bound * outermost)
-    return rounded_up(edge / total)
+    return tail_up(edge / total)
 
 
 def union(probability: float, n: int) -> float:
     """1 - (1-p)^n: the probability that one of n independent events of probability p happens."""
-    return rounded_up(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0
+    return tail_up(-math.expm1(n * math.log1p(-probability))) if probability < 1 else 1.0

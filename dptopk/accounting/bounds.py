@@ -18,6 +18,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import INTERACTIONS, Effort, Interaction
+from dptopk._internal.rounding import round_up
 from dptopk.accounting.bounded_range import nonadaptive, nonadaptive_heterogeneous, nonadaptive_with_dp
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.f_dp import multi_dp
@@ -37,7 +38,6 @@ from dptopk.accounting.setwise import optimum
 from dptopk.accounting.setwise.certificates import certify
 from dptopk.accounting.work import CUT_BY_TIME, OutOfTime, Work, guarded, late, within
 from dptopk.costs import Charge, PureDP, sum_up
-from dptopk.costs.rounding import round_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
 
 if TYPE_CHECKING:

@@ -9,39 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dptopk._internal.rounding import EXACT_SLACK, SLACK, exp_up
 from dptopk._internal.search import bisect_each
 from dptopk.accounting.work import Work
 
 Floats = NDArray[np.float64]
-EPS = 2.0**-52  # from 1 to the next float
-ROUNDOFF = EPS / 2  # the relative error of one operation, or of one number that is rounded
-
-# Formulas of this package are evaluated to a relative error far below this; answers are moved up by it.
-SLACK = 1e-13
-# How far inward the lower bound of an exact curve is moved.
-EXACT_SLACK = 1e-10
-
-
-def outward(value: Any, slack: Any = SLACK) -> Any:
-    """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail closed)."""
-    moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
-    moved = np.where(np.asarray(value) == 0, 0.0, moved)
-    return np.where(np.isnan(moved), np.inf, moved)
-
-
-def exp_up(log_values: Any) -> Any:
-    """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is -inf; NaN becomes 1."""
-    logs = np.minimum(np.where(np.isnan(log_values), 0.0, log_values), 0.0)
-    with np.errstate(under="ignore"):
-        values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
-    # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
-    slack = SLACK + 1e-15 * np.minimum(-logs, 1e3)
-    return np.where(logs == -np.inf, 0.0, np.minimum(outward(values, slack), 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.cost_models.pure_dp import parameters_pld
 from dptopk.accounting.cost_models.registry import cost_model_of
-from dptopk.accounting.curves import ROUNDOFF
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.setwise.groups import GroupPair
 from dptopk.accounting.setwise.optimum import pairs_of_ranges

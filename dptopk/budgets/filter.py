@@ -23,6 +23,7 @@ from typing import Literal
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, NEIGHBOURS, Effort, Neighbours
 from dptopk._internal.formatting import format_lower
+from dptopk._internal.rounding import decimal, round_down, smaller_of
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
 from dptopk.accounting.cost_models.registry import cost_model_of
@@ -33,7 +34,6 @@ from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi,
 from dptopk.budgets.running_totals import Priced, RunningTotals
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, PureDP, sum_up
 from dptopk.costs.budget import Budget
-from dptopk.costs.rounding import decimal, round_down, smaller_of
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
 FilterMethod = Literal["renyi", "ranges", "gaussian"]

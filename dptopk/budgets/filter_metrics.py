@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dptopk._internal.choices import Effort
+from dptopk._internal.rounding import decimal, decimal_up, sum_decimals, sum_up
 from dptopk.accounting.cost_models.conversions import implied, plain, pure_epsilons
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.renyi.composition import log_mgf
@@ -31,7 +32,6 @@ from dptopk.accounting.setwise.weights import alone, capacity as price_capacity,
 from dptopk.accounting.work import STAGES, OutOfTime, Work
 from dptopk.budgets.account import cost_of
 from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
-from dptopk.costs.rounding import decimal, decimal_up, sum_decimals, sum_up
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
 MOST_LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds

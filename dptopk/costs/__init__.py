@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dptopk._internal.rounding import sum_up
 from dptopk.costs.budget import Budget
 from dptopk.costs.charge import Charge
-from dptopk.costs.rounding import sum_up
 from dptopk.costs.types import (
     CDP,
     COST_TYPES,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dptopk._internal import validate
 from dptopk._internal.choices import NEIGHBOURS, Neighbours
-from dptopk.costs.rounding import sum_up
+from dptopk._internal.rounding import sum_up
 from dptopk.costs.text import read_charge
 from dptopk.costs.types import COST_TYPES, Cost
 from dptopk.errors import IncompatibleCosts, InvalidParameter

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from dptopk._internal.choices import NEIGHBOURS
-from dptopk.costs.rounding import sum_up
+from dptopk._internal.rounding import sum_up
 from dptopk.costs.types import COST_TYPES, ApproxDP, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 

@@ -15,7 +15,6 @@ from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.experiments.experiment import Table
 
-
 BOUNDS = ("opt_kl", "setwise_zcdp", "mgf", "zcdp_tight", "renyi", "best")
 MIXES = (
     "100*BR(0.1)",

@@ -12,8 +12,8 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.box_tails import box_std, log_power_sum, slack
 from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.rounding import smaller_of
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
-from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dptopk._internal.rounding import smaller_of
 from dptopk._internal.search import first_true
 from dptopk.costs import BoundedRange
-from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_below, uniform_distinct

@@ -14,9 +14,9 @@ from typing import Any, get_args
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import read_up
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, Cost, GaussianDP
-from dptopk.costs.rounding import read_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange
-from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_distinct

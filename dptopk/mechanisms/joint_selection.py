@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange, Charge, PureDP
-from dptopk.costs.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import label_order

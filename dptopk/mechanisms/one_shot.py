@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dptopk._internal.rounding import smaller_of
 from dptopk.costs import PureDP
-from dptopk.costs.rounding import smaller_of
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import SCORE_ROUNDING, Arrivals, ArrivalTime, Race

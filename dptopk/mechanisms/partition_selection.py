@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.rounding import round_down, smaller_of
 from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_chances
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
-from dptopk.costs.rounding import round_down, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, add_remove

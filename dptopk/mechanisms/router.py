@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
-from dptopk.costs.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, Mechanism, add_remove

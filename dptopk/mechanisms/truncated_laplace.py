@@ -11,14 +11,8 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import (
-    laplace_edge_mass,
-    laplace_tail,
-    laplace_total,
-    rounded_up,
-    smallest_offset,
-    union,
-)
+from dptopk._internal.rounding import tail_up
+from dptopk._internal.tails import laplace_edge_mass, laplace_tail, laplace_total, smallest_offset, union
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import finite_l0
@@ -122,4 +116,4 @@ def _cut(decay: float, linf: int, n: int, delta: float) -> int:
 def _point_mass(decay: float, at: int, bound: int) -> float:
     """Upper bound on P[N = at] of the same law."""
     total = laplace_total(decay, bound)
-    return rounded_up(math.exp(-decay * at) * -math.expm1(-decay) / total) if total > 0 else 1.0
+    return tail_up(math.exp(-decay * at) * -math.expm1(-decay) / total) if total > 0 else 1.0

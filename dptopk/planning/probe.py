@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import decimal, round_down, sum_up
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
-from dptopk.costs.rounding import decimal, round_down, sum_up
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box

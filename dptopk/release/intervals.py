@@ -16,13 +16,13 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.box_tails import box_side_tail, box_std, box_tail
 from dptopk._internal.choices import INTERVALS, Intervals
+from dptopk._internal.rounding import tail_up
 from dptopk._internal.tails import (
     EDGE_POINTS,
     gaussian_edge_mass,
     gaussian_tail,
     laplace_edge_mass,
     laplace_tail,
-    rounded_up,
     smallest_offset,
     union,
 )
@@ -77,7 +77,7 @@ class CountNoise:
             edge = partial(laplace_edge_mass, 1 / self.scale) if self.kind == "laplace" else self._gaussian_edge
             return min(edge(self.bound - c, self.bound), 0.5) if c < self.bound else 0.0
         if self.kind == "normal":  # N > c only where the real noise is at least c + 1/2
-            return rounded_up(math.erfc((c + 0.5) / (self.scale * math.sqrt(2))) / 2)
+            return tail_up(math.erfc((c + 0.5) / (self.scale * math.sqrt(2))) / 2)
         if self.kind == "box":
             return box_tail(self.power, self.step / self.scale, self.step, 1, c)
         return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)

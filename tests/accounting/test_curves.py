@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from mpmath import mp
 
-from dptopk.accounting.curves import (
-    Answer,
-    Curve,
-    DeferredCurve,
-    DeltaCurve,
-    EpsilonCurve,
-    Query,
-    exp_up,
-    outward,
-    smallest_where,
-)
+from dptopk._internal.rounding import exp_up, outward
+from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, EpsilonCurve, Query, smallest_where
 from dptopk.accounting.pld.loss_curve import LossCurve
 
 

@@ -24,9 +24,9 @@ from dptopk import (
     compose,
     plan_topk,
 )
+from dptopk._internal.rounding import decimal, round_down, smaller_of, sum_decimals
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.budgets.filter import Filter
-from dptopk.costs.rounding import decimal, round_down, smaller_of, sum_decimals
 from dptopk.mechanisms.router import RoutedTopK
 from dptopk.mechanisms.samplers.noise import laplace_law
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import pure_of
-from dptopk.accounting.cost_models.implied import Implied, max_kl, square_up
+from dptopk.accounting.cost_models.implied import Implied, max_kl
 from dptopk.accounting.cost_models.registry import CostModel, register
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, summed_log_mgf
 from dptopk.costs import BoundedRange, Cost

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from dptopk._internal.rounding import outward, square_up
 from dptopk.accounting.cost_models.conversions import implied, plain
-from dptopk.accounting.cost_models.implied import Implied, square_up
+from dptopk.accounting.cost_models.implied import Implied
 from dptopk.accounting.cost_models.registry import CostModel, register
-from dptopk.accounting.curves import outward
 from dptopk.accounting.pld.log_mgf import quadratic_log_mgf
 from dptopk.costs import CDP, Cost
 

@@ -14,7 +14,7 @@
 | CDP(μ, τ)            |      |      | (μ - τ²/2)_+, τ²/2  | the same       | itself           | CR Lemma 2.2          |
 
 The exact constants are the smallest ρ for which the whole class is ρ-zCDP; docs/notes/zcdp-constants.md has the proof.
-Every formula is moved outward by ``curves.SLACK`` or its own error bound.
+Every formula is moved outward by ``rounding.SLACK`` or its own error bound.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dptopk.accounting.cost_models.implied import gaussian_row, ratio_up, square_up
+from dptopk._internal.rounding import ratio_up, square_up
+from dptopk.accounting.cost_models.implied import gaussian_row
 from dptopk.accounting.cost_models.registry import CostModel, register
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.loss_components import DiscreteGaussian

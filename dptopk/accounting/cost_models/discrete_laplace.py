@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from dptopk._internal.rounding import ratio_up, square_up
 from dptopk.accounting.cost_models.conversions import pure_of
-from dptopk.accounting.cost_models.implied import Implied, ratio_up, square_up
+from dptopk.accounting.cost_models.implied import Implied
 from dptopk.accounting.cost_models.registry import CostModel, register
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.pld.discrete_laplace import DiscreteLaplace, discrete_laplace_log_mgf, mean_loss

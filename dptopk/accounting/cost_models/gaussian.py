@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import pure_of
-from dptopk.accounting.cost_models.implied import gaussian_row, square_up
+from dptopk.accounting.cost_models.implied import gaussian_row
 from dptopk.accounting.cost_models.registry import CostModel, register
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.loss_components import Gaussian

@@ -5,17 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.curves import outward
-from dptopk.costs.rounding import decimal_up, round_up
-
-
-def _up(value: float) -> float:
-    """A positive value moved up; an underflow to 0 becomes the smallest float."""
-    return max(float(outward(value)), math.ulp(0.0))
-
+from dptopk._internal.rounding import outward, square_up
 
 EXACT_BELOW = 1e-140  # below, products are rounded absolutely, to 0 at last: there the exact square is rounded up
 
@@ -29,7 +21,7 @@ def max_kl(epsilon: float) -> float:
         return square_up(epsilon, 8)
     if epsilon < 0.1:  # the closed form cancels; truncated after a negative term the series is too large
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
-        return _up(series)
+        return float(outward(series))
     log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))
     return float(outward(math.expm1(log_y) - log_y, 1e-12))
 
@@ -45,17 +37,12 @@ class Implied:
     cdp: Callable[[Any], tuple[float, float]] | None = None  # (μ, τ)
 
 
-def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float:
-    """(numerator / denominator)² / divisor for floats > 0: the exact value rounded up; never 0."""
-    return max(round_up((Fraction(numerator) / Fraction(denominator)) ** 2 / divisor), math.ulp(0.0))
-
-
 def pure_row(epsilon: Callable[[Any], float]) -> Implied:
     """What ε-DP implies, for a type of cost that implies ε(cost)-DP."""
 
     def mean_loss(cost: Any) -> float:
         e = epsilon(cost)
-        return square_up(e, 2) if e < EXACT_BELOW else _up(e * math.tanh(e / 2))
+        return square_up(e, 2) if e < EXACT_BELOW else float(outward(e * math.tanh(e / 2)))
 
     return Implied(
         pure=epsilon,
@@ -64,12 +51,6 @@ def pure_row(epsilon: Callable[[Any], float]) -> Implied:
         exact_zcdp=lambda cost: (0.0, mean_loss(cost)),
         cdp=lambda cost: (mean_loss(cost), epsilon(cost)),
     )
-
-
-def ratio_up(numerator: float, denominator: float) -> float:
-    """The exact quotient of two floats > 0, rounded up so that its decimal is not below it either; never 0."""
-    exact = Fraction(numerator) / Fraction(denominator)
-    return max(round_up(exact), decimal_up(exact), math.ulp(0.0))
 
 
 def gaussian_row(zcdp: Callable[[Any], tuple[float, float]], mu: Callable[[Any], float]) -> Implied:

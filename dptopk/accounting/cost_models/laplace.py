@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from dptopk.accounting.cost_models.implied import Implied, ratio_up, square_up
+from dptopk._internal.rounding import ratio_up, square_up
+from dptopk.accounting.cost_models.implied import Implied
 from dptopk.accounting.cost_models.registry import CostModel, register
 from dptopk.accounting.curves import Floats
 from dptopk.accounting.pld.laplace import Laplace, laplace_log_mgf, laplace_mean_loss

@@ -19,7 +19,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import EPS, Floats
+from dptopk._internal.rounding import EPS
+from dptopk.accounting.curves import Floats
 
 ERROR_FACTOR = 8
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk.accounting.curves import EPS, Floats
+from dptopk._internal.rounding import EPS
+from dptopk.accounting.curves import Floats
 from dptopk.accounting.pld.lattice import MOST_PLACES
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of

@@ -17,7 +17,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from dptopk.accounting.curves import ROUNDOFF, Floats
+from dptopk._internal.rounding import ROUNDOFF
+from dptopk.accounting.curves import Floats
 
 Factor = TypeVar("Factor")
 

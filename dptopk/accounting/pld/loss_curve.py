@@ -17,7 +17,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk.accounting.curves import EPS, Answer, Curve, Floats, Query, exp_up, outward
+from dptopk._internal.rounding import EPS, exp_up, outward
+from dptopk.accounting.curves import Answer, Curve, Floats, Query
 
 
 class LossCurve(Curve):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk.accounting.curves import EPS, Floats
+from dptopk._internal.rounding import EPS
+from dptopk.accounting.curves import Floats
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import sum_decimals
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Curve, DeferredCurve, Floats
@@ -19,7 +20,6 @@ from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, PureDP, sum_up
-from dptopk.costs.rounding import sum_decimals
 from dptopk.errors import InvalidParameter, NotApplicable
 
 

@@ -23,7 +23,8 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Effort
-from dptopk.accounting.curves import EPS, Floats, Query
+from dptopk._internal.rounding import EPS, round_up
+from dptopk.accounting.curves import Floats, Query
 from dptopk.accounting.registry import Certificate, split_failure
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import upper_step
@@ -35,7 +36,6 @@ from dptopk.accounting.setwise.recursion import FLOOR, Layer, Rules
 from dptopk.accounting.setwise.weights import window_of
 from dptopk.accounting.work import Work
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, GaussianDP, PureDP
-from dptopk.costs.rounding import round_up
 from dptopk.errors import NotApplicable, NotCertified
 
 FORMAT = 3

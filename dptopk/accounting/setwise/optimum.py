@@ -21,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dptopk._internal.rounding import outward
 from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.accounting.cost_models.dominating_pairs import (
     DOMINATED,
@@ -30,7 +31,7 @@ from dptopk.accounting.cost_models.dominating_pairs import (
     certified_bracket,
     loss_components,
 )
-from dptopk.accounting.curves import Answer, Curve, Query, outward
+from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
 from dptopk.accounting.pld.loss_components import Grid, LossComponent

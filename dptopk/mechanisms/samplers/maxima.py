@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.rounding import tail_up
 from dptopk._internal.tails import (
     SUMMED_SCALE,
     density,
@@ -22,7 +23,6 @@ from dptopk._internal.tails import (
     gaussian_tail,
     laplace_difference_tail,
     laplace_tail,
-    rounded_up,
     smallest_offset,
     theta,
 )
@@ -180,4 +180,4 @@ def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, l
 
 def _certified(total: float, union: float) -> float:
     """The smaller of both bounds; whatever is not a number or could have underflowed leaves the union bound."""
-    return min(union, rounded_up(total)) if total >= SMALLEST_SUM else union
+    return min(union, tail_up(total)) if total >= SMALLEST_SUM else union

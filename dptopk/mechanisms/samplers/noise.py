@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk._internal import validate as _validate
-from dptopk.costs.rounding import smaller_of
+from dptopk._internal.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, decide_exp, exp_units
 from dptopk.mechanisms.samplers.random import Bits

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk._internal import validate as _validate
-from dptopk.costs.rounding import decimal, smaller_of
+from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
 from dptopk.mechanisms.samplers.exponential_race import LOWEST, SCORE_ROUNDING, STOP, Arrivals, Race, above, exact_level

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import special
 
-from dptopk.accounting.curves import EPS
+from dptopk._internal.rounding import EPS
 from dptopk.accounting.gaussian import pair
 from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon, gaussian_log_delta, gaussian_mu
 from dptopk.errors import InvalidParameter

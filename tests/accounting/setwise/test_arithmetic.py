@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.fft
 
-from dptopk.accounting.curves import ROUNDOFF
+from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.pld.characteristic_function import FFT_ERROR
 
 

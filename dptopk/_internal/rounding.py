@@ -1,4 +1,7 @@
-"""Exact sums, rounded up once, of floats as binary fractions and of declared numbers as decimals.
+"""Rounding outward: how far each kind of formula is moved up, and exact sums that are rounded up once.
+
+Formulas in floats are moved up by a relative slack that is far above their rounding errors, sums of floats and of
+declared numbers are exact and rounded once. An upper bound that is positive never becomes 0, and NaN never a number.
 
 A declared ε of 0.1 is 1/10: the shortest decimal that reads as the float, which is what ``repr`` prints. A mechanism
 runs at ``smaller_of`` the decimal and the float, so that sums of decimals and all computations with the float are
@@ -11,6 +14,41 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+EPS = 2.0**-52  # from 1 to the next float
+ROUNDOFF = EPS / 2  # the relative error of one operation, or of one number that is rounded
+
+# Formulas of the accounting are evaluated to a relative error far below this.
+SLACK = 1e-13
+# The lower bound of an exact curve is moved inward by more, as its roots are found to about this.
+EXACT_SLACK = 1e-10
+# Tails of the noise laws are quotients of sums, with relative errors below 1e-12.
+TAIL_SLACK = 1e-9
+
+
+def outward(value: Any, slack: Any = SLACK) -> Any:
+    """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail closed)."""
+    moved = np.nextafter(np.asarray(value, dtype=float) * (1 + slack), np.inf)
+    moved = np.where(np.asarray(value) == 0, 0.0, moved)
+    return np.where(np.isnan(moved), np.inf, moved)
+
+
+def exp_up(log_values: Any) -> Any:
+    """Upper bounds on the probabilities with these logarithms: positive unless the logarithm is -inf; NaN becomes 1."""
+    logs = np.minimum(np.where(np.isnan(log_values), 0.0, log_values), 0.0)
+    with np.errstate(under="ignore"):
+        values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
+    # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
+    slack = SLACK + 1e-15 * np.minimum(-logs, 1e3)
+    return np.where(logs == -np.inf, 0.0, np.minimum(outward(values, slack), 1.0))
+
+
+def tail_up(probability: float) -> float:
+    """The tail with TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it into 0."""
+    return min(max(probability * (1 + TAIL_SLACK), 2.0**-1022), 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -50,6 +88,16 @@ def decimal_up(exact: Fraction) -> float:
 def read_up(exact: Fraction) -> float:
     """The smallest float that is not below an exact non-negative number, read as a float and as a decimal."""
     return max(round_up(exact), decimal_up(exact))
+
+
+def ratio_up(numerator: float, denominator: float) -> float:
+    """The quotient of two floats > 0, rounded up as a float and as a decimal; never 0."""
+    return read_up(Fraction(numerator) / Fraction(denominator))
+
+
+def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float:
+    """(numerator / denominator)² / divisor for floats > 0: the exact value rounded up; never 0."""
+    return round_up((Fraction(numerator) / Fraction(denominator)) ** 2 / divisor)
 
 
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
