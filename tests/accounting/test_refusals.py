@@ -26,7 +26,7 @@ OWN = {"optimal_dp_bracket", "br_heterogeneous_bracket"}
 
 def functions():
     for face in (pure_dp, bounded_range, gaussian, renyi, f_dp, published):
-        for name in face.__all__:
+        for name in getattr(face, "__all__", vars(face)):
             function = getattr(face, name)
             if not inspect.isfunction(function) or name in PARTS | OWN:
                 continue
