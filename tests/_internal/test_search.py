@@ -9,7 +9,6 @@ import pytest
 
 from dptopk._internal.search import bisect, bisect_each, bracket, first_true
 
-
 RANGES = [(low, most) for low in (-7, 0, 1, 5) for most in (None, 1, 2, 7, 40, 1000) if most is None or most >= low]
 
 

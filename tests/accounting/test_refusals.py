@@ -8,6 +8,7 @@ import math
 import pytest
 
 from dptopk.accounting import bounded_range, f_dp, gaussian, published, pure_dp, renyi
+from dptopk.accounting.published.cadir_najib_shkel import approximation, regions, tradeoff
 from dptopk.errors import InvalidParameter
 
 NUMBERS = {
@@ -16,7 +17,7 @@ NUMBERS = {
 }  # fmt: skip
 OTHERS = {
     "shift": 1, "first": (0.3, 0.0), "second": (0.15, 0.02), "constraints": [(0.3, 0.0), (0.15, 0.02)],
-    "epsilons": [0.1, 0.2], "f": published.GaussianTradeoff(1.0),
+    "epsilons": [0.1, 0.2], "f": tradeoff.GaussianTradeoff(1.0),
     "rtol": 1e-3, "max_seconds": 5.0, "conversion": "bs16",
 }  # fmt: skip
 # Parts of the curves, for those who build one, whose arguments were looked at; and two that need an example each.
@@ -25,10 +26,11 @@ OWN = {"optimal_dp_bracket", "br_heterogeneous_bracket"}
 
 
 def functions():
-    for face in (pure_dp, bounded_range, gaussian, renyi, f_dp, published):
-        for name in getattr(face, "__all__", vars(face)):
+    for face in (pure_dp, bounded_range, gaussian, renyi, f_dp, published, approximation, regions, tradeoff):
+        for name in vars(face):
             function = getattr(face, name)
-            if not inspect.isfunction(function) or name in PARTS | OWN:
+            own = face not in (approximation, regions, tradeoff) or getattr(function, "__module__", "") == face.__name__
+            if not inspect.isfunction(function) or name in PARTS | OWN or name.startswith("_") or not own:
                 continue
             taken = inspect.signature(function).parameters
             if taken.keys() <= NUMBERS.keys() | OTHERS.keys():
