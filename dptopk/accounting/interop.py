@@ -30,7 +30,7 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import implied
-from dptopk.accounting.cost_models.pure_dp import parameters_pld
+from dptopk.accounting.cost_models.counterparts import stated_distribution
 from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.setwise.groups import GroupPair
@@ -111,7 +111,7 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
         parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
     for one, times in parts:
         total = total.compose(one.self_compose(times) if times > 1 else one)
-    return total.compose(parameters_pld(0.0, charge.delta, step)) if charge.delta else total
+    return total.compose(stated_distribution(0.0, charge.delta, step)) if charge.delta else total
 
 
 def charge_rho(charge: Charge, *, exact: bool = True) -> float:

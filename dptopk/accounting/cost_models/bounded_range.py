@@ -5,7 +5,7 @@ from __future__ import annotations
 from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.cost_models.implied import Implied, max_kl
-from dptopk.accounting.cost_models.registry import CostModel, register
+from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, summed_log_mgf
 from dptopk.costs import BoundedRange, Cost
 
@@ -17,20 +17,18 @@ def _covers(token: BoundedRange, cost: Cost) -> bool:
     return (cost.epsilon if isinstance(cost, BoundedRange) else 2 * pure_of(cost)) <= token.epsilon
 
 
-register(
-    CostModel(
-        BoundedRange,
-        covers=_covers,
-        implied=Implied(
-            pure=lambda cost: cost.epsilon,
-            bounded_range=lambda cost: cost.epsilon,
-            zcdp=lambda cost: (0.0, square_up(cost.epsilon, 8)),
-            exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
-            cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
-        ),
-        log_mgf=lambda costs: summed_log_mgf({c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf),
-        family=lambda cost: (BoundedRange, cost.epsilon),
-        dp_event=_NO_PAIR,
-        pld=_NO_PAIR,
-    )
+MODEL = CostModel(
+    BoundedRange,
+    covers=_covers,
+    implied=Implied(
+        pure=lambda cost: cost.epsilon,
+        bounded_range=lambda cost: cost.epsilon,
+        zcdp=lambda cost: (0.0, square_up(cost.epsilon, 8)),
+        exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
+        cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
+    ),
+    log_mgf=lambda costs: summed_log_mgf({c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf),
+    family=lambda cost: (BoundedRange, cost.epsilon),
+    dp_event=_NO_PAIR,
+    pld=_NO_PAIR,
 )

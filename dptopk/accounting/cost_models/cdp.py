@@ -7,7 +7,7 @@ import math
 from dptopk._internal.rounding import outward, square_up
 from dptopk.accounting.cost_models.conversions import implied, plain
 from dptopk.accounting.cost_models.implied import Implied
-from dptopk.accounting.cost_models.registry import CostModel, register
+from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import quadratic_log_mgf
 from dptopk.costs import CDP, Cost
 
@@ -30,13 +30,11 @@ def _zcdp(cost: CDP) -> tuple[float, float]:
     return (max(0.0, xi) if math.isfinite(rho) else 0.0), rho
 
 
-register(
-    CostModel(
-        CDP,
-        covers=_covers,
-        implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
-        log_mgf=quadratic_log_mgf(lambda cost: (cost.mu, square_up(cost.tau, 2))),
-        dp_event=_NO_PAIR,
-        pld=_NO_PAIR,
-    )
+MODEL = CostModel(
+    CDP,
+    covers=_covers,
+    implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
+    log_mgf=quadratic_log_mgf(lambda cost: (cost.mu, square_up(cost.tau, 2))),
+    dp_event=_NO_PAIR,
+    pld=_NO_PAIR,
 )

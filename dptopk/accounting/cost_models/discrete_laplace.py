@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
-from dptopk._internal.rounding import ratio_up, square_up
+from dptopk._internal.rounding import ratio_up
 from dptopk.accounting.cost_models.conversions import pure_of
-from dptopk.accounting.cost_models.implied import Implied
-from dptopk.accounting.cost_models.registry import CostModel, register
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.cost_models.counterparts import distribution, event
+from dptopk.accounting.cost_models.implied import pure_row
+from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.discrete_laplace import DiscreteLaplace, discrete_laplace_log_mgf, mean_loss
-from dptopk.accounting.pld.log_mgf import LogMGF
+from dptopk.accounting.pld.log_mgf import each_log_mgf
 from dptopk.costs import Cost, DiscreteLaplaceDP, LaplaceDP
 
 
@@ -28,51 +26,21 @@ def _covers(token: DiscreteLaplaceDP, cost: Cost) -> bool:
     return epsilon < math.inf and Fraction(epsilon) * Fraction(token.scale) <= 1
 
 
-def _log_mgf(costs: Mapping[DiscreteLaplaceDP, int]) -> LogMGF:
-    def total(lam: Floats) -> Floats:
-        parts = (times * discrete_laplace_log_mgf(cost.scale, cost.shift, lam) for cost, times in costs.items())
-        return sum(parts, 0.0 * lam)
-
-    return total
-
-
 def _epsilon(cost: DiscreteLaplaceDP) -> float:
     return ratio_up(cost.shift, cost.scale)
 
 
-def _exact(cost: DiscreteLaplaceDP) -> float:
-    return mean_loss(cost.scale, cost.shift)
+def _arguments(cost: DiscreteLaplaceDP) -> tuple[float, int]:
+    return ratio_up(1, cost.scale), cost.shift
 
 
-def _event(cost: DiscreteLaplaceDP) -> Any:
-    from dp_accounting import dp_event
-
-    return dp_event.DiscreteLaplaceDpEvent(ratio_up(1, cost.scale), cost.shift)
-
-
-def _pld(cost: DiscreteLaplaceDP, interval: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    return pld.from_discrete_laplace_mechanism(
-        ratio_up(1, cost.scale), cost.shift, value_discretization_interval=interval, pessimistic_estimate=True
-    )
-
-
-register(
-    CostModel(
-        DiscreteLaplaceDP,
-        covers=_covers,
-        implied=Implied(
-            pure=_epsilon,
-            bounded_range=lambda cost: 2 * _epsilon(cost),
-            zcdp=lambda cost: (0.0, square_up(cost.shift, 2, cost.scale)),
-            exact_zcdp=lambda cost: (0.0, _exact(cost)),
-            cdp=lambda cost: (_exact(cost), _epsilon(cost)),
-        ),
-        log_mgf=_log_mgf,
-        loss_components=lambda costs: [DiscreteLaplace(cost.scale, cost.shift, times) for cost, times in costs.items()],
-        family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
-        dp_event=_event,
-        pld=_pld,
-    )
+MODEL = CostModel(
+    DiscreteLaplaceDP,
+    covers=_covers,
+    implied=pure_row(_epsilon, lambda cost: mean_loss(cost.scale, cost.shift)),
+    log_mgf=each_log_mgf(lambda cost, lam: discrete_laplace_log_mgf(cost.scale, cost.shift, lam)),
+    loss_components=lambda costs: [DiscreteLaplace(cost.scale, cost.shift, times) for cost, times in costs.items()],
+    family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
+    dp_event=event("DiscreteLaplaceDpEvent", _arguments),
+    pld=distribution("discrete_laplace", _arguments),
 )

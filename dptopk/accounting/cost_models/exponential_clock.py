@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dptopk.accounting.cost_models.conversions import pure_of
-from dptopk.accounting.cost_models.registry import CostModel, register
-from dptopk.accounting.curves import Floats
+from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf
-from dptopk.accounting.pld.log_mgf import LogMGF
+from dptopk.accounting.pld.log_mgf import each_log_mgf
 from dptopk.costs import BoundedRange, Cost, ExponentialClockDP
 
 
@@ -19,21 +16,12 @@ def _covers(token: ExponentialClockDP, cost: Cost) -> bool:
     return 2 * pure_of(cost) <= token.epsilon
 
 
-def _log_mgf(costs: Mapping[ExponentialClockDP, int]) -> LogMGF:
-    def total(lam: Floats) -> Floats:
-        return sum((times * clock_log_mgf(cost.epsilon, lam) for cost, times in costs.items()), 0.0 * lam)
-
-    return total
-
-
-register(
-    CostModel(
-        ExponentialClockDP,
-        covers=_covers,
-        log_mgf=_log_mgf,
-        loss_components=lambda costs: [ExponentialClock(cost.epsilon, times) for cost, times in costs.items()],
-        family=lambda cost: (ExponentialClockDP, cost.epsilon),
-        dp_event="there is no event for an exponential clock",
-        pld="dp-accounting has no such law",
-    )
+MODEL = CostModel(
+    ExponentialClockDP,
+    covers=_covers,
+    log_mgf=each_log_mgf(lambda cost, lam: clock_log_mgf(cost.epsilon, lam)),
+    loss_components=lambda costs: [ExponentialClock(cost.epsilon, times) for cost, times in costs.items()],
+    family=lambda cost: (ExponentialClockDP, cost.epsilon),
+    dp_event="there is no event for an exponential clock",
+    pld="dp-accounting has no such law",
 )

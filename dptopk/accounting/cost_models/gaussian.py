@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import pure_of
+from dptopk.accounting.cost_models.counterparts import distribution, event
 from dptopk.accounting.cost_models.implied import gaussian_row
-from dptopk.accounting.cost_models.registry import CostModel, register
+from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.loss_components import Gaussian
 from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
@@ -37,38 +37,22 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
     return bool(token.mu >= -2 * ndtri(expit(-epsilon)) * (1 + _CORNER_SLACK))
 
 
-def _inverse(mu: float) -> float:
+def _noise(cost: GaussianDP) -> tuple[float]:
     """1/μ rounded down: less noise is the safe side."""
-    return math.nextafter(1.0 / mu, 0.0)
-
-
-def _event(cost: GaussianDP) -> Any:
-    from dp_accounting import dp_event
-
-    return dp_event.GaussianDpEvent(_inverse(cost.mu))
-
-
-def _pld(cost: GaussianDP, interval: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    return pld.from_gaussian_mechanism(
-        _inverse(cost.mu), value_discretization_interval=interval, pessimistic_estimate=True
-    )
+    return (math.nextafter(1.0 / cost.mu, 0.0),)
 
 
 def _zcdp(cost: GaussianDP) -> tuple[float, float]:
     return 0.0, square_up(cost.mu, 2)
 
 
-register(
-    CostModel(
-        GaussianDP,
-        covers=_covers,
-        implied=gaussian_row(_zcdp, lambda cost: cost.mu),
-        log_mgf=zcdp_log_mgf(_zcdp),
-        loss_components=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
-        family=lambda cost: (GaussianDP, cost.mu),
-        dp_event=_event,
-        pld=_pld,
-    )
+MODEL = CostModel(
+    GaussianDP,
+    covers=_covers,
+    implied=gaussian_row(_zcdp, lambda cost: cost.mu),
+    log_mgf=zcdp_log_mgf(_zcdp),
+    loss_components=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
+    family=lambda cost: (GaussianDP, cost.mu),
+    dp_event=event("GaussianDpEvent", _noise),
+    pld=distribution("gaussian", _noise),
 )

@@ -37,13 +37,14 @@ class Implied:
     cdp: Callable[[Any], tuple[float, float]] | None = None  # (μ, τ)
 
 
-def pure_row(epsilon: Callable[[Any], float]) -> Implied:
-    """What ε-DP implies, for a type of cost that implies ε(cost)-DP."""
+def response_mean_loss(epsilon: float) -> float:
+    """The largest mean loss under ε-DP, that of randomised response: ε tanh(ε/2), moved up."""
+    return square_up(epsilon, 2) if epsilon < EXACT_BELOW else float(outward(epsilon * math.tanh(epsilon / 2)))
 
-    def mean_loss(cost: Any) -> float:
-        e = epsilon(cost)
-        return square_up(e, 2) if e < EXACT_BELOW else float(outward(e * math.tanh(e / 2)))
 
+def pure_row(epsilon: Callable[[Any], float], mean_loss: Callable[[Any], float] | None = None) -> Implied:
+    """What ε-DP implies, for a type of cost that implies ε(cost)-DP; ``mean_loss`` of its law, where that is known."""
+    mean_loss = mean_loss or (lambda cost: response_mean_loss(epsilon(cost)))
     return Implied(
         pure=epsilon,
         bounded_range=lambda cost: 2 * epsilon(cost),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dptopk.accounting.cost_models.conversions import is_approx
 from dptopk.accounting.cost_models.implied import pure_row
-from dptopk.accounting.cost_models.registry import CostModel, register
-from dptopk.accounting.curves import Floats
-from dptopk.accounting.pld.log_mgf import LogMGF, mixture_log_mgf
+from dptopk.accounting.cost_models.registry import CostModel
+from dptopk.accounting.pld.log_mgf import each_log_mgf, mixture_log_mgf
 from dptopk.accounting.pld.loss_components import SeveralConstraints
 from dptopk.costs import Cost, MultiDP, PureDP
 
@@ -28,23 +25,14 @@ def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom
 
 
-def _log_mgf(costs: Mapping[MultiDP, int]) -> LogMGF:
-    def total(lam: Floats) -> Floats:
-        return sum((times * mixture_log_mgf(cost, lam) for cost, times in costs.items()), 0.0 * lam)
-
-    return total
-
-
-register(
-    CostModel(
-        MultiDP,
-        covers=lambda token, cost: all(is_approx(cost, *constraint) for constraint in token.constraints),
-        implied=pure_row(lambda cost: cost.constraints[0][0]),  # once its atom is split off
-        statements=lambda cost: cost.constraints,
-        without_failure=_without_failure,
-        log_mgf=_log_mgf,
-        loss_components=lambda costs: [SeveralConstraints(cost, times) for cost, times in costs.items()],
-        dp_event=_NONE,
-        pld=_NONE,
-    )
+MODEL = CostModel(
+    MultiDP,
+    covers=lambda token, cost: all(is_approx(cost, *constraint) for constraint in token.constraints),
+    implied=pure_row(lambda cost: cost.constraints[0][0]),  # once its atom is split off
+    statements=lambda cost: cost.constraints,
+    without_failure=_without_failure,
+    log_mgf=each_log_mgf(mixture_log_mgf),
+    loss_components=lambda costs: [SeveralConstraints(cost, times) for cost, times in costs.items()],
+    dp_event=_NONE,
+    pld=_NONE,
 )

@@ -1,8 +1,8 @@
 """The registry of cost types: everything the accounting knows about a type of cost stands in one CostModel.
 
-To add a cost type, add its dataclass to ``dptopk.costs`` and a module here that registers its CostModel, and list the
-module in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its
-own, save the theorems that are about one type.
+To add a cost type, add its dataclass to ``dptopk.costs`` and a module here with its CostModel as ``MODEL``, and list it
+in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its own,
+save the theorems that are about one type.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from dptopk.accounting.pld.loss_components import LossComponent
 
 
-_MODULES = (
-    "pure_dp", "bounded_range", "exponential_clock", "approx_dp", "multi_dp", "discrete_laplace", "laplace", "gaussian",
-    "discrete_gaussian", "zcdp", "cdp",
-)  # fmt: skip
-# Models whose own laws stand in another family.
-_ELSEWHERE = ("gaussian.sparse_model", "renyi.label_coins_model")
-
 CostType = type[Any]
+# Two models stand with their own laws, in other families.
+_MODULES = (
+    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.exponential_clock", "cost_models.approx_dp",
+    "cost_models.multi_dp", "cost_models.discrete_laplace", "cost_models.laplace", "cost_models.gaussian",
+    "cost_models.discrete_gaussian", "cost_models.zcdp", "cost_models.cdp", "gaussian.sparse_model",
+    "renyi.label_coins_model",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,14 @@ class CostModel:
     pld: Callable[[Any, float], Any] | str = "it has no dominating pair"
 
 
-_REGISTRY: dict[CostType, CostModel] = {}
-
-
-def register(kind: CostModel) -> None:
-    """Make a type of cost known."""
-    _REGISTRY[kind.cost_type] = kind
-
-
 @cache
 def cost_models() -> dict[CostType, CostModel]:
-    """All models by type, in the order of ``COST_TYPES``."""
-    for module in (*(f"cost_models.{module}" for module in _MODULES), *_ELSEWHERE):
-        import_module(f"dptopk.accounting.{module}")
-    return {cost_type: _REGISTRY[cost_type] for cost_type in COST_TYPES}
+    """All models by type, in the order of ``COST_TYPES``.
+
+    By name: what a model says of other costs (``covers``) asks this registry, which cannot import it at the top.
+    """
+    known = [import_module(f"dptopk.accounting.{module}").MODEL for module in _MODULES]
+    return {cost_type: next(model for model in known if model.cost_type is cost_type) for cost_type in COST_TYPES}
 
 
 def cost_model_of(cost: Cost) -> CostModel:

@@ -7,18 +7,18 @@ from functools import lru_cache
 from typing import Any
 
 from dptopk.accounting.cost_models.implied import pure_row
-from dptopk.accounting.cost_models.registry import CostModel, cost_model_of, register
+from dptopk.accounting.cost_models.registry import CostModel, cost_model_of
 from dptopk.costs import Cost, MultiDP
 
 
-def register_stated(
+def stated_model(
     cost_type: type[Any],
     statements: Callable[[Any], tuple[tuple[float, float], ...]],
     covers: Callable[[Any, Cost], bool],
     *,
     counterpart: str,
-) -> None:
-    """Make such a type known.
+) -> CostModel:
+    """The model of such a type.
 
     Args:
         cost_type: the type.
@@ -33,14 +33,12 @@ def register_stated(
         split = cost_model_of(several).without_failure
         return split(several) if split else (several, 0.0)
 
-    register(
-        CostModel(
-            cost_type,
-            covers=covers,
-            implied=pure_row(lambda cost: statements(cost)[0][0]),  # once its atom is split off
-            statements=statements,
-            without_failure=without_failure,
-            dp_event=counterpart,
-            pld=counterpart,
-        )
+    return CostModel(
+        cost_type,
+        covers=covers,
+        implied=pure_row(lambda cost: statements(cost)[0][0]),  # once its atom is split off
+        statements=statements,
+        without_failure=without_failure,
+        dp_event=counterpart,
+        pld=counterpart,
     )

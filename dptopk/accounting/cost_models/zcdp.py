@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from dptopk.accounting.cost_models.conversions import implied, plain
 from dptopk.accounting.cost_models.implied import Implied
-from dptopk.accounting.cost_models.registry import CostModel, register
+from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.costs import ZCDP, Cost
 
@@ -27,14 +27,12 @@ def _itself(cost: ZCDP) -> tuple[float, float]:
     return cost.xi, cost.rho
 
 
-register(
-    CostModel(
-        ZCDP,
-        covers=_covers,
-        implied=Implied(zcdp=_itself, exact_zcdp=_itself),
-        log_mgf=zcdp_log_mgf(_itself),
-        family=lambda cost: ((ZCDP, cost.xi), cost.rho),  # with equal ξ alone is a larger ρ the weaker promise
-        dp_event=_NO_PAIR,
-        pld=_NO_PAIR,
-    )
+MODEL = CostModel(
+    ZCDP,
+    covers=_covers,
+    implied=Implied(zcdp=_itself, exact_zcdp=_itself),
+    log_mgf=zcdp_log_mgf(_itself),
+    family=lambda cost: ((ZCDP, cost.xi), cost.rho),  # with equal ξ alone is a larger ρ the weaker promise
+    dp_event=_NO_PAIR,
+    pld=_NO_PAIR,
 )

@@ -144,6 +144,11 @@ def summed_log_mgf(times: Mapping[float, int], one: Callable[[Floats, Floats], F
     return total
 
 
+def each_log_mgf(one: Callable[[Any, Floats], Floats]) -> Callable[[Mapping[Any, int]], LogMGF]:
+    """For costs with log-MGFs of at most ``one(cost, λ)``: their sum, with counts."""
+    return lambda costs: lambda lam: sum((times * one(cost, lam) for cost, times in costs.items()), 0.0 * lam)
+
+
 def quadratic_log_mgf(coefficients: Callable[[Any], tuple[float, float]]) -> Callable[[Mapping[Any, int]], LogMGF]:
     """For costs with log-MGFs of at most aλ + bλ², (a, b) the ``coefficients`` of a cost: their sum, with counts.
 
