@@ -17,7 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 EPS = 2.0**-52  # from 1 to the next float
 ROUNDOFF = EPS / 2  # the relative error of one operation, or of one number that is rounded
 

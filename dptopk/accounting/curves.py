@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dptopk._internal.rounding import EXACT_SLACK, SLACK, exp_up
+from dptopk._internal.rounding import EXACT_SLACK, SLACK, Floats, exp_up
 from dptopk._internal.search import bisect_each
 from dptopk.accounting.work import Work
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.curves import Floats
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Figure, Settings, Table
 

@@ -29,8 +29,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
-from dptopk.accounting.curves import Curve, Floats
+from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import outward
+from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
-from dptopk.accounting.curves import Answer, Curve, Floats, Query
+from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.registry import bound
 from dptopk.accounting.work import late, within

@@ -23,10 +23,11 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
+from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
 from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
-from dptopk.accounting.curves import Curve, Floats
+from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.pld.common_lattice import signs
 from dptopk.accounting.registry import bound

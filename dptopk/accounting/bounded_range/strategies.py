@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk._internal.rounding import exp_up
-from dptopk.accounting.curves import Answer, Curve, Floats, Query
+from dptopk._internal.rounding import Floats, exp_up
+from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.work import CUT_BY_TIME, late
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import ROUNDOFF, SLACK, outward
+from dptopk._internal.rounding import ROUNDOFF, SLACK, Floats, outward
 from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
-from dptopk.accounting.curves import Answer, Curve, Floats, Query, smallest_where
+from dptopk.accounting.curves import Answer, Curve, Query, smallest_where
 from dptopk.accounting.pld.common_lattice import Parts, Responses, common_lattice, signs
 from dptopk.accounting.pld.constraints import PERTURBATION, Mixture, mixture, worst_case
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product

@@ -13,8 +13,8 @@ from functools import reduce
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS, outward
-from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query
+from dptopk._internal.rounding import EPS, Floats, outward
+from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Query
 from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
 from dptopk.accounting.gaussian.pair import (
     gaussian_curve,

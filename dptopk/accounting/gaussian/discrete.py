@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import EPS
+from dptopk._internal.rounding import EPS, Floats
 from dptopk._internal.search import bisect, bracket
-from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Floats, Query, smallest_where
+from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
 from dptopk.accounting.pld.laws import LEAST_MASS, Power, power
 from dptopk.accounting.pld.loss_curve import LossCurve

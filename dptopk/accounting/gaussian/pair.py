@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import EPS, SLACK
-from dptopk.accounting.curves import DeltaCurve, Floats
+from dptopk._internal.rounding import EPS, SLACK, Floats
+from dptopk.accounting.curves import DeltaCurve
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)

@@ -16,9 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptopk._internal.rounding import outward
+from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.tails import gaussian_tail
-from dptopk.accounting.curves import Floats
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
 from dptopk.errors import InvalidParameter
 

@@ -19,8 +19,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk._internal.rounding import EPS
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import EPS, Floats
 
 ERROR_FACTOR = 8
 

@@ -13,8 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.pld.laws import LossLaw, Power, power
 
 Responses = tuple[tuple[float, float], ...]  # (ε, weight) pairs by falling ε, the weights adding up to 1

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats
 from dptopk.costs import ApproxDP, MultiDP
 from dptopk.errors import InvalidParameter
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of

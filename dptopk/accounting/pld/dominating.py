@@ -20,8 +20,7 @@ import numpy as np
 from scipy import special
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import EPS
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import EPS, Floats
 from dptopk.errors import InvalidParameter
 
 # Up to this scale the d_k of step 2, about 12 s², are listed; beyond it step 3 is off by at most 1/(24 s²), relatively.

@@ -29,8 +29,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.characteristic_function import CharacteristicFunction, Indices
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pld.pairs import Pairs, log_sum, pair_of

@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 
 Factor = TypeVar("Factor")
 

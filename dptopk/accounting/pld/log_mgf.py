@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk._internal.rounding import exp_up, outward
-from dptopk.accounting.curves import Curve, Floats
+from dptopk._internal.rounding import Floats, exp_up, outward
+from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.costs import MultiDP, sum_up
 

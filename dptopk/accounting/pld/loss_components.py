@@ -19,8 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.accounting.pld.lattice import binned, product

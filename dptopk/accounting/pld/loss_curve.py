@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dptopk._internal.rounding import EPS, exp_up, outward
-from dptopk.accounting.curves import Answer, Curve, Floats, Query
+from dptopk._internal.rounding import EPS, Floats, exp_up, outward
+from dptopk.accounting.curves import Answer, Curve, Query
 
 
 class LossCurve(Curve):

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import EPS, Floats
 
 
 @dataclass(frozen=True)

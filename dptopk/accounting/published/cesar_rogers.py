@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import outward
+from dptopk._internal.rounding import Floats, outward
 from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, EpsilonCurve, Floats
+from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.concentrated import zcdp_total
 from dptopk.costs import Charge, sum_up

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import outward
+from dptopk._internal.rounding import Floats, outward
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.implied import max_kl
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, EpsilonCurve, Floats
+from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up

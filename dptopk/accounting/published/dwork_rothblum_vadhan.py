@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import outward
+from dptopk._internal.rounding import Floats, outward
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, EpsilonCurve, Floats
+from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.pure_dp.homogeneous import one_epsilon
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, sum_up

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import EPS
+from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.dominating_pairs import MOST_BINOMIAL_COPIES, BracketCurve
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, DeferredCurve, Floats, Query
+from dptopk.accounting.curves import Curve, DeferredCurve, Query
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure

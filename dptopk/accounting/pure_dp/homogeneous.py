@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import sum_decimals
+from dptopk._internal.rounding import Floats, sum_decimals
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, DeferredCurve, Floats
+from dptopk.accounting.curves import Curve, DeferredCurve
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.registry import bound

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats
 from dptopk.errors import InvalidParameter
 
 # Levels beyond which a coin is refused.

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import outward
+from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.cost_models.conversions import implied
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, Floats
+from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import renyi_curve

@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dptopk._internal.rounding import outward
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats, outward
 from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
 from dptopk.errors import InvalidParameter
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.loss_components import Gaussian, Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs

@@ -31,8 +31,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 
 

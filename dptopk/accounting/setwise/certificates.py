@@ -23,8 +23,8 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Effort
-from dptopk._internal.rounding import EPS, round_up
-from dptopk.accounting.curves import Floats, Query
+from dptopk._internal.rounding import EPS, Floats, round_up
+from dptopk.accounting.curves import Query
 from dptopk.accounting.registry import Certificate, split_failure
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import upper_step

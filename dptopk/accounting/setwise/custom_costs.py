@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.cost_models.dominating_pairs import grid_product, loss_components
-from dptopk.accounting.curves import Floats
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.pld.tilt import best_tilt
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve

@@ -22,8 +22,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve

@@ -18,8 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.groups import GroupPair, pair_above
 from dptopk.accounting.setwise.recursion import Layer, Rules

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.setwise.steps import State, common_grid

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.randomized_rounding import RoundingLevels

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.setwise import tuning
 
 State = tuple[int, ...]

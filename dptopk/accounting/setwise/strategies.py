@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF
+from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.cost_models.dominating_pairs import loss_components
-from dptopk.accounting.curves import Floats, Query
+from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of

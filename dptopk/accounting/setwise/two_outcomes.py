@@ -13,8 +13,8 @@ import math
 import numpy as np
 from scipy.special import logsumexp
 
+from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
-from dptopk.accounting.curves import Floats
 from dptopk.accounting.setwise import tuning
 
 ROUNDING = 1e-11  # of a divergence times its order, absolute and relative; far above that of the formulas

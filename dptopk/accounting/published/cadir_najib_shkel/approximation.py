@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.f_dp.multi_dp import multi_dp_bracket
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, TradeoffFunction
 from dptopk.errors import InvalidParameter

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dptopk._internal import validate
-from dptopk.accounting.curves import Floats
+from dptopk._internal.rounding import Floats
 from dptopk.accounting.f_dp.multi_dp import composition_law
 from dptopk.accounting.pld.constraints import Mixture, mixture
 from dptopk.accounting.pld.laws import LossLaw

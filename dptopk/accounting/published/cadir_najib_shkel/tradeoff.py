@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
-from dptopk.accounting.curves import Floats
 from dptopk.accounting.pld.constraints import Mixture, mixture
 from dptopk.costs import MultiDP
 from dptopk.errors import InvalidParameter
