@@ -14,7 +14,7 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
         delta: the total.
         users: how many users there are, where that is public.
 
-    >>> doubts(1.0, 1e-6)
+    >>> budget_warnings(1.0, 1e-6)
     []
     """
     found = []

@@ -36,7 +36,7 @@ def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[flo
     With the least price for the smallest range, up to 8, that meets the proportions within 2%, or as well as can be
     with a price of at most ``largest`` for the largest range: long games need less precise prices.
 
-    >>> prices_of((0.1, 0.05))
+    >>> weights_of((0.1, 0.05))
     {0.1: 15, 0.05: 4}
     """
     return proportional({epsilon: math.pow(epsilon, tuning.WEIGHT_EXPONENT) for epsilon in ranges}, largest)

@@ -48,7 +48,7 @@ def register_backend(connection: Any, backend: Backend) -> None:
         InvalidParameter: when a clause of the contract does not hold; it names them.
 
     >>> import ibis
-    >>> admit(ibis.duckdb.connect(), Backend(name="duckdb"))
+    >>> register_backend(ibis.duckdb.connect(), Backend(name="duckdb"))
     """
     if connection.name != backend.name:
         raise InvalidParameter(f"backend: it is for {backend.name!r}, and the connection for {connection.name!r}")
