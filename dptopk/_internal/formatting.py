@@ -192,3 +192,27 @@ def html_bar(value: float, low: float, high: float, largest: float) -> str:
         f'<span style="position:absolute;left:{left:.2f}%;top:35%;height:30%;width:{right - left:.2f}%;'
         'background:#ee6677"></span></span>'
     )
+
+
+# Of every page that is written to a file.
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 58rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; min-width: 50%; }
+th, td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; vertical-align: middle;
+  overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+th { overflow-wrap: normal; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+img { max-width: 100%; background: white; } pre { white-space: pre-wrap; background: #8881; padding: .8rem; }
+"""
+
+
+def html_page(title: str, sections: Iterable[str]) -> str:
+    """A page that needs nothing from elsewhere; the sections are markup of our own."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n"
+        + "\n".join(sections)
+        + "\n</body></html>\n"
+    )

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._internal.formatting import escape, html_lines, html_rows, html_table, percent
+from dptopk._internal.formatting import escape, html_lines, html_page, html_rows, html_table, percent
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
     from dptopk.release.release import Release
 
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
-th, td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; vertical-align: middle;
-  overflow-wrap: anywhere; }
-th { overflow-wrap: normal; }
-td:nth-child(1), td:nth-child(3) { font-variant-numeric: tabular-nums; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-pre { white-space: pre-wrap; background: #8881; padding: .8rem; }
-"""
 
 CITE = """The dptopk developers: dptopk, differentially private top-k queries on histograms (version {version}).
 Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially private top-k selection with
@@ -37,7 +25,6 @@ def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str]
     rows = html_rows(release.shown(confidence=confidence)) if len(release) else "<p>No label passed the threshold.</p>"
     phases = [(phase.name, phase.mechanism, release.phases.get(phase.name, "already paid")) for phase in plan.phases]
     sections = [
-        f"<h1>The top {plan.k}</h1>",
         rows,
         html_lines(notes(plan, release, confidence)),
         "<h2>What it cost</h2>",
@@ -47,13 +34,7 @@ def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str]
         "<h2>How to cite</h2>",
         "<pre>" + "\n".join(escape(line) for line in CITE.format(version=version("dptopk")).splitlines()) + "</pre>",
     ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>The top {plan.k}</title><style>{STYLE}</style></head>\n<body>\n"
-        + "\n".join(sections)
-        + "\n</body></html>\n"
-    )
+    return html_page(f"The top {plan.k}", sections)
 
 
 def notes(plan: Plan, release: Release, confidence: float) -> list[str]:

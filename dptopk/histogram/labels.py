@@ -261,10 +261,6 @@ def _write_float(label: float) -> Any:
     return label if math.isfinite(label) else {"float": repr(label)}
 
 
-def _write_span(label: dt.timedelta) -> Any:
-    return {"timedelta": [label.days, label.seconds, label.microseconds]}
-
-
 def _write_numpy(tag: str) -> Callable[[Any], Any]:
     return lambda label: {tag: [int(label.view("i8")), *np.datetime_data(label.dtype)]}
 
@@ -281,7 +277,7 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
     dt.datetime: lambda label: {"datetime": label.isoformat()},
     dt.date: lambda label: {"date": label.isoformat()},
     dt.time: lambda label: {"time": label.isoformat()},
-    dt.timedelta: _write_span,
+    dt.timedelta: lambda label: {"timedelta": [label.days, label.seconds, label.microseconds]},
     UUID: lambda label: {"uuid": str(label)},
     np.datetime64: _write_numpy("datetime64"),
     np.timedelta64: _write_numpy("timedelta64"),
@@ -305,28 +301,13 @@ _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _read_timestamp(value: list[Any]) -> Any:
-    import pandas as pd
+def _by_pandas(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    def reader(value: Any) -> Any:
+        import pandas as pd
 
-    return pd.Timestamp(value[0]).as_unit(value[1])
+        return read(pd, value)
 
-
-def _read_span(value: list[Any]) -> Any:
-    import pandas as pd
-
-    return pd.Timedelta(np.timedelta64(value[0], value[1]))
-
-
-def _read_period(value: list[Any]) -> Any:
-    import pandas as pd
-
-    return pd.Period(ordinal=value[0], freq=value[1])
-
-
-def _read_interval(value: list[Any]) -> Any:
-    import pandas as pd
-
-    return pd.Interval(from_plain(value[0]), from_plain(value[1]), closed=value[2])
+    return reader
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -346,9 +327,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "uuid": UUID,
     "datetime64": lambda value: np.datetime64(value[0], tuple(value[1:])),
     "timedelta64": lambda value: np.timedelta64(value[0], tuple(value[1:])),
-    "timestamp": _read_timestamp,
-    "span": _read_span,
-    "period": _read_period,
-    "interval": _read_interval,
+    "timestamp": _by_pandas(lambda pd, value: pd.Timestamp(value[0]).as_unit(value[1])),
+    "span": _by_pandas(lambda pd, value: pd.Timedelta(np.timedelta64(value[0], value[1]))),
+    "period": _by_pandas(lambda pd, value: pd.Period(ordinal=value[0], freq=value[1])),
+    "interval": _by_pandas(lambda pd, value: pd.Interval(*map(from_plain, value[:2]), closed=value[2])),
     "object": lambda value: from_plain(value[1]),
 }
