@@ -70,15 +70,13 @@ class JointSelection(LabelsOnly):
         self.check(histogram)
         charge, bits = self.charge(histogram.sensitivity), random_bits(rng)
         labels = drawn_labels(histogram, np.array(self.rows(histogram, bits), dtype=np.int64), bits)
-        return Release(
+        return Release.drawn(
+            histogram,
+            rng,
             labels=labels if self.ordered else in_label_order(labels),
-            counts=None,
             charge=charge,
             mechanism=self,
-            sensitivity=histogram.sensitivity,
-            seeded=rng is not None,
             note="" if self.ordered else "a set, in label order: ranks mean nothing",
-            source=histogram.identity,
         )
 
 

@@ -107,15 +107,13 @@ class StabilityTopK(LabelsOnly):
         inside = ranked.rows(list(range(stable)))
         rest = self._peel(histogram, inside, bits)
         labels = drawn_labels(histogram, np.array(inside + rest, dtype=np.int64), bits)
-        return Release(
+        return Release.drawn(
+            histogram,
+            rng,
             labels=(*in_label_order(labels[:stable]), *labels[stable:]),
-            counts=None,
             charge=self._charge(len(rest)),
             mechanism=self,
-            sensitivity=histogram.sensitivity,
-            seeded=rng is not None,
             note=f"the first {stable} rows are a set, in label order" if stable else "no stable set: all rows peeled",
-            source=histogram.identity,
         )
 
     def _stable(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
