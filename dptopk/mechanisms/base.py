@@ -40,6 +40,9 @@ class Mechanism(ABC):
     #: Whether fewer labels than were asked for may cost more.
     fewer_cost_more: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        validate.parameters(self)
+
     @abstractmethod
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most that a release can cost; ``labels``: how many labels' counts are released."""
@@ -303,9 +306,6 @@ class CountingMechanism(Mechanism):
 
     #: Whether its counts can be fitted to the order of a selection, by CountMLE.
     fitted: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        validate.parameters(self)
 
     @abstractmethod
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:

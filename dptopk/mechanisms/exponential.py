@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk._internal import validate
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -42,9 +41,6 @@ class Exponential(LabelsOnly):
 
     epsilon: float
     utility_range: float
-
-    def __post_init__(self) -> None:
-        validate.parameters(self)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly BR(ε); ``labels`` makes no difference because no counts are released."""

@@ -36,6 +36,9 @@ class _Selections(LabelsOnly):
     epsilon: float
     charge_as: ChargeAs
 
+    def __post_init__(self) -> None:
+        validate.parameters(self, charge_as=partial(validate.member, CHARGES))
+
     def __repr__(self) -> str:
         """As a dataclass has it, but an argument with its default is left out."""
         given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)]  # type: ignore[arg-type]
@@ -91,9 +94,6 @@ class KnownGumbel(_Selections):
     k: int
     epsilon: float
     charge_as: ChargeAs = "bounded_range"
-
-    def __post_init__(self) -> None:
-        validate.parameters(self, charge_as=partial(validate.member, CHARGES))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Exactly k × BR(ε), or l0 clocks; ``labels`` makes no difference because no counts are released."""
@@ -173,7 +173,7 @@ class UnknownGumbel(_Selections):
     charge_as: ChargeAs = "bounded_range"
 
     def __post_init__(self) -> None:
-        validate.parameters(self, charge_as=partial(validate.member, CHARGES))
+        super().__post_init__()
         validate.count(at_least=self.k, d_bar=self.d_bar)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:

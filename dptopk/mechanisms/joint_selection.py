@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dptopk._internal import validate
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
@@ -39,9 +38,6 @@ class JointSelection(LabelsOnly):
     ordered: ClassVar[bool] = True
     #: The class of privacy loss that the answer's law is proven to belong to.
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
-
-    def __post_init__(self) -> None:
-        validate.parameters(self)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One cost of ε; ``labels`` makes no difference because no counts are released."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dptopk._internal import validate
 from dptopk._internal.tails import laplace_tail, smallest_offset
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
@@ -56,9 +55,6 @@ class StabilityTopK(LabelsOnly):
     k: int
     epsilon: float
     delta: float
-
-    def __post_init__(self) -> None:
-        validate.parameters(self)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The most a release can cost; ``labels`` makes no difference because no counts are released."""

@@ -135,9 +135,6 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
 class ThresholdedMechanism(Mechanism):
     """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
 
-    def __post_init__(self) -> None:
-        validate.parameters(self)
-
     @property
     @abstractmethod
     def counting(self) -> CountingMechanism:
