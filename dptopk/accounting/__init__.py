@@ -12,10 +12,5 @@ if TYPE_CHECKING:
     from dptopk.accounting.registry import Bound as Bound
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
-        __name__,
-        {
-            ".bounds": "compose",
-            ".calibration": "calibrate",
-            ".registry": "Bound",
-        },
+        __name__, {".bounds": "compose", ".calibration": "calibrate", ".registry": "Bound"}
     )

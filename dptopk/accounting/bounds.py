@@ -25,14 +25,7 @@ from dptopk.accounting.f_dp import multi_dp
 from dptopk.accounting.gaussian import composition as gaussian
 from dptopk.accounting.published import cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan
 from dptopk.accounting.pure_dp import homogeneous, two_epsilon
-from dptopk.accounting.registry import (
-    FAILURE_SLACK,
-    REGISTRY,
-    Bound,
-    BoundSpec,
-    Certificate,
-    split_failure,
-)
+from dptopk.accounting.registry import FAILURE_SLACK, REGISTRY, Bound, BoundSpec, Certificate, split_failure
 from dptopk.accounting.renyi import composition as renyi, concentrated
 from dptopk.accounting.setwise import optimum
 from dptopk.accounting.setwise.certificates import certify

@@ -150,13 +150,7 @@ class _Sampled:
     """An audit by draws."""
 
     def __init__(
-        self,
-        mechanism: Mechanism,
-        claim: Claim,
-        world: World,
-        rng: np.random.Generator,
-        alpha: float,
-        effort: _Effort,
+        self, mechanism: Mechanism, claim: Claim, world: World, rng: np.random.Generator, alpha: float, effort: _Effort
     ) -> None:
         self.mechanism, self.claim, self.world, self.rng, self.alpha = mechanism, claim, world, rng, alpha
         self.effort = effort

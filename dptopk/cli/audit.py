@@ -23,8 +23,7 @@ def audit(
         ),
     ],
     claim: Annotated[
-        str | None,
-        typer.Option("--claim", help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
+        str | None, typer.Option("--claim", help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
     ] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="Instead of --claim: the claimed ε.")] = None,
     delta: Annotated[float, typer.Option("--delta", help="The claimed δ.")] = 0.0,

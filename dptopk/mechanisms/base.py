@@ -343,11 +343,7 @@ class CountingMechanism(Mechanism):
         return None
 
     def count_width(
-        self,
-        sensitivity: Sensitivity,
-        *,
-        labels: int | None = None,
-        confidence: float = CONFIDENCE,
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
         """As ``half_width``."""
         return self.half_width(sensitivity, confidence=confidence)

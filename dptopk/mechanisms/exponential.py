@@ -106,11 +106,7 @@ class Exponential(LabelsOnly):
                 histogram.counts, 1, epsilon=self.epsilon, linf=self.utility_range, bits=bits, absent=histogram.absent
             ).indices
         return Release.drawn(
-            histogram,
-            rng,
-            labels=drawn_labels(histogram, chosen, bits),
-            charge=charge,
-            mechanism=self,
+            histogram, rng, labels=drawn_labels(histogram, chosen, bits), charge=charge, mechanism=self
         )
 
 

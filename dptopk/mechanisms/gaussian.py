@@ -23,12 +23,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, finite_l0
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.samplers.maxima import gaussian_offset
-from dptopk.mechanisms.thresholds import (
-    CutMechanism,
-    NoisyFloorMechanism,
-    checked_offset,
-    moving_slots,
-)
+from dptopk.mechanisms.thresholds import CutMechanism, NoisyFloorMechanism, checked_offset, moving_slots
 from dptopk.release.intervals import CountNoise
 
 if TYPE_CHECKING:

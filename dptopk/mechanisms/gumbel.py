@@ -123,19 +123,10 @@ class KnownGumbel(_Selections):
         charge = self.charge(sensitivity)
         bits = random_bits(rng)
         chosen = gumbel_top_k(
-            histogram.counts,
-            self.k,
-            epsilon=self.epsilon,
-            linf=sensitivity.linf,
-            bits=bits,
-            absent=histogram.absent,
+            histogram.counts, self.k, epsilon=self.epsilon, linf=sensitivity.linf, bits=bits, absent=histogram.absent
         )
         return Release.drawn(
-            histogram,
-            rng,
-            labels=drawn_labels(histogram, chosen.indices, bits),
-            charge=charge,
-            mechanism=self,
+            histogram, rng, labels=drawn_labels(histogram, chosen.indices, bits), charge=charge, mechanism=self
         )
 
 

@@ -16,10 +16,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.maxima import laplace_offset
-from dptopk.mechanisms.thresholds import (
-    NoisyFloorMechanism,
-    moving_slots,
-)
+from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
 from dptopk.release.intervals import CountNoise
 
 if TYPE_CHECKING:

@@ -166,11 +166,7 @@ class ThresholdedMechanism(Mechanism):
         return self.noise_std(sensitivity)
 
     def count_width(
-        self,
-        sensitivity: Sensitivity,
-        *,
-        labels: int | None = None,
-        confidence: float = CONFIDENCE,
+        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
         """By the law of the noise before it is cut."""
         return self.counting.count_width(sensitivity, labels=self.floor_rank, confidence=confidence)

@@ -89,12 +89,7 @@ def _interaction(charge: Charge) -> Interaction:
     return "setwise" if charge.count == 1 else "batch"  # one cost leaves no room for adaptivity
 
 
-@bound(
-    "br_nonadaptive",
-    source="Dong-Durfee-Rogers 2020, Theorem 3",
-    takes=(BoundedRange,),
-    valid_through=_interaction,
-)
+@bound("br_nonadaptive", source="Dong-Durfee-Rogers 2020, Theorem 3", takes=(BoundedRange,), valid_through=_interaction)
 def _br_nonadaptive(charge: Charge) -> Curve:
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")

@@ -16,10 +16,7 @@ import numpy as np
 from dptopk._internal.rounding import EPS, Floats, outward
 from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Query
 from dptopk.accounting.gaussian.discrete import LISTED, LatticeLaw, discrete_gaussian_curve, lattice_law, listed_curve
-from dptopk.accounting.gaussian.pair import (
-    gaussian_curve,
-    gaussian_log_delta,
-)
+from dptopk.accounting.gaussian.pair import gaussian_curve, gaussian_log_delta
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
