@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dptopk.costs import BoundedRange, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.ledger.ledger import Ledger
 
 TOKEN = BoundedRange(0.001)

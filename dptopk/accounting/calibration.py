@@ -17,8 +17,7 @@ from dptopk.accounting.bounds import compose, names
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.accounting.work import late, within
-from dptopk.costs import BoundedRange, Charge, GaussianDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge, GaussianDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 MakeCharge = Callable[[float], Charge]

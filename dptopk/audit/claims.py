@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.accounting.bounds import compose
-from dptopk.costs import BoundedRange, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
 
 POINTS = 6  # of the profile of a charge that are tested

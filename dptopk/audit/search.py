@@ -21,8 +21,7 @@ from dptopk._internal import validate
 from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features
 from dptopk.audit.worlds import Counts, Pair, World
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.release.release import Release
 

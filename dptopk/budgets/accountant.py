@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dptopk.budgets.filter import Filter
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
 
 
 class _AskedOfTheClass:

@@ -32,8 +32,7 @@ from dptopk.accounting.work import within
 from dptopk.budgets.account import Account, Record, Summary, cost_of
 from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, Zcdp, metric_of
 from dptopk.budgets.running_totals import Priced, RunningTotals
-from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, Cost, PureDP, sum_up
-from dptopk.costs.budget import Budget
+from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Budget, Charge, Cost, PureDP, sum_up
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
 FilterMethod = Literal["renyi", "ranges", "gaussian"]

@@ -84,7 +84,7 @@ def demo(
     import numpy as np
 
     from dptopk.cli import output
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
     from dptopk.datasets import macbeth
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk

@@ -45,8 +45,7 @@ def audit(
     """
     from dptopk.audit.search import audit as search
     from dptopk.audit.worlds import World
-    from dptopk.costs import Charge
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget, Charge
     from dptopk.histogram.histogram import Sensitivity
 
     if (claim is None) == (epsilon is None):

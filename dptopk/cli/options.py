@@ -124,7 +124,7 @@ class Asked:
 
         Where δ is not given and the number of users is, δ is 1/(10 users), and that is said.
         """
-        from dptopk.costs.budget import Budget
+        from dptopk.costs import Budget
 
         if delta is None and self.users is not None:
             delta = float(format_lower(1 / (10 * validate.count(users=self.users)), digits=1))

@@ -18,8 +18,7 @@ from dptopk.accounting.registry import Bound
 from dptopk.cli.output import as_dict, print_rows, spreadsheet_rows
 from dptopk.cli.shell import tell
 from dptopk.cli.target import opened, write
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.datasets import segments_charge
 from dptopk.errors import InvalidParameter
 

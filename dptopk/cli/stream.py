@@ -67,7 +67,7 @@ def create(
     May be run again after a failure: a stream of the same name and terms is charged once.
     """
     from dptopk.cli.topk import caps_of
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
     from dptopk.datasets import read_labels
     from dptopk.histogram.histogram import Histogram
     from dptopk.planning import plan_continual

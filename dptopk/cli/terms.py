@@ -52,7 +52,7 @@ def terms_of(
     Raises:
         InvalidParameter: when the options do not go together, naming them.
     """
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
 
     if failure_delta is not None and epsilon is None is rho:
         raise InvalidParameter("--failure-delta is for --epsilon and --rho: a registration says what its costs need")
@@ -86,7 +86,7 @@ def costs_of(text: str, option: str) -> Charge:
 
 def _share(text: str) -> tuple[str, Any]:
     """An analyst's name and share, of NAME=COSTS or NAME=EPSILON,DELTA."""
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
 
     name, _, share = text.partition("=")
     if "(" in share:
@@ -112,7 +112,7 @@ def ranges_of(text: str) -> list[float]:
 
 def planned(query: str, times: int, sensitivity: Sensitivity) -> str:
     """What so many answers to a planned question cost, for a registration."""
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
     from dptopk.planning import plan_topk
 
     given = dict(part.partition("=")[::2] for part in query.split())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dptopk.cli.input import Source
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
     from dptopk.histogram.histogram import Histogram, Sensitivity
     from dptopk.ledger.dataset import DatasetState
     from dptopk.planning import Plan

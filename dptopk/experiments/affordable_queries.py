@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dptopk.costs import BoundedRange, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.experiments import style
 from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, in_parallel
 from dptopk.experiments.setwise_data import affordable

@@ -33,9 +33,7 @@ def write_report(outcomes: Sequence[Outcome], path: Path, settings: Settings) ->
         f'<li><a href="#{outcome.experiment.name}">{escape(outcome.experiment.title)}</a></li>' for outcome in outcomes
     )
     quick = ", quick run: few points and trials" if settings.quick else ""
-    about = (
-        f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of the table below it."
-    )
+    about = f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of the table below it."
     page = html_page("dptopk experiments", [f"<p>{about}</p><ul>{contents}</ul>", *map(_section, outcomes)])
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page, encoding="utf-8")

@@ -10,8 +10,7 @@ import pandas as pd
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
-from dptopk.costs import BoundedRange, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.experiments.experiment import Table
 

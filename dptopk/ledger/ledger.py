@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from dptopk._internal import validate
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.dataset import DatasetState

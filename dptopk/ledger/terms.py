@@ -17,8 +17,7 @@ from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.shares import Shares
-from dptopk.costs import Charge, Cost
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge, Cost
 from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import analyst_name, plain_text
 

@@ -223,7 +223,7 @@ def _each(k: int, epsilon: float, share: float, delta: float) -> float:
     By the Rényi curves, in a hundredth of a second: a function of these numbers alone, a few per cent below the best.
     """
     from dptopk.accounting.calibration import calibrate
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
 
     def charge(each: float) -> Charge:
         costs: dict[Cost, int] = {BoundedRange(share): 1}

@@ -159,7 +159,7 @@ def utilities(gaps: npt.NDArray[np.int64], threshold: int) -> npt.NDArray[np.int
 def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
     """The ε of each peeled selection: the largest found with which everything costs at most (epsilon, delta)."""
     from dptopk.accounting.calibration import calibrate
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
 
     plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
     try:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from dptopk._internal import validate
 from dptopk.accounting.calibration import calibrate
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.continual import ContinualTopK

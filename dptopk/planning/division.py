@@ -28,8 +28,7 @@ from dptopk._internal.choices import DOMAINS, Domain, Effort
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.registry import Bound, split_failure
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.datasets import segments_charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from dptopk.accounting.bounds import compose
 from dptopk.budgets.filter import Filter
-from dptopk.costs import ZCDP, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import ZCDP, Budget, Charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.planning.plan import Plan
 

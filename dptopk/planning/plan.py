@@ -11,8 +11,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Domain
 from dptopk._internal.formatting import describe_l0, format_upper, html_lines, numbered, percent
 from dptopk.accounting.registry import Bound
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms.base import Mechanism

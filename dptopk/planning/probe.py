@@ -16,8 +16,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import decimal, round_down, sum_up
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, ChargeAs, Counts, Domain, Effort, Method
 from dptopk.accounting.work import CUT_BY_TIME, late, within
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS

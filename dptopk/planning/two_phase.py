@@ -13,8 +13,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.accounting.registry import Bound
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity

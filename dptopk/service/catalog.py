@@ -12,8 +12,7 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.datasets import read_labels
 from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget
 from dptopk.errors import DptopkError
 from dptopk.ledger.heads import witness_at
 from dptopk.ledger.ledger import Ledger

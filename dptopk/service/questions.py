@@ -11,8 +11,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import COUNTS, METHODS
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.lru import LRUCache
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.datasets import segments_charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram

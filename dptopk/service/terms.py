@@ -13,8 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger

@@ -15,8 +15,7 @@ from dptopk.budgets.account import Account, Record
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity

@@ -17,8 +17,7 @@ from dptopk._internal.choices import Counts, Method
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.remaining import Remaining
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import listed, to_plain
 from dptopk.mechanisms.base import Mechanism

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal.choices import Counts
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget
 from dptopk.datasets.events import events_histogram
 from dptopk.datasets.store import EventsStore
 from dptopk.datasets.two_counts import event_counts

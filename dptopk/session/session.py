@@ -19,8 +19,7 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.account import Account
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.remaining import Remaining
-from dptopk.costs import Charge, ExponentialClockDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge, ExponentialClockDP
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.histogram.event_counts import EventCounts

@@ -13,8 +13,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate, queries_affordable, selection_epsilon, smallest_sigma
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.registry import Bound
-from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge, GaussianDP, PureDP
 from dptopk.errors import InvalidParameter
 
 

@@ -20,13 +20,13 @@ from dptopk.costs import (
     ZCDP,
     ApproxDP,
     BoundedRange,
+    Budget,
     Charge,
     DiscreteGaussianDP,
     GaussianDP,
     MultiDP,
     PureDP,
 )
-from dptopk.costs.budget import Budget
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 
 REGISTERED = Charge({BoundedRange(0.1): 20, PureDP(0.2): 2, ApproxDP(0.1, 1e-8): 1}, delta=1e-7)

@@ -28,6 +28,7 @@ from dptopk.costs import (
     ZCDP,
     ApproxDP,
     BoundedRange,
+    Budget,
     Charge,
     Cost,
     DiscreteGaussianDP,
@@ -35,7 +36,6 @@ from dptopk.costs import (
     GaussianDP,
     PureDP,
 )
-from dptopk.costs.budget import Budget
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 from dptopk.ledger.ledger import Ledger
 

@@ -10,8 +10,7 @@ from dptopk.budgets.account import Account
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
 from dptopk.budgets.shares import Shares
-from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Budget, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.ledger.ledger import Ledger
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dptopk.costs import BoundedRange, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.experiments.setwise_data import adaptivity_gaps, affordable, mixes, order_effect, value_in_order
 

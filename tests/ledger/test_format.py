@@ -11,8 +11,7 @@ import pytest
 
 from dptopk.budgets import filter as filters
 from dptopk.budgets.filter_metrics import Pure, Renyi
-from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP, GaussianDP, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import journal
 from dptopk.ledger.entries import FORMAT, normal

@@ -15,8 +15,7 @@ import pytest
 
 from dptopk.budgets.accountant import Accountant
 from dptopk.budgets.filter import Filter
-from dptopk.costs import BoundedRange, Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.ledger import sqlite, store
 from dptopk.ledger.ledger import Ledger

@@ -6,8 +6,7 @@ import sqlite3
 
 import pytest
 
-from dptopk.costs import Charge, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.ledger import Ledger
 

@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli.app import app
-from dptopk.costs import Charge, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.journal import CHECKPOINT_EVERY
 from dptopk.ledger.ledger import Ledger

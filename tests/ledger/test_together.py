@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dptopk.costs import Charge
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, LedgerError
 from dptopk.ledger.ledger import Ledger
 

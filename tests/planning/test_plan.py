@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.costs import PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget, PureDP
 from dptopk.datasets import macbeth
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity

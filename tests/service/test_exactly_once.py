@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget
 from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access

@@ -16,8 +16,7 @@ import pandas as pd
 import pytest
 
 from dptopk.budgets.accountant import Accountant
-from dptopk.costs import BoundedRange, Charge, ExponentialClockDP, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge, ExponentialClockDP, PureDP
 from dptopk.datasets import Segments, macbeth
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError, ReleaseWithheld
 from dptopk.histogram.histogram import Histogram, Sensitivity

@@ -6,8 +6,7 @@ import pytest
 
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.budgets.accountant import Accountant
-from dptopk.costs import BoundedRange, Charge, PureDP
-from dptopk.costs.budget import Budget
+from dptopk.costs import BoundedRange, Budget, Charge, PureDP
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.7, 1.0, 1.99, 2.0, 5.0, 50.0, 300.0]
 ORDERS = [1e-9, 1e-3, 0.3, 1.0, 2.0, 17.0, 1e3, 74_000.0, 1e9, 1e15]
