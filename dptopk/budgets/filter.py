@@ -64,7 +64,7 @@ class Filter(Account):
     Raises:
         InvalidParameter: on arguments out of range, or a budget too small for the order.
 
-    >>> from dptopk.costs.budget import Budget
+    >>> from dptopk.costs import Budget
     >>> from dptopk.costs import BoundedRange
     >>> budget = Filter(Budget(1.0, 1e-6))
     >>> _ = budget.spend(Charge({BoundedRange(0.1): 10}, delta=1e-8))

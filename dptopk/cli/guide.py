@@ -121,7 +121,7 @@ def _people(text: str) -> int | None:
 
 def _show(kind: str, options: dict[str, Any], console: Console) -> None:
     """What the answer will cost and deliver, and what a cap leaves out."""
-    from dptopk.costs.budget import Budget
+    from dptopk.costs import Budget
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk, plan_two_phases
 
