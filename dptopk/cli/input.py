@@ -68,6 +68,7 @@ class Source:
         segment_by, segments: a column and its public list of values: a histogram for each.
         segments_per_user: in how many segments one user is, or None for all.
         count_capped: whether private labels of events are counted under the cap under which they are found.
+        one_row_per_user: whether each row is one person; then there is no column of users.
     """
 
     path: Path
@@ -86,15 +87,15 @@ class Source:
     segments: Sequence[str] = ()
     segments_per_user: int | None = None
     count_capped: bool = False
+    one_row_per_user: bool = False
 
     def __post_init__(self) -> None:
-        if (self.user is None) != (self.item is None):
-            raise InvalidParameter("--user-col and --item-col go together: a table of events needs both")
-        if self.user is None and (self.memory_limit is not None or self.passes is not None):
+        self._check_users()
+        if self.item is None and (self.memory_limit is not None or self.passes is not None):
             raise InvalidParameter("--memory-limit and --passes are for events; add --user-col and --item-col")
-        if self.user is not None and (self.separator is not None or self.encoding != "utf-8"):
+        if self.item is not None and (self.separator is not None or self.encoding != "utf-8"):
             raise InvalidParameter("--sep and --encoding are for tables of counts; events are read as UTF-8")
-        if self.user is not None and (self.label, self.count) != ("label", "count"):
+        if self.item is not None and (self.label, self.count) != ("label", "count"):
             raise InvalidParameter("--label-col and --count-col are for tables of counts; events have --item-col")
 
         if (self.segment_by is None) != (not self.segments):
@@ -103,10 +104,19 @@ class Source:
             if self.segment_by is None:
                 raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
             validate.count(segments_per_user=self.segments_per_user)
-        if self.count_capped and (self.user is None or self.kind != "private" or self.segment_by is not None):
-            raise InvalidParameter("--count-capped is for private labels of events, with --user-col, not by segment")
+        if self.count_capped and not (self.kind == "private" and (self.user is not None or self._stored_events)):
+            raise InvalidParameter("--count-capped is for private labels of events, with --user-col")
         if len(set(self.segments)) < len(self.segments):
             raise InvalidParameter("--segments: a segment is named twice")
+
+    def _check_users(self) -> None:
+        if self.one_row_per_user and (self.item is None or self.user is not None or self.segment_by is not None):
+            raise InvalidParameter("--one-row-per-user goes with --item-col, and no --user-col or --segment-by")
+        if (self.user is None and not self.one_row_per_user) != (self.item is None):
+            raise InvalidParameter(
+                "--user-col and --item-col go together: a table of events needs both; where each row is one person, "
+                "--one-row-per-user says so"
+            )
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -126,23 +136,39 @@ class Source:
     @property
     def finds(self) -> bool:
         """Whether private labels of events are to be found under a cap, and counted on all data."""
-        there = self.user is not None and self.kind == "private" and self.segment_by is None
-        return there and not self.count_capped
+        if self.kind != "private" or self.count_capped:
+            return False
+        if not self._stored_events or not self.path.exists():
+            return self.user is not None
+        with EventsStore(self.path) as store:
+            return store.bounds.labels_per_user is None
+
+    @property
+    def _stored_events(self) -> bool:
+        return self.path.suffix == ".store"
 
     def read(self, plan: Plan) -> Histogram:
         """The histogram that a plan runs on: of a private domain no more rows than the plan looks at."""
         if isinstance(plan, TwoPhasePlan):
-            bounds = self._bounds(plan.sensitivity, None) | {"labels_per_user": plan.under.l0}
-            del bounds["top"]
-            with working("bounding contributions") as report:
-                return event_counts(self.path, **bounds, progress=report)
+            return self._both(plan)
         return self.counted(plan.sensitivity, _rows(plan))
+
+    def _both(self, plan: TwoPhasePlan) -> Histogram:
+        """The histogram that finds labels beside that of all events."""
+        if self._stored_events:
+            self._alone()
+            with EventsStore(self.path) as store:
+                return event_counts(store, **_finding(plan))
+        bounds = self._bounds(plan.sensitivity, None) | _finding(plan)
+        del bounds["top"]
+        with working("bounding contributions") as report:
+            return event_counts(self.path, **bounds, progress=report)
 
     def counted(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
         """The histogram of the file under these caps; ``top``: at most this many rows."""
-        if self.path.suffix == ".store":
+        if self._stored_events:
             found = self._stored(sensitivity, top)
-        elif self.user is not None:
+        elif self.item is not None:
             with working("bounding contributions") as report:
                 found = events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
         else:
@@ -204,10 +230,7 @@ class Source:
 
     def _stored(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
         """Of a store of events, whose caps are those it was made with."""
-        if self.user is not None or self.where or self.segment_by is not None:
-            raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
-        if not self.path.exists():
-            raise InvalidParameter(f"there is no store {str(self.path)!r}; dptopk refresh makes one")
+        self._alone()
         with EventsStore(self.path) as store:
             if sensitivity != store.bounds.sensitivity:
                 bounds = store.bounds
@@ -217,11 +240,19 @@ class Source:
                 )
             return store.histogram(top=top)
 
+    def _alone(self) -> None:
+        """Refuse columns beside a store, and a store that is not there."""
+        if self.user is not None or self.where or self.segment_by is not None:
+            raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
+        if not self.path.exists():
+            raise InvalidParameter(f"there is no store {str(self.path)!r}; dptopk refresh makes one")
+
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
+        two = _finding(plan) | {"count_capped": False} if isinstance(plan, TwoPhasePlan) else {}
         with working("bounding contributions") as report:
             return segment_histograms(
                 self.path,
-                **self._bounds(plan.sensitivity, _rows(plan)),
+                **self._bounds(plan.sensitivity, _rows(plan)) | two,
                 segment=str(self.segment_by),
                 segments=names,
                 segments_per_user=self.segments_per_user,
@@ -240,6 +271,11 @@ class Source:
         if self.memory_limit is not None or self.passes is not None:
             options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes)
         return options | {"top": top}
+
+
+def _finding(plan: TwoPhasePlan) -> dict[str, Any]:
+    """How events find labels for a plan."""
+    return {"labels_per_user": plan.under.l0, "weights": plan.weights}
 
 
 def _rows(plan: Plan) -> int | None:

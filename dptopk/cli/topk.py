@@ -76,6 +76,22 @@ def topk(
             rich_help_panel=EVENTS,
         ),
     ] = False,
+    one_row_per_user: Annotated[
+        bool,
+        typer.Option(
+            "--one-row-per-user",
+            help="Each row is one person, as in a survey: no --user-col.",
+            rich_help_panel=EVENTS,
+        ),
+    ] = False,
+    min_users: Annotated[
+        int,
+        typer.Option(
+            "--min-users",
+            help="Show no label that fewer users have, whatever the noise (in two phases).",
+            rich_help_panel=EVENTS,
+        ),
+    ] = 1,
     memory_limit: Annotated[
         str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS)
     ] = None,
@@ -136,9 +152,9 @@ def topk(
 
     Labels are private unless --known-domain or --domain says otherwise; of private labels fewer than k may come out.
 
-    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (10
+    Of events (--user-col, --item-col) τ is enforced, private labels are found under a cap of Δ labels of one user (100
     where nothing is said), and what was found is counted without that cap; --count-capped, --method, --d-bar, --fit,
-    --accuracy and other noise than Gaussian ask for one phase, in which Δ holds for the counts too. In a table of
+    --accuracy, --look and Laplace noise ask for one phase, in which Δ holds for the counts too. In a table of
     counts the caps must hold already: it does not tell users apart.
     """
     import numpy as np
@@ -176,6 +192,7 @@ def topk(
         segments=[] if segments is None else listed_names(segments=segments),
         segments_per_user=segments_per_user,
         count_capped=count_capped,
+        one_row_per_user=one_row_per_user,
     )
     book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
     state = None if book is None or dataset is None else book.state(dataset)
@@ -183,13 +200,12 @@ def topk(
     planned = partial(
         plan_topk,
         **asked.planned,
-        sensitivity=caps_of(per_label_cap, asked.labels_per_user, state),
+        sensitivity=caps_of(per_label_cap, _labels(asked, one_row_per_user), state),
         domain=given.kind,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
-    plans: Callable[..., Plan] = planned
-    if look is None and given.finds and _leaves_open(planned, fit=asked.fit, accuracy=asked.accuracy, state=state):
-        plans = _two_phases(planned)
+    open_ = look is None and _leaves_open(planned, fit=asked.fit, accuracy=asked.accuracy, state=state)
+    plans = _in_phases(planned, two=open_ and given.finds, min_users=min_users)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
     paying: dict[str, Any] = {
         "ledger": book,
@@ -278,19 +294,32 @@ def _leaves_open(
     asked = planned.keywords
     told = fit or accuracy is not None or asked["d_bar"] is not None or asked["method"] != "auto"
     registered = state is not None and "budget" not in state.terms
-    return not told and asked["counts"] in ("auto", "gaussian") and not registered
+    return not told and asked["counts"] != "laplace" and not registered
 
 
-def _two_phases(planned: partial[Plan]) -> Callable[..., Plan]:
-    """The same question, in two phases; a stated cap is that under which labels are found."""
+def _labels(asked: Asked, one_row_per_user: bool) -> int | None:
+    """The cap that was asked for; where each row is one person it is 1."""
+    if one_row_per_user and asked.labels_per_user not in (None, 1):
+        raise InvalidParameter("--one-row-per-user: one person has one label; leave --labels-per-user out")
+    return 1 if one_row_per_user else asked.labels_per_user
+
+
+def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable[..., Plan]:
+    """The same question, in two phases where it may be; a stated cap is that under which labels are found."""
     from dptopk.planning import plan_two_phases
 
+    if not two and min_users != 1:
+        raise InvalidParameter("--min-users: of two phases, which private labels of events with --user-col have")
+    if not two:
+        return planned
     caps = planned.keywords["sensitivity"]
     return partial(
         plan_two_phases,
         planned.keywords["k"],
         labels_per_user=caps.l0 or "auto",
         per_label_cap=caps.linf,
+        counts=planned.keywords["counts"],
+        min_users=min_users,
         users=planned.keywords["users"],
     )
 

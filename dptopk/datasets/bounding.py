@@ -17,6 +17,7 @@ from typing import Any
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import MemoryFull, OpenTable, without_data
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import WEIGHT
 from dptopk.histogram.histogram import Sensitivity
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Bounds:
         choose: which labels, for a user with more than Δ: "hash" (those with the smallest hash of key, user and item:
             looks random and repeats), "random" ("hash" under a fresh secret key) or "top" (the user's most frequent,
             ties as in "hash").
+        total_per_user: the most that one user adds in all; what comes after, in the order of the choice, is cut.
         key: text that varies the choice of "hash" and "top".
         portable: hash by SHA-256, the same on every engine and version, instead of the engine's own 64-bit hash, which
             is about twice as fast. Either is a function of the key and the one user's rows: all that privacy needs.
@@ -58,10 +60,12 @@ class Bounds:
     choose: str = "hash"
     key: str = ""
     portable: bool = False
+    total_per_user: int | None = None
 
     def __post_init__(self) -> None:
-        if self.labels_per_user is not None:
-            validate.assign(self, labels_per_user=validate.count(labels_per_user=self.labels_per_user))
+        for name in ("labels_per_user", "total_per_user"):
+            if getattr(self, name) is not None:
+                validate.assign(self, **{name: validate.count(**{name: getattr(self, name)})})
         validate.assign(self, per_label_cap=validate.count(per_label_cap=self.per_label_cap))
         if self.per_label_cap > LARGEST_CAP:
             raise InvalidParameter(f"per_label_cap must be at most {LARGEST_CAP}, got {self.per_label_cap}")
@@ -78,8 +82,10 @@ class Bounds:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What these bounds guarantee: linf = τ, l0 = Δ, for adding or removing one user."""
-        return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
+        """What these bounds guarantee for adding or removing one user: linf = τ, l0 = Δ, neither above the total."""
+        most = self.total_per_user
+        known = [bound for bound in (self.labels_per_user, most) if bound is not None]
+        return Sensitivity(linf=min(self.per_label_cap, most or LARGEST_CAP), l0=min(known, default=None))
 
 
 # Of a source and events, and where users need not be ranked also of ``bounds`` without Δ.
@@ -95,6 +101,8 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
         bounds: hold for each user and each value of ``within`` by itself.
         within: further columns whose values are kept apart.
     """
+    if bounds.total_per_user is not None:
+        return _under_total(_ranked(source, events, bounds, within), bounds, within)
     if bounds.labels_per_user is not None:
         ranked = _ranked(source, events, bounds, within)
         return ranked.filter(ranked.place < bounds.labels_per_user)
@@ -103,15 +111,36 @@ def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Seq
     return _amounts_under(events, bounds, within)
 
 
-def both(source: OpenTable, events: Any, bounds: Bounds) -> Any:
-    """What each user adds to each label: ``value`` without a cap on labels, ``capped`` after it."""
+def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
+    """The ranked labels of each user, up to Δ of them and up to the total of their values."""
+    import ibis
+
+    so_far = ibis.window(group_by=[*within, "user"], order_by=ranked.place, preceding=None, following=0)
+    summed = ranked.mutate(so_far=ranked.value.sum().over(so_far))
+    left = summed.mutate(left=bounds.total_per_user - (summed.so_far - summed.value))
+    kept = left.filter(left.left > 0).mutate(value=ibis.least(left.value, left.left))
+    return kept if bounds.labels_per_user is None else kept.filter(kept.place < bounds.labels_per_user)
+
+
+def both(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = (), weights: bool = False) -> Any:
+    """What each user adds to each label: ``value`` without a cap on labels, ``capped`` after it.
+
+    With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap.
+    """
     import ibis
 
     if bounds.labels_per_user is None:
-        free = contributions(source, events, bounds)
-        return free.mutate(capped=free.value)
-    ranked = _ranked(source, events, bounds, ())
-    return ranked.mutate(capped=ibis.ifelse(ranked.place < bounds.labels_per_user, ranked.value, 0))
+        found = contributions(source, events, bounds, within=within)
+        found = found.mutate(capped=found.value)
+    else:
+        found = _ranked(source, events, bounds, within)
+        found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
+    if not weights:
+        return found
+    labels = (found.capped > 0).sum().over(ibis.window(group_by=[*within, "user"]))
+    found = found.mutate(labels=labels)  # at least 1; the root of a small integer is rounded to no larger integer
+    weight = (ibis.literal(WEIGHT**2) // found.labels).cast("float64").sqrt().floor().cast("int64")
+    return found.mutate(capped=ibis.ifelse(found.capped > 0, weight, 0))
 
 
 def _counting(events: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,11 @@ from dptopk.histogram.histogram import Histogram
 def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     table: Any,
     *,
-    user: str,
+    user: str | None,
     item: str,
     labels_per_user: int | None,
     per_label_cap: int = 1,
+    total_per_user: int | None = None,
     top: int | None = None,
     weight: str | None = None,
     where: Any = None,
@@ -37,11 +39,13 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
             and unions of tables; all else is refused), a Spark, pandas or polars frame, an Arrow table, or the path
             of a Parquet (also directory or glob), CSV, TSV, JSON-lines or DuckDB file.
         user: column of whom the privacy is for: text, integers, decimals, truth values, dates or UUIDs. Texts that the
-            column takes for equal, as under a collation, are one user.
+            column takes for equal, as under a collation, are one user. None: each row is one person, as in a survey;
+            then labels_per_user must be 1, which nothing has to enforce, and there is no ``weight``.
         item: column of the labels; the same types: integers stay integers, all others become text. Floating-point
             numbers, as pandas makes of integers with a gap, are taken as integers; what is not whole counts as missing.
         labels_per_user: Δ, the most labels of one user that count; None = all, the l0-sensitivity is then unrestricted.
         per_label_cap: τ, the most that one user adds to one label.
+        total_per_user: t, the most that one user adds to all labels together, so that linf and l0 are at most t.
         top: bring back at most this many rows, those with the largest counts, ties in the order of the labels; None =
             all. The mechanisms for an unknown domain need top > d_bar; fewer labels in the data are no error.
         weight: column of what an event adds, instead of 1. Each weight is rounded down to a whole number and clipped to
@@ -81,20 +85,31 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
             "finds them; here give a number, or None for all labels of a user"
         )
     bounds = Bounds(
-        labels_per_user=labels_per_user, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
-    )
+        labels_per_user=labels_per_user, per_label_cap=per_label_cap, total_per_user=total_per_user, choose=choose,
+        key=key, portable=portable,
+    )  # fmt: skip
     if top is not None:
         top = validate.count(top=top)
+    alone = user is None
+    if alone and ((labels_per_user, per_label_cap) != (1, 1) or weight is not None):
+        raise InvalidParameter("user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1")
+    user = user or item  # of rows that are persons no users are looked at
     needed = needed_columns(where, user=user, item=item, weight=weight)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight)
-        contribute = partial(contributions, bounds=bounds)
-        counted = label_counts(source, events, contribute, bounds, top=top, progress=progress)
-    return to_histogram(counted, bounds, top)
+        contribute = _each_row if alone else partial(contributions, bounds=bounds)
+        looked_at = replace(bounds, labels_per_user=None) if alone else bounds
+        counted = label_counts(source, events, contribute, looked_at, top=top, progress=progress)
+    return to_histogram(counted, bounds, top, capped=not alone)
 
 
-def to_histogram(counted: Any, bounds: Bounds, top: int | None) -> Histogram:
+def _each_row(_source: Any, events: Any, **_: Any) -> Any:
+    """Each row adds 1 to its label."""
+    return events.mutate(value=1)
+
+
+def to_histogram(counted: Any, bounds: Bounds, top: int | None, *, capped: bool = True) -> Histogram:
     """A private-domain histogram of the columns item and count; whether it is whole is decided by ``top`` alone."""
     labels = counted["item"].to_pandas().to_numpy()
     counts = counted["count"].to_pandas().to_numpy()
-    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None, limit=top, capped=True)
+    return Histogram(labels, counts, sensitivity=bounds.sensitivity, complete=top is None, limit=top, capped=capped)

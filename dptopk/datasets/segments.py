@@ -12,9 +12,10 @@ from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.backends.base import OpenTable, without_data
 from dptopk.datasets.backends.opening import Engine, open_table
-from dptopk.datasets.bounding import Bounds, Progress, contributions, hash_ranks, label_counts
+from dptopk.datasets.bounding import COUNT, Bounds, Contribute, Progress, both, contributions, hash_ranks, label_counts
 from dptopk.datasets.columns import fitting, needed_columns, select_events
 from dptopk.datasets.events import to_histogram
+from dptopk.datasets.two_counts import BOTH, beside
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 
@@ -63,6 +64,8 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     segments: Sequence[Hashable],
     labels_per_user: int | None,
     segments_per_user: int | None = None,
+    count_capped: bool = True,
+    weights: bool = False,
     per_label_cap: int = 1,
     top: int | None = None,
     weight: str | None = None,
@@ -86,6 +89,8 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         labels_per_user: Δ, the most labels of one user that count *in each segment*.
         segments_per_user: s, the most segments in which one user counts, chosen by a keyed hash; None = all of them.
             With s = 1 releases on different segments compose in parallel.
+        count_capped: False: EventCounts for two phases, in which Δ is the cap for finding labels; no ``top``.
+        weights: of these, as in event_counts.
         per_label_cap: τ, the most that one user adds to one label of one segment.
         top: rows to bring back for each segment; None = all.
         weight: as in events_histogram.
@@ -121,6 +126,10 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     s = len(listed) if segments_per_user is None else validate.count(segments_per_user=segments_per_user)
     if top is not None:
         top = validate.count(top=top)
+    if not count_capped and (labels_per_user is None or top is not None):
+        raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
+    if weights and (count_capped or per_label_cap != 1):
+        raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
     needed = needed_columns(where, user=user, item=item, weight=weight, segment=segment)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight, segment=segment)
@@ -130,12 +139,23 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
             raise InvalidParameter("segments: two of them are the same value of the column")
         kept = without_data("segments", "they do not fit the column", lambda: source.among(named, fitted))
         names = _numbers(source, events, fitted)
-        contribute = partial(_contributions, bounds=bounds, names=names, s=None if s >= len(listed) else s)
+        each = contributions if count_capped else partial(both, weights=weights)
+        contribute = partial(_contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s)
         events = _numbered(events.filter(kept), names)
-        counted = label_counts(source, events, contribute, bounds, top=top, within=("segment",), progress=progress)
+        sums = COUNT if count_capped else BOTH
+        counted = label_counts(
+            source, events, contribute, bounds, top=top, within=("segment",), sums=sums, progress=progress
+        )
     values = fitted if names is None else range(len(fitted))
     pairs = zip(listed, values, strict=True)
-    histograms = {name: to_histogram(_rows_of(counted, value), bounds, top) for name, value in pairs}
+    clipped = weight is not None or per_label_cap > 1
+
+    def histogram(rows: Any) -> Histogram:
+        if count_capped:
+            return to_histogram(rows, bounds, top)
+        return beside(rows, bounds, weights=weights, clipped=clipped)
+
+    histograms = {name: histogram(_rows_of(counted, value)) for name, value in pairs}
     return Segments(histograms, min(s, len(listed)), by=segment)
 
 
@@ -166,7 +186,7 @@ def _numbered(events: Any, names: Any) -> Any:
     return joined.drop("segment", "segment_name").rename(segment="place")
 
 
-def _contributions(source: OpenTable, events: Any, bounds: Bounds, names: Any, s: int | None) -> Any:
+def _contributions(source: OpenTable, events: Any, bounds: Bounds, each: Contribute, names: Any, s: int | None) -> Any:
     """What each user adds to each label of each segment, in at most s segments; the choice looks at that user alone."""
     import ibis
 
@@ -180,7 +200,7 @@ def _contributions(source: OpenTable, events: Any, bounds: Bounds, names: Any, s
         )  # from 0
         placed = visits.mutate(place=place)
         events = events.semi_join(placed.filter(placed.place < s), ["user", "segment"])
-    return contributions(source, events, bounds, within=("segment",))
+    return each(source, events, bounds, within=("segment",))
 
 
 def _rows_of(counted: Any, segment: Any) -> Any:

@@ -36,6 +36,7 @@ from dptopk.datasets.bounding import DIGITS, Bounds, contributions
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import WEIGHT
 from dptopk.histogram.histogram import Histogram
 
 FORMAT = 2
@@ -63,11 +64,13 @@ _FEWER_DAYS = """WHERE user NOT IN (
     SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING count(DISTINCT place) >= {most})"""
 
 _BOTH = """
-SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN amount ELSE 0 END)::BIGINT AS capped
-FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place
+SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0 END)::BIGINT AS capped
+FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place,
+             least(count(*) OVER (PARTITION BY user), $most) AS labels
       FROM (SELECT *, {code} AS code FROM kept))
 GROUP BY item
 """
+_WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
 
 
 class EventsStore:
@@ -325,8 +328,10 @@ class EventsStore:
         """Whether what a user adds to a label was cut at τ, other than that a user counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
-    def both(self, labels_per_user: int) -> tuple[Any, Bounds]:
+    def both(self, labels_per_user: int, *, weights: bool = False) -> tuple[Any, Bounds]:
         """All events' counts and those under a cap on labels (pyarrow.Table: item, count, capped), and its bounds.
+
+        ``weights``: sums of weights instead of the second.
 
         Raises:
             InvalidParameter: when the store was made with a cap: what lies above it was not stored.
@@ -344,7 +349,8 @@ class EventsStore:
         if not kind:
             none = pa.array([], pa.int64())
             return pa.table({"item": pa.array([], pa.string()), "count": none, "capped": none}), under
-        query = _BOTH.format(code=_CODE[kind[1]], lot=_LOT[bounds.portable])
+        each = _WEIGHT if weights else "amount"
+        query = _BOTH.format(code=_CODE[kind[1]], lot=_LOT[bounds.portable], each=each)
         return self._file.sql(query, params=_values(under)).to_arrow_table(), under
 
     def _kinds(self) -> list[str]:

@@ -11,8 +11,11 @@ from dptopk.datasets.bounding import Bounds, Progress, both, label_counts
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.event_counts import EventCounts
+from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
+
+# The sums of both, of what ``bounding.both`` makes.
+BOTH = {"count": "value", "capped": "capped"}
 
 
 def event_counts(  # noqa: PLR0913 - as events_histogram
@@ -21,6 +24,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     user: str | None = None,
     item: str | None = None,
     labels_per_user: int,
+    weights: bool = False,
     per_label_cap: int = 1,
     weight: str | None = None,
     where: Any = None,
@@ -39,6 +43,8 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
         user: column of users; not needed for a store.
         item: column of labels; not needed for a store.
         labels_per_user: the cap Δ of the second histogram.
+        weights: the second histogram has sums of weights, isqrt(100² // d) for each of the d labels of a user under the
+            cap, instead of counts; where τ is 1.
         per_label_cap: τ, in both histograms.
         weight: as for events_histogram.
         where: as for events_histogram.
@@ -56,30 +62,34 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
         InvalidParameter: as events_histogram; for a store that kept a part of each user's labels only.
     """
     cap = validate.count(labels_per_user=labels_per_user)
+    if weights and per_label_cap != 1:
+        raise InvalidParameter("weights: of users who add at most 1 to a label; per_label_cap must be 1")
     if isinstance(table, EventsStore):
         given = (weight, where, engine, table_name, progress, key or None, portable or None)
         named = (user, item) in ((None, None), table.columns)
         if any(value is not None for value in given) or (per_label_cap, choose) != (1, "hash") or not named:
             raise InvalidParameter("table: a store of events has its own columns, bounds and choice; give it alone")
-        counted, under = table.both(cap)
-        return _beside(counted, under, clipped=table.clipped)
+        if weights and table.bounds.per_label_cap != 1:
+            raise InvalidParameter("weights: users add at most 1 to a label, and the store has another per_label_cap")
+        counted, under = table.both(cap, weights=weights)
+        return beside(counted, under, weights=weights, clipped=table.clipped)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
     under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
     needed = needed_columns(where, user=user, item=item, weight=weight)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight)
-        contribute = partial(both, bounds=under)
-        sums = {"count": "value", "capped": "capped"}
-        counted = label_counts(source, events, contribute, under, top=None, sums=sums, progress=progress)
-    return _beside(counted, under, clipped=weight is not None or under.per_label_cap > 1)
+        contribute = partial(both, bounds=under, weights=weights)
+        counted = label_counts(source, events, contribute, under, top=None, sums=BOTH, progress=progress)
+    return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
 
 
-def _beside(counted: Any, under: Bounds, *, clipped: bool) -> EventCounts:
+def beside(counted: Any, under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
     """Of the columns item, count and capped (pyarrow.Table); ``clipped``: sums were cut at linf."""
     labels, counts, capped = (counted[name].to_pandas().to_numpy() for name in ("item", "count", "capped"))
     there = capped > 0
+    finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
     return EventCounts.beside(
         Histogram(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped),
-        Histogram(labels[there], capped[there], sensitivity=under.sensitivity, capped=True),
+        Histogram(labels[there], capped[there], sensitivity=finding, capped=True),
     )

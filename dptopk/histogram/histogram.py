@@ -33,6 +33,9 @@ class Sensitivity:
         linf: τ from 1 to 2^62, the most by which one user moves one count.
         l0: Δ from 1 to 2^62, the most labels that one user touches; None = unrestricted.
         neighbours: "add_remove" (one user added or removed) or "replace_one".
+        l2: of sums of weights instead of counts: a user of d labels adds at most isqrt(l2² // d) to each, so that what
+            one user adds has a Euclidean norm of at most l2. None: counts. Sums of weights find labels, and are never
+            shown as counts.
 
     Raises:
         InvalidParameter: on values outside these ranges.
@@ -41,14 +44,20 @@ class Sensitivity:
     linf: int = 1
     l0: int | None = None
     neighbours: Neighbours = "add_remove"
+    l2: int | None = None
 
     def __post_init__(self) -> None:
         l0 = None if self.l0 is None else validate.count(l0=self.l0)
-        validate.assign(self, linf=validate.count(linf=self.linf), l0=l0)
-        for name, value in (("linf", self.linf), ("l0", self.l0 or 1)):
+        l2 = None if self.l2 is None else validate.count(l2=self.l2)
+        validate.assign(self, linf=validate.count(linf=self.linf), l0=l0, l2=l2)
+        for name, value in (("linf", self.linf), ("l0", self.l0 or 1), ("l2", self.l2 or 1)):
             if value > LARGEST_DOMAIN:  # of counts and of labels
                 raise InvalidParameter(f"{name} must be at most 2^62, got {value}")
         validate.member(NEIGHBOURS, neighbours=self.neighbours)
+
+    def __repr__(self) -> str:
+        weighted = "" if self.l2 is None else f", l2={self.l2}"
+        return f"Sensitivity(linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}{weighted})"
 
     def touched(self, labels: int | None = None) -> int | None:
         """The most labels among ``labels`` that one user touches: min(Δ, labels); None when neither is known."""
@@ -58,7 +67,8 @@ class Sensitivity:
     def covers(self, other: Sensitivity) -> bool:
         """Whether what is proven for this sensitivity holds for the other: no user moves more there than here."""
         wider = self.l0 is not None and (other.l0 is None or other.l0 > self.l0)
-        return other.linf <= self.linf and not wider and other.neighbours == self.neighbours
+        same = (other.neighbours, other.l2 is None) == (self.neighbours, self.l2 is None)
+        return other.linf <= self.linf and not wider and same and (other.l2 or 0) <= (self.l2 or 0)
 
 
 class Histogram:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.truncated_laplace import TruncatedLaplace as TruncatedLaplace
     from dptopk.mechanisms.unknown_box import UnknownBox as UnknownBox
     from dptopk.mechanisms.unknown_centred import UnknownCentred as UnknownCentred
+    from dptopk.mechanisms.weighted_gaussian import WeightedGaussian as WeightedGaussian
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
         __name__,
@@ -53,5 +54,6 @@ else:  # a type checker that saw __getattr__ would believe in any name
             ".truncated_laplace": "TruncatedLaplace",
             ".unknown_box": "UnknownBox",
             ".unknown_centred": "UnknownCentred",
+            ".weighted_gaussian": "WeightedGaussian",
         },
     )

@@ -184,10 +184,16 @@ def add_remove(sensitivity: Sensitivity) -> Sensitivity:
 
     Raises:
         InvalidParameter: for neighbours="replace_one": the user who leaves and the user who comes move counts in
-            opposite directions, which neither the bounded-range argument nor the slot lemma allows.
+            opposite directions, which neither the bounded-range argument nor the slot lemma allows; for sums of
+            weights, which are no counts.
     """
     if validate.instance(Sensitivity, sensitivity=sensitivity).neighbours != "add_remove":
-        raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported: charges hold for 'add_remove'")
+        raise InvalidParameter(
+            f"neighbours={sensitivity.neighbours!r} is not supported: charges hold for 'add_remove'. To replace a user "
+            "is to remove one and to add one: take half the budget, and its guarantee for groups of two"
+        )
+    if sensitivity.l2 is not None:
+        raise InvalidParameter("l2: sums of weights find labels, by WeightedGaussian, and are never shown as counts")
     return sensitivity
 
 

@@ -159,7 +159,7 @@ class Plan:
             notes.append(f"{len(released)} labels were shown by their coins, these are the first {self.k} of them")
         total = Charge.join(*charges.values())
         total = _adaptive(total, len(charges))
-        return replace(_shown(released, self.k, self.counted), charge=total, phases=charges, note="; ".join(notes))
+        return replace(shown(released, self.k, self.counted), charge=total, phases=charges, note="; ".join(notes))
 
     def check(self, histogram: Histogram) -> None:
         """Refuse a histogram that the plan was not made for.
@@ -243,7 +243,7 @@ def phases_of(request: Request, mechanisms: tuple[Mechanism, ...], method: str) 
     return (Phase(name, first, first.charge(request.sensitivity)), *counts)
 
 
-def _shown(released: Release, k: int, counted: bool) -> Release:
+def shown(released: Release, k: int, counted: bool) -> Release:
     """The k rows of the largest released counts, in their order; the counts only where they were asked for."""
     if released.counts is not None:
         order = descending(released.counts, None)

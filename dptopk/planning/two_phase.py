@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.choices import CONFIDENCE, Counts
 from dptopk._internal.formatting import describe_l0, format_upper
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
@@ -15,23 +17,37 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
-from dptopk.histogram.event_counts import EventCounts
+from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms import GaussianCounts, PartitionSelection, SparseGaussian
+from dptopk.mechanisms import Box, GaussianCounts, PartitionSelection, SparseGaussian, WeightedGaussian
 from dptopk.mechanisms.joint_selection import in_label_order
-from dptopk.planning.plan import Phase, Plan, appearing
+from dptopk.planning.in_rho import plan_in_rho
+from dptopk.planning.plan import Phase, Plan, appearing, shown
 from dptopk.planning.request import ceil_digits, floor_digits
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-Find = Literal["auto", "threshold", "coins"]
-FIND: tuple[Find, ...] = ("auto", "threshold", "coins")
-# The cap where none was stated, and the part of δ for finding.
-CAP, DELTA = 10, {"threshold": 0.5, "coins": 0.9}
+Find = Literal["auto", "weights", "counts", "threshold", "coins"]
+FIND: tuple[Find, ...] = ("auto", "weights", "counts", "threshold", "coins")
+# The cap where none was stated, with weights and without; and the part of δ for finding.
+CAPS, DELTA = {True: 100, False: 10}, {"weights": 0.5, "threshold": 0.5, "coins": 0.9}
 # Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/events.md).
-WAYS: tuple[tuple[float, Find, float], ...] = ((10, "threshold", 0.3), (25, "threshold", 0.4), (math.inf, "coins", 0.3))
+WAYS: tuple[tuple[float, Find, float], ...] = (
+    (10, "weights", 0.2),
+    (25, "weights", 0.3),
+    (math.inf, "weights", 0.4),
+    (10, "threshold", 0.3),
+    (25, "threshold", 0.4),
+    (math.inf, "coins", 0.3),
+)
+# What counts them, at one cost for every number of labels; box noise has the least deviation for few.
+COUNTING: dict[str, Callable[[float], Any]] = {
+    "gaussian": lambda mu: GaussianCounts(mu=mu),
+    "box": lambda epsilon: Box(epsilon=epsilon),
+}
+MOST_BOXED = 30
 
 
 @dataclass(frozen=True)
@@ -42,28 +58,58 @@ class TwoPhasePlan(Plan):
     many labels the first one finds, and nothing of it is given back.
 
     Attributes:
-        under: the sensitivity of the capped histogram, on which the labels are found.
+        under: the sensitivity of the histogram on which the labels are found.
+        min_users: no label with fewer users is found, whatever the noise.
     """
 
-    under: Sensitivity = Sensitivity(l0=CAP)  # noqa: RUF009 - immutable
+    under: Sensitivity = finding_sensitivity(CAPS[True], 1, weights=True)  # noqa: RUF009 - immutable
+    min_users: int = 1
+
+    @property
+    def weights(self) -> bool:
+        """Whether labels are found by sums of weights."""
+        return self.under.l2 is not None
 
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a count where k labels are counted; coins may find more, or fewer."""
-        return float(self.mechanisms[1].count_noise(self.sensitivity, labels=self.k) or 0.0)
+        return noise_on(self.phases, self.sensitivity, self.k)
 
     @property
     def threshold(self) -> int | None:
-        """How large a noisy count of the capped data must be for its label to be found; None for coins."""
-        return self.mechanisms[0].threshold_offset(self.under)
+        """How large a noisy count of the capped data must be for its label to be found; None for coins.
+
+        With weights, of users who have no other label.
+        """
+        offset = self.mechanisms[0].threshold_offset(self.under)
+        return None if offset is None else self._in_users(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
-        """How large a count of the capped data must be for its label to be found with that probability."""
-        return int(self.mechanisms[0].appears_at(self.under, probability=probability) or 0)
+        """How large a count of the capped data must be for its label to be found with that probability.
+
+        With weights, of users who have no other label.
+        """
+        return self._in_users(self.mechanisms[0].appears_at(self.under, probability=probability) or 0)
+
+    def _in_users(self, count: int) -> int:
+        return -(-(count + self._hidden) // (self.under.l2 or 1))
+
+    @property
+    def _hidden(self) -> int:
+        """What at most ``min_users`` - 1 users add to a label: it is taken off each count before labels are found."""
+        return (self.min_users - 1) * self.under.linf
 
     def appearing(self, confidence: float = CONFIDENCE) -> str:
         """From which count of the capped data on a label is found, in words."""
-        return f"of the capped counts: {appearing(self.mechanisms[0], self.under, confidence)}"
+        if not self.weights:
+            said = f"of the capped counts: {appearing(self.mechanisms[0], self.under, confidence)}"
+        else:
+            half, sure = (self.appears_at(p) for p in (0.5, confidence))
+            said = (
+                f"a label is found with probability 1/2 from {half} users on who have no other label, with "
+                f"{confidence:g} from {sure}; of users who have d labels it takes √d times as many"
+            )
+        return said if self.min_users == 1 else f"{said}; never with fewer than {self.min_users} users"
 
     def check(self, histogram: Histogram) -> None:
         """Refuse what the plan was not made for.
@@ -75,7 +121,21 @@ class TwoPhasePlan(Plan):
         for mine, theirs in ((self.sensitivity, both.sensitivity), (self.under, both.under_cap.sensitivity)):
             if not mine.covers(theirs):
                 raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
-        self.mechanisms[0].check(both.under_cap.with_sensitivity(self.under))
+        self.mechanisms[0].check(self._findable(both))
+
+    def _findable(self, both: EventCounts) -> Histogram:
+        """The histogram that finds labels, less what ``min_users`` - 1 users may add to each count, and at least 0.
+
+        max(count - c, 0) does not turn the order of two counts, and moves by no more than they do: so it is a histogram
+        of the same sensitivity. To drop the small counts, and leave the others as they are, would be a jump.
+        """
+        found = both.under_cap.with_sensitivity(self.under)
+        if not self._hidden:
+            return found
+        there = found.counts > self._hidden
+        return Histogram(
+            found.labels[there], found.counts[there] - self._hidden, sensitivity=self.under, capped=found.capped
+        )
 
     def release(
         self,
@@ -101,38 +161,41 @@ class TwoPhasePlan(Plan):
         self.check(histogram)
         assert isinstance(histogram, EventCounts)  # noqa: S101 - checked
         finding, counting = self.mechanisms
-        found = finding.release(histogram.under_cap.with_sensitivity(self.under), rng)
-        if isinstance(finding, SparseGaussian):  # its noisy counts are charged: choosing by them is free
+        found = finding.release(self._findable(histogram), rng)
+        if not finding.open_ended:  # its noisy counts are charged: choosing by them is free
             found = found.top(self.k)
         labels = in_label_order(found.labels)
         counted: Release = counting.release(histogram.with_sensitivity(self.sensitivity), rng, labels=labels)
-        charges = {"find": found.charge, "count": counted.charge}
-        for phase in self.phases:
-            if not phase.charge.includes(charges[phase.name]):
-                raise ReleaseWithheld(phase.charge, charges[phase.name])
+        charges = {phase.name: phase.charge for phase in self.phases}  # that of counting holds for any number of labels
+        if not charges["find"].includes(found.charge):
+            raise ReleaseWithheld(charges["find"], found.charge)
         note = "; ".join(filter(None, (self._told(len(labels)), counted.note)))
-        return replace(counted.top(self.k), charge=self.charge, phases=charges, note=note)
+        return replace(shown(counted, self.k, self.counted), charge=self.charge, phases=charges, note=note)
 
     def _told(self, found: int) -> str:
         """What was found under which cap, and what it was counted on."""
         labels = "1 label was" if found == 1 else f"{found} labels were"
+        weights = "; of d labels of a user each counted 1/√d to find them" if self.weights else ""
+        about = "counts and error bars are about" if self.counted else "their order is that of"
         return (
             f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user), and counted on all data: "
-            "counts and error bars are about the data without that cap"
+            f"{about} the data without that cap{weights}"
         )
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
         """The plan in words."""
         cost, finding, counting = self.sensitivity.linf, *self.phases
+        each = ", each with weight 1/√their number" if self.weights else ""
         return "\n".join(
             [
                 f"Top {self.k} of a private domain, in two phases; one user moves each count by at most {cost}.",
-                f"1. find labels, on capped data, {describe_l0(self.under.l0)} of one user: {finding.mechanism}",
+                f"1. find labels, on capped data, {describe_l0(self.under.l0)} of one user{each}: {finding.mechanism}",
                 f"   costs at most {finding.charge}",
                 f"   {self.appearing(confidence)}",
                 f"2. count what was found, on all data, any number of labels of one user: {counting.mechanism}",
                 f"   costs {counting.charge}, however many labels were found",
                 f"   {self.k} labels: noise of standard deviation {self.noise_std:.3g} on each",
+                *(() if self.counted else ("The noisy counts choose and order the labels, and are not shown.",)),
                 f"Split: {self.split}",
                 f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by {self.bound.name}",
                 *(f"Warning: {doubt}" for doubt in self.warnings),
@@ -146,20 +209,26 @@ def plan_two_phases(
     *,
     labels_per_user: int | Literal["auto"] = "auto",
     per_label_cap: int = 1,
+    counts: Counts | None = "auto",
     share: float | Literal["auto"] = "auto",
     find: Find = "auto",
+    min_users: int = 1,
     users: int | None = None,
 ) -> TwoPhasePlan:
-    """The plan that finds labels under a cap and counts them without one, for a total (ε, δ).
+    """The plan that finds labels under a cap and counts them without one, for a total (ε, δ) or ρ.
 
     Args:
         k: how many labels, at least 1.
         budget: the total; δ above 0.
-        labels_per_user: the cap Δ under which labels are found; "auto": 10.
+        labels_per_user: the cap Δ under which labels are found; "auto": 100 with weights, 10 without.
         per_label_cap: τ, the most that one user adds to one label; it holds in both phases.
-        share: of μ², in (0, 1): what is spent to find labels; "auto": 0.3, or 0.4 with a threshold above k = 10.
-        find: "threshold": noise on the capped counts over a threshold, of which the k largest are counted; "coins":
-            PartitionSelection, of which all are counted; "auto": a threshold up to k = 25, coins above.
+        counts: "gaussian" or "box": the noise on the counts; "auto": the one with the smaller deviation on k counts;
+            None: the noisy counts choose and order the labels, and are not shown.
+        share: of μ², in (0, 1): what is spent to find labels; "auto": what was best on four worlds, 0.2 to 0.4.
+        find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at each; "threshold":
+            noisy counts over a threshold; of both the k largest are counted; "coins": PartitionSelection, of which all
+            are counted; "counts": a threshold up to k = 25, coins above; "auto": weights where τ is 1, else counts.
+        min_users: no label that fewer users have is shown, whatever the noise; many labels with more are missed too.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
 
     Returns:
@@ -168,30 +237,41 @@ def plan_two_phases(
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that is too small.
 
-    >>> plan = plan_two_phases(10, Budget(1.0, 1e-6))
+    >>> plan = plan_two_phases(30, Budget(1.0, 1e-6))
     >>> print(plan.phases[1].charge, plan.epsilon <= 1)
-    GDP(0.190336) True
+    GDP(0.174166) True
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
-    if budget.rho is not None:
-        raise InvalidParameter("budget must be (epsilon, delta): two phases are not planned in rho")
     if not budget.delta:
         raise InvalidParameter(
             "budget.delta must be above 0: hiding which labels exist costs some δ", parameter="delta"
         )
-    cap = CAP if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
-    under, everything = Sensitivity(linf=per_label_cap, l0=cap), Sensitivity(linf=per_label_cap)
-    ways = [way for way in WAYS if validate.member(FIND, find=find) in ("auto", way[1])]
-    usual = next((way for way in ways if k <= way[0]), ways[-1])
+    weights = validate.member(FIND, find=find) == "weights" or (find == "auto" and per_label_cap == 1)
+    if weights and per_label_cap != 1:
+        raise InvalidParameter("find='weights': users add at most 1 to a label; per_label_cap must be 1")
+    cap = CAPS[weights] if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
+    min_users = validate.count(min_users=min_users)
+    told: dict[str, Any] = {"labels_per_user": cap, "per_label_cap": per_label_cap, "counts": counts, "share": share}
+    if budget.rho is not None:
+        asked = partial(plan_two_phases, k, find=find, min_users=min_users, users=users, **told)
+        return cast("TwoPhasePlan", plan_in_rho(budget, asked))
+    under = finding_sensitivity(cap, per_label_cap, weights=weights)
+    everything = Sensitivity(linf=per_label_cap)
+    ways = [way for way in WAYS if find in ("auto", "counts", way[1]) and (way[1] == "weights") == weights]
+    usual = next((way for way in ways if k <= way[0]), ways[-1])
     mu, refusal = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta), None
     for _, how, own in sorted(ways, key=lambda way: way != usual):  # another way where there is no noise or coin for it
-        part = own if share == "auto" else share
-        try:
-            phases, bound = _phases(_finding(how, under, math.sqrt(part) * mu, budget.delta), under, everything, budget)
-        except InvalidParameter as error:
-            refusal = refusal or error
+        part, made = own if share == "auto" else share, []
+        for noise in _noises(counts, how, k):
+            try:
+                finding = _finding(how, under, math.sqrt(part) * mu, budget.delta)
+                made.append((noise, *_phases(finding, COUNTING[noise], under, everything, k, budget)))
+            except InvalidParameter as error:
+                refusal = refusal or error
+        if not made:
             continue
+        noise, phases, bound = min(made, key=lambda each: noise_on(each[1], everything, k))
         return TwoPhasePlan(
             k=k,
             budget=budget,
@@ -200,26 +280,53 @@ def plan_two_phases(
             phases=phases,
             bound=bound,
             split=f"{part:.0%} of μ² to find labels, the rest to count them; δ is that of the product of both",
-            design=f"{how} under a cap, then centred Gaussian counts without one",
+            counted=counts not in (None, "none"),
+            design=f"{how} under a cap, then {noise} counts without one",
             users=users,
             under=under,
+            min_users=min_users,
         )
     raise refusal or InvalidParameter("budget: no way of finding labels fits it")
 
 
+def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
+    """Standard deviation of the last phase's noise on each of k counts."""
+    return float(phases[-1].mechanism.count_noise(sensitivity, labels=k) or 0.0)
+
+
+def _noises(counts: Counts | None, how: str, k: int) -> tuple[str, ...]:
+    """What noise on the counts is to be compared."""
+    if counts in COUNTING:
+        if (counts, how) == ("box", "coins"):
+            raise InvalidParameter("counts='box': coins find any number of labels; take another way to find them")
+        return (str(counts),)
+    if counts not in ("auto", None, "none"):
+        raise InvalidParameter(
+            f"counts={counts!r}: two phases count with Gaussian or box noise; for other noise count in one phase, "
+            "with count_capped=True"
+        )
+    return ("gaussian", "box") if how != "coins" and k <= MOST_BOXED else ("gaussian",)
+
+
 def _phases(
-    finding: Any, under: Sensitivity, everything: Sensitivity, budget: Budget
+    finding: Any,
+    family: Callable[[float], Any],
+    under: Sensitivity,
+    everything: Sensitivity,
+    k: int,
+    budget: Budget,
 ) -> tuple[tuple[Phase, ...], Bound]:
     """Both phases, the second with all that the budget leaves to it, and their composition."""
     first = finding.charge(under)
 
-    def both(mu: float) -> Charge:
-        return Charge.join(first, GaussianCounts(mu=mu).charge(everything))
+    def both(size: float) -> Charge:
+        return Charge.join(first, family(size).charge(everything))
 
-    mu = calibrate(both, budget)
-    while (bound := compose(both(floor_digits(mu)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:
-        mu *= 1 - 1e-3
-    counting = GaussianCounts(mu=floor_digits(mu))
+    size = calibrate(both, budget)
+    while (bound := compose(both(floor_digits(size)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:
+        size *= 1 - 1e-3
+    counting = family(floor_digits(size))
+    counting.charge(everything, labels=k)  # refuses a number that cannot be counted
     return (Phase("find", finding, first), Phase("count", counting, counting.charge(everything))), bound
 
 
@@ -228,4 +335,6 @@ def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:
     own = DELTA[how] * delta
     if how == "coins":
         return PartitionSelection(epsilon=floor_digits(float(gaussian_epsilon(mu, delta=own)), digits=3), delta=own)
+    if how == "weights":
+        return WeightedGaussian(sigma=ceil_digits(1 / mu), delta=own)
     return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=own)

@@ -13,7 +13,7 @@ charged >= released.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,11 +25,12 @@ from dptopk.ledger.commits import Commits
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Receipt, Spend
+from dptopk.planning import TwoPhasePlan
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import Jobs
-from dptopk.service.questions import Plans, Question, charge_of, recorded, revived
+from dptopk.service.questions import Plans, Prepared, Question, charge_of, recorded, revived
 
 
 class KeyUsed(DptopkError):
@@ -89,7 +90,7 @@ class AnswerService:
         """
         plan = self.plans.get(spec, question)
         version = self.ledger.state(spec.name).version
-        for histogram in self._read(spec, version, question, job).values():
+        for histogram in self._read(spec, version, question, plan, job).values():
             plan.check(histogram)
         self.jobs.charging(job)
         about: dict[str, Any] = {"version": version, "unit": spec.unit, "sensitivity": spec.sensitivity}
@@ -102,7 +103,9 @@ class AnswerService:
             if not charged and self.ledger.state(spec.name).version == version:
                 raise
 
-    def _read(self, spec: DatasetSpec, version: str, question: Question, job: str | None) -> Mapping[str, Histogram]:
+    def _read(
+        self, spec: DatasetSpec, version: str, question: Question, plan: Prepared, job: str | None
+    ) -> Mapping[str, Histogram]:
         """The histograms of a question, read before or now; ``job``: that is told of the progress."""
 
         def progress(done: int, total: int) -> None:
@@ -110,6 +113,8 @@ class AnswerService:
                 self.jobs.progress(job, done, total)
 
         asked = spec.segmented(question.segments, question.where)
+        if isinstance(plan, TwoPhasePlan):
+            asked = replace(asked, finding=plan.under)
         return self.histograms.get(spec, version, question.where, asked, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
@@ -122,7 +127,7 @@ class AnswerService:
         if spend.seq <= state.renewed:  # what is drawn now would be about data that the budget of now is for
             raise KeyUsed("the budget was renewed before this question was answered: take a new idempotency key")
         releases = {}
-        for segment, histogram in self._read(spec, state.version, question, None).items():
+        for segment, histogram in self._read(spec, state.version, question, plan, None).items():
             try:
                 release = releases[segment] = plan.release(histogram)
             except InvalidParameter as error:  # the data changed since the charge, and no longer suits it

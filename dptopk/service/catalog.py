@@ -82,17 +82,19 @@ def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:
 
 @dataclass(frozen=True)
 class Segmented:
-    """Which segments a question is put to; none: to the data set as a whole.
+    """Which segments a question is put to, none: to the data set as a whole; and on what histograms.
 
     Attributes:
         column: that says which segment a row belongs to.
         values: the segments.
         per_user: in how many of them one user counts.
+        finding: EventCounts, with what finds labels of this sensitivity; None: histograms under the catalog's caps.
     """
 
     column: str = ""
     values: tuple[str, ...] = ()
     per_user: int = 1
+    finding: Sensitivity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,9 @@ class DatasetSpec:
         unit, version: the privacy unit in words; the version when the data set is new.
         domain: "private", or "public" with ``labels``.
         labels: the public labels; None = labels come from the data, and are private.
-        top: rows that are brought back from events; None = all.
+        count_capped: of events with private labels: answer in one phase, and count what the cap leaves. Else Δ is the
+            cap under which labels are found, and what was found is counted without it.
+        top: rows that are brought back from events, which are then answered in one phase; None = all.
         engine: of events: "duckdb" or "spark".
         filters: column -> public list of values that a question may ask for.
         segments: columns of these whose values may all be asked at once -> in how many of them one user counts; of
@@ -134,6 +138,7 @@ class DatasetSpec:
     unit: str = "user"
     version: str = "1"
     labels: Sequence[Any] | None = None
+    count_capped: bool = False
     top: int | None = None
     engine: str = "duckdb"
     filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -154,6 +159,8 @@ class DatasetSpec:
             raise InvalidParameter(f"datasets.{self.name}: macbeth has no users and no columns to filter by")
         if self.top is not None:
             validate.count(top=self.top, at_least=2)
+        if self.count_capped and (self.user is None or self.labels is not None):
+            raise InvalidParameter(f"datasets.{self.name}: count_capped is for private labels of events")
         if self.terms.shares is not None and self.limits:
             raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
         self._check_people()
@@ -188,6 +195,13 @@ class DatasetSpec:
     def domain_size(self) -> int | None:
         """How many public labels there are; None where labels are private."""
         return None if self.labels is None else len(self.labels)
+
+    @property
+    def finds(self) -> bool:
+        """Whether labels are found under a cap and counted without it: for a budget that is spent freely alone."""
+        shares = [self.terms] if self.terms.shares is None else self.terms.shares.values()
+        free = not any(isinstance(share, Charge) or getattr(share, "registered", None) for share in shares)
+        return self.user is not None and self.labels is None and not self.count_capped and self.top is None and free
 
     @property
     def several(self) -> tuple[str, ...]:
@@ -271,6 +285,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "count": (_positive, "a whole number, 1 or more"),
     "number": (lambda value: type(value) in {int, float} and 0 <= value < math.inf, "a number, 0 or more"),
     "list": (_distinct, 'a list of different values, such as ["one", "two"]'),
+    "flag": (lambda value: isinstance(value, bool), "true or false"),
     "table": (lambda value: isinstance(value, dict), "a table"),
     "lists": (lambda value: isinstance(value, dict) and all(map(_distinct, value.values())), "a table of lists"),
     "counts": (lambda value: isinstance(value, dict) and all(map(_positive, value.values())), "a table of counts"),
@@ -283,7 +298,7 @@ _DATASET_KEYS = {
     "source": "text", "label": "text", "count": "text", "user": "text", "item": "text", "labels_per_user": "count",
     "per_label_cap": "count", "unit": "text", "version": "text", "labels": "text", "top": "count", "engine": "text",
     "filters": "lists", "segments": "counts", "budget_by": "text", "limits": "tables", "analysts": "list",
-    "description": "text", "budget": "table",
+    "description": "text", "budget": "table", "count_capped": "flag",
 }  # fmt: skip
 _KEYS = {
     "ledger": "text", "access": "text", "key_file": "text", "head_file": "text", "answers_every": "number",

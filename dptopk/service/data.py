@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dptopk._internal.lru import LRUCache
-from dptopk.datasets import events_histogram, macbeth, read_counts, segment_histograms
+from dptopk.datasets import event_counts, events_histogram, macbeth, read_counts, segment_histograms
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
 from dptopk.service.catalog import DatasetSpec, Segmented
@@ -88,20 +88,20 @@ def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Se
         "user": spec.user,
         "item": spec.item,
         "where": dict(where) or None,
-        "top": spec.top,
         "labels_per_user": spec.labels_per_user,
         "per_label_cap": spec.per_label_cap,
         "progress": progress,
     }
+    finding = asked.finding
+    two = {} if finding is None else {"labels_per_user": finding.l0, "weights": finding.l2 is not None}
     if spec.engine == "spark":
         from dptopk.datasets import Spark
 
         options["engine"] = Spark()
     if not asked.values:
-        return {"": events_histogram(path, **options)}
-    return segment_histograms(
-        path, segment=asked.column, segments=asked.values, segments_per_user=asked.per_user, **options
-    )
+        return {"": event_counts(path, **options | two) if two else events_histogram(path, **options, top=spec.top)}
+    options |= {"segment": asked.column, "segments": asked.values, "segments_per_user": asked.per_user, "top": spec.top}
+    return segment_histograms(path, **options | two, count_capped=not two)
 
 
 def _counts(spec: DatasetSpec, path: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:

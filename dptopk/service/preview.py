@@ -8,8 +8,9 @@ from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.planning import Plan
+from dptopk.planning import Plan, TwoPhasePlan
 from dptopk.service.questions import Prepared, Single
 
 
@@ -24,7 +25,10 @@ def error_bar(made: Plan) -> float | None:
     counts = [2**40 + (made.k - place) * 2**30 for place in range(made.k)]
     labels = [str(place) for place in range(made.k)]
     try:
-        table = made.release(Histogram(labels, counts, sensitivity=made.sensitivity)).intervals()
+        histogram = Histogram(labels, counts, sensitivity=made.sensitivity)
+        if isinstance(made, TwoPhasePlan):
+            histogram = EventCounts.beside(histogram, Histogram(labels, counts, sensitivity=made.under))
+        table = made.release(histogram).intervals()
     except InvalidParameter:  # of a mechanism without intervals
         return None
     return float((table["high"] - table["low"]).max()) / 2 if len(table) else None
@@ -40,24 +44,26 @@ def preview(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
         delta: at which ε is stated where the question has none of its own.
     """
     first, last = prepared.mechanisms[0], prepared.mechanisms[-1]
-    counted = prepared.counted if isinstance(prepared, Plan) else True
+    planned = prepared if isinstance(prepared, Plan) else None
+    sensitivity = planned.sensitivity if planned else sensitivity
+    counted = planned.counted if planned else True
     named = map(len, prepared.options.values() if isinstance(prepared, Single) else ())
-    together = prepared.k if isinstance(prepared, Plan) else next(named, None)
+    together = planned.k if planned else next(named, None)
     about: dict[str, Any] = {
         "charge": str(charge),
         "noise_std": last.count_noise(sensitivity, labels=together) if counted else None,
         "half_width": last.count_width(sensitivity, labels=together) if counted else None,
         "confidence": CONFIDENCE,
-        "error_bar": error_bar(prepared) if isinstance(prepared, Plan) else None,
-        "threshold": first.threshold_offset(sensitivity),
-        "appears_at": first.appears_at(sensitivity, probability=0.5),
+        "error_bar": error_bar(planned) if planned else None,
+        "threshold": planned.threshold if planned else first.threshold_offset(sensitivity),
+        "appears_at": planned.appears_at() if planned else first.appears_at(sensitivity, probability=0.5),
         "above_rank": first.floor_rank,
     }
-    if isinstance(prepared, Plan):
-        about |= {"k": prepared.k, "warnings": prepared.warnings, "explain": prepared.explain()}
-        delta = prepared.budget.delta
-        if charge == prepared.charge:
-            return about | {"epsilon": prepared.epsilon, "delta": delta, "bound": prepared.bound.name}
+    if planned:
+        about |= {"k": planned.k, "warnings": planned.warnings, "explain": planned.explain()}
+        delta = planned.budget.delta
+        if charge == planned.charge:
+            return about | {"epsilon": planned.epsilon, "delta": delta, "bound": planned.bound.name}
     delta = max(delta, min(2 * charge.delta, 0.5))
     bound = compose(charge, delta=delta)
     return about | {"epsilon": bound.epsilon, "delta": delta, "bound": bound.name}

@@ -19,7 +19,7 @@ from dptopk.histogram.labels import from_plain
 from dptopk.ledger.entries import normal
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.named import mechanism_of
-from dptopk.planning import Plan, plan_topk
+from dptopk.planning import Plan, plan_topk, plan_two_phases
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
 
@@ -140,6 +140,9 @@ class TopK(Question):
         Raises:
             InvalidParameter: when nothing fits.
         """
+        if spec.finds and self.counts != "laplace" and (self.accuracy, self.method, self.d_bar) == (None, "auto", None):
+            caps = {"labels_per_user": spec.labels_per_user or "auto", "per_label_cap": spec.per_label_cap}
+            return plan_two_phases(self.k, Budget(self.epsilon, self.delta), counts=self.counts, **caps)
         options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
         if spec.top is not None:
             if self.d_bar is not None and self.d_bar >= spec.top:

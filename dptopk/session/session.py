@@ -23,10 +23,12 @@ from dptopk.costs import Budget, Charge, ExponentialClockDP
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
-from dptopk.histogram.histogram import Histogram
-from dptopk.mechanisms.base import Mechanism
+from dptopk.histogram.histogram import LARGEST_DOMAIN, Histogram, Sensitivity
+from dptopk.histogram.labels import to_plain
+from dptopk.mechanisms import KnownLaplace
+from dptopk.mechanisms.base import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.planning import Plan, TwoPhasePlan, default_d_bar, plan_topk
+from dptopk.planning import Plan, default_d_bar, plan_topk
 from dptopk.planning.probe import PROBE_SHARE, Look, at_ranks, worth_a_look
 from dptopk.release.release import Release
 from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_both
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
     from dptopk.ledger.ledger import Ledger
     from dptopk.mechanisms.continual import ContinualTopK
-    from dptopk.planning.two_phase import Find
     from dptopk.session.stream import Calendar, StreamSession
 
 
@@ -120,6 +121,7 @@ class Session:
         *,
         labels_per_user: int | Literal["auto"] | None = "auto",
         count_capped: bool = False,
+        weights: bool | Literal["auto"] = "auto",
         budget: Budget | Account | None = None,
         ledger: Ledger | None = None,
         **options: Any,
@@ -132,9 +134,11 @@ class Session:
 
         Args:
             table: events, as for ``datasets.events_histogram``, or an EventsStore made without a cap.
-            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 10; None: no cap at all, in
-                one phase.
+            labels_per_user: the cap under which labels are found; "auto": the ledger's, or 100 with weights and 10
+                without; None: no cap at all, in one phase.
             count_capped: count the capped data too, in one phase, as Session(events_histogram(...)) does.
+            weights: whether labels are found by sums of weights, isqrt(100² // d) for each of the d labels of a user,
+                instead of counts; "auto": where per_label_cap is 1.
             budget: as for Session.
             ledger: as for Session.
             options: those of ``datasets.events_histogram`` (user, item, per_label_cap, weight, where, ...; a store has
@@ -159,6 +163,7 @@ class Session:
             table,
             labels_per_user,
             count_capped=count_capped,
+            weights=weights,
             ledger=ledger,
             dataset=paying.get("dataset"),
             options=options,
@@ -445,6 +450,33 @@ class Session:
         stream.rng = self._rng
         return stream
 
+    def other(self, shown: Release, *, epsilon: float, name: str = "(other)", reuse: bool = False) -> Release:
+        """The noisy total of all counts that an answer did not show, as a row of its own.
+
+        One user moves that total by at most τΔ: discrete Laplace noise of scale τΔ/epsilon is charged as such, in
+        addition to what the answer cost.
+
+        Args:
+            shown: an answer of this session.
+            epsilon: what the total may cost.
+            name: of the row.
+            reuse: as for ``run``.
+
+        Raises:
+            InvalidParameter: where Δ is unrestricted, or the histogram was cut to its top rows.
+        """
+        self._here()
+        histogram, most = self._histogram, finite_l0(self._histogram.sensitivity, "for the total of all other labels")
+        if not histogram.complete:
+            raise InvalidParameter("complete: the total of all other labels needs the whole histogram")
+        total = sum(histogram.counts.tolist()) - sum(histogram.count_of(list(shown.labels)).tolist())
+        moved = Sensitivity(linf=histogram.sensitivity.linf * most, l0=1)
+        total = min(total, LARGEST_DOMAIN - 1)  # moves by no more than the total does
+        rest = Histogram([name], [total], sensitivity=moved, domain="public", capped=histogram.capped)
+        question = PreparedQuery.of(KnownLaplace(epsilon=epsilon), rest, {})
+        without = [self._source or histogram.identity, "other", *map(to_plain, shown.labels)]
+        return self._answer(question, question.fingerprint(canonical_json(without)), reuse=reuse)
+
     def remaining(self) -> Remaining:
         """What is left of the budget: in ε, per cent, costs, and how many more of each question asked here fit."""
         return Remaining.of(self._book.account(), self._asked)
@@ -466,24 +498,16 @@ class EventsSession(Session):
     """A Session on an EventCounts: ``histogram`` is that of all events, its ``under_cap`` finds labels."""
 
     def top_k(  # type: ignore[override]
-        self,
-        k: int,
-        *,
-        budget: Budget,
-        counts: Counts | None = "auto",
-        reuse: bool = False,
-        share: float | Literal["auto"] = "auto",
-        find: Find = "auto",
+        self, k: int, *, budget: Budget, counts: Counts | None = "auto", reuse: bool = False, **options: Any
     ) -> Release:
         """Find labels under the cap, count them without it, and show the k largest.
 
         Args:
             k: how many labels.
-            budget: the (ε, δ) of this answer, both phases together; δ above 0.
-            counts: "auto" or "gaussian"; None for labels alone, which all of the budget then finds.
+            budget: the (ε, δ) or ρ of this answer, both phases together; δ above 0.
+            counts: "auto", "gaussian" or "box"; None for labels alone, in the order of noisy counts.
             reuse: as for ``run``.
-            share: of the budget for finding labels, as for ``plan_two_phases``.
-            find: how they are found, as there.
+            options: of ``plan_two_phases``: share, find, min_users. What is for one phase is refused.
 
         Returns:
             Release: its note says what was found under which cap, ``phases`` what each phase cost; counts and error
@@ -492,13 +516,7 @@ class EventsSession(Session):
         from dptopk.session.events import plan_of_events
 
         both = validate.instance(EventCounts, histogram=self._histogram)
-        plan = plan_of_events(both, k, budget, counts, share, find)
-        if isinstance(plan, TwoPhasePlan):
-            return self.run(plan, reuse=reuse)
-        capped = object.__new__(Session)
-        capped._begin(both.under_cap, self._book, self._source, self._rng)
-        capped._answered, capped._asked = self._answered, self._asked
-        return capped.run(plan, reuse=reuse)
+        return self.run(plan_of_events(both, k, budget, options | {"counts": counts}), reuse=reuse)
 
 
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:

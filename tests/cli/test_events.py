@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
-from dptopk.datasets import macbeth_counts
+from dptopk.datasets import EventsStore, macbeth_counts
 
 RUNNER = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
@@ -73,7 +73,7 @@ def test_labels_are_found_under_the_cap_and_counted_on_all_events(events):
     assert all(row["low"] <= truth[row["label"]] <= row["high"] for row in made["rows"])
     said = " ".join(topk(events, "--format", "table").stdout.split())
     assert "every interval above contains its true count" in said
-    assert "(at most 10 labels of one user)" in answer(run_without_a_cap(events))["note"]
+    assert "(at most 100 labels of one user)" in answer(run_without_a_cap(events))["note"]
 
 
 def run_without_a_cap(events):
@@ -148,3 +148,45 @@ def test_bad_sizes_exit_with_2(tmp_path):
     result = run("datasets", "make", tmp_path / "x.parquet", "--users", 0)
     assert result.exit_code == 2
     assert "users" in result.output
+
+
+def test_stores_segments_surveys_and_least_numbers(tmp_path):
+    """In two phases each: a store without a cap, segments; in one: rows that are persons."""
+    rows = [(f"u{user}", item, "ab"[user % 2]) for user in range(2000) for item in ("x", "y", "z")[: 1 + user % 3]]
+    frame = pd.DataFrame(rows, columns=["who", "what", "where"])
+    csv, store = tmp_path / "events.csv", tmp_path / "events.store"
+    frame.to_csv(csv, index=False)
+    budget = ("--k", 3, "--epsilon", 1, "--delta", 1e-6, "--format", "json", "--seed", 1)
+    columns = ("--user-col", "who", "--item-col", "what")
+    with EventsStore(store, user="who", item="what", labels_per_user=None) as made:
+        made.append(frame, version="1")
+    truth = frame["what"].value_counts().to_dict()
+    two = [
+        answer(run("topk", *where, *budget))
+        for where in ((csv, *columns), (store,), (csv, *columns, "--counts", "none"))
+    ]
+    for found in two:
+        assert "counted on all data" in found["note"]
+        assert [row["label"] for row in found["rows"]] == ["x", "y", "z"]
+    assert all(abs(row["count"] - truth[row["label"]]) < 40 for found in two[:2] for row in found["rows"])
+    apart = answer(
+        run("topk", csv, *columns, "--segment-by", "where", "--segments", "a,b", "--segments-per-user", 1, *budget)
+    )
+    for name, found in apart["segments"].items():
+        here = frame[frame["where"] == name]["what"].value_counts().to_dict()
+        assert "counted on all data" in found["note"]
+        assert all(abs(row["count"] - here[row["label"]]) < 40 for row in found["rows"])
+    least = answer(run("topk", csv, *columns, "--min-users", 1100, *budget))
+    assert {row["label"] for row in least["rows"]} <= {"x", "y"}
+    survey = answer(run("topk", csv, "--item-col", "what", "--one-row-per-user", *budget))
+    assert (survey["sensitivity"]["l0"], survey["note"]) == (1, "")
+    assert all(abs(row["count"] - truth[row["label"]]) < 40 for row in survey["rows"])
+    for wrong, told in (
+        (("--item-col", "what"), "--one-row-per-user"),
+        ((*columns, "--one-row-per-user"), "--one-row-per-user goes with"),
+        (("--item-col", "what", "--one-row-per-user", "--labels-per-user", 2), "--labels-per-user"),
+        ((*columns, "--count-capped", "--labels-per-user", 2, "--min-users", 5), "--min-users"),
+    ):
+        refused = run("topk", csv, *wrong, *budget)
+        assert refused.exit_code == 2
+        assert told in " ".join(refused.output.split())

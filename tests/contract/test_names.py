@@ -57,6 +57,7 @@ MECHANISMS = {
     "TruncatedGaussian": ("sigma", "delta", "d_bar"),
     "TruncatedLaplace": ("epsilon", "delta"),
     "SparseGaussian": ("sigma", "delta"),
+    "WeightedGaussian": ("sigma", "delta"),
     "PartitionSelection": ("epsilon", "delta"),
     "GaussianCounts": ("mu",),
     "CountMLE": ("noise", "shrink"),
@@ -93,7 +94,7 @@ SIGNATURES: list[tuple[Any, list[str], dict[str, Any]]] = [
         },
     ),
     (Histogram.from_pandas, ["df"], {"label": REQUIRED, "count": REQUIRED}),
-    (Sensitivity, ["linf", "l0", "neighbours"], {}),
+    (Sensitivity, ["linf", "l0", "neighbours", "l2"], {}),
     (ZCDP, ["rho"], {"xi": 0.0}),
     (
         compose,

@@ -425,3 +425,41 @@ def test_refusals_name_the_argument(change, argument):
     with pytest.raises(InvalidParameter, match=argument) as caught:
         events_histogram(rows, **options)
     assert "secret" not in str(caught.value)
+
+
+def test_each_row_can_be_one_person():
+    rows = pd.DataFrame({"answer": ["a"] * 5 + ["b"] * 3 + [None], "region": ["x", "y"] * 4 + ["x"]})
+    for options in ({}, {"engine": DuckDB(passes=2)}, {"where": {"region": "x"}}, {"portable": True}):
+        histogram = events_histogram(rows, user=None, item="answer", labels_per_user=1, **options)
+        truth = rows[rows["region"] == "x"] if "where" in options else rows
+        assert dict(zip(histogram.labels, histogram.counts, strict=True)) == truth["answer"].value_counts().to_dict()
+        assert (histogram.sensitivity, histogram.capped) == (Sensitivity(1, 1), False)
+    for wrong in ({"labels_per_user": 2}, {"labels_per_user": None}, {"per_label_cap": 2}, {"weight": "region"}):
+        with pytest.raises(InvalidParameter, match="user=None"):
+            events_histogram(rows, **{"user": None, "item": "answer", "labels_per_user": 1} | wrong)
+
+
+@pytest.mark.parametrize("choose", ["hash", "top"])
+def test_a_total_of_one_user(choose):
+    """Never above t in all, never above what the other caps leave, and all of it where there is as much."""
+    rng = np.random.default_rng(9)
+    rows = pd.DataFrame({"user": rng.integers(0, 12, 300), "item": rng.integers(0, 9, 300).astype(str)})
+    options = {"user": "user", "item": "item", "labels_per_user": 5, "per_label_cap": 4, "choose": choose}
+    everyone = events_histogram(rows, **options, total_per_user=7)
+    assert everyone.sensitivity == Sensitivity(4, 5)
+    assert events_histogram(rows, **options, total_per_user=3).sensitivity == Sensitivity(3, 3)
+    whole, free = (
+        dict(zip(each.labels, each.counts, strict=True)) for each in (everyone, events_histogram(rows, **options))
+    )
+    assert all(count <= free[item] for item, count in whole.items())
+    for user in range(12):
+        alone = events_histogram(rows[rows["user"] == user], **options, total_per_user=7)
+        without = events_histogram(rows[rows["user"] != user], **options, total_per_user=7)
+        less = dict(zip(without.labels, without.counts, strict=True))
+        assert {item: count - less.get(item, 0) for item, count in whole.items() if count != less.get(item, 0)} == dict(
+            zip(alone.labels, alone.counts, strict=True)
+        )
+        assert len(alone) <= 5
+        assert max(alone.counts) <= 4
+        own = rows[rows["user"] == user]["item"].value_counts().clip(upper=4)
+        assert sum(alone.counts) == 7 or len(own) < 2

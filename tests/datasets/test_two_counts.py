@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from dptopk import Histogram, InvalidParameter, Sensitivity
 pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 
-from dptopk.datasets import DuckDB, EventsStore, event_counts, events_histogram
+from dptopk.datasets import DuckDB, EventsStore, event_counts, events_histogram, segment_histograms
 
 COLUMNS = {"user": "user", "item": "item"}
 
@@ -106,3 +108,62 @@ def test_what_is_no_cap_is_refused():
 def test_no_events_make_two_empty_histograms():
     made = event_counts(events(1)[:0], **COLUMNS, labels_per_user=2)
     assert (len(made), len(made.under_cap), made.sensitivity) == (0, 0, Sensitivity())
+
+
+def weighted(frame: pd.DataFrame) -> dict:
+    """The sums of isqrt(100² // d), in plain Python."""
+    pairs = frame[["user", "item"]].drop_duplicates()
+    each = pairs.groupby("user")["item"].transform("size").map(lambda d: math.isqrt(10_000 // d))
+    return each.groupby(pairs["item"]).sum().to_dict()
+
+
+@pytest.mark.parametrize("options", [{}, {"portable": True}, {"choose": "top"}, {"engine": DuckDB(passes=3)}], ids=str)
+def test_weights(options, tmp_path):
+    made = event_counts(events(5), **COLUMNS, labels_per_user=20, weights=True, **options)
+    assert as_dict(made.under_cap) == weighted(events(5))
+    assert made.under_cap.sensitivity == Sensitivity(100, 20, l2=100)
+    counts, capped = (
+        event_counts(events(5), **COLUMNS, labels_per_user=2, weights=weights, **options) for weights in (False, True)
+    )
+    assert as_dict(made) == as_dict(counts) == as_dict(capped)
+    assert set(as_dict(capped.under_cap)) == set(as_dict(counts.under_cap))
+    assert 70 * sum(counts.under_cap.counts) <= sum(capped.under_cap.counts) < 72 * sum(counts.under_cap.counts)
+
+
+def test_weights_of_a_store_and_of_segments(tmp_path):
+    frame = events(6)
+    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:
+        store.append(frame[:150], version="1")
+        store.append(frame[150:], version="2")
+        for cap in (2, 20):
+            stored = event_counts(store, labels_per_user=cap, weights=True)
+            assert as_dict(stored.under_cap) == as_dict(
+                event_counts(frame, **COLUMNS, labels_per_user=cap, weights=True).under_cap
+            )
+    with EventsStore(tmp_path / "more.store", **COLUMNS, labels_per_user=None, per_label_cap=2) as store:
+        store.append(frame, version="1")
+        with pytest.raises(InvalidParameter, match="weights"):
+            event_counts(store, labels_per_user=2, weights=True)
+    apart = frame.assign(segment=frame["user"] % 3)
+    options = {"segment": "segment", "segments": [0, 1], "labels_per_user": 3, "count_capped": False}
+    for weights in (False, True):
+        found = segment_histograms(apart, **COLUMNS, **options, segments_per_user=1, weights=weights)
+        for name, both in found.items():
+            alone = event_counts(apart[apart["segment"] == name], **COLUMNS, labels_per_user=3, weights=weights)
+            assert as_dict(both) == as_dict(alone)
+            assert as_dict(both.under_cap) == as_dict(alone.under_cap)
+            assert both.under_cap.sensitivity == alone.under_cap.sensitivity
+    for wrong in ({"top": 3}, {"labels_per_user": None}, {"count_capped": True, "weights": True}):
+        with pytest.raises(InvalidParameter, match="count_capped"):
+            segment_histograms(apart, **COLUMNS, **options | wrong)
+
+
+def test_one_user_moves_the_sums_by_equal_weights_of_norm_100():
+    frame = events(7, rows=80, users=6)
+    all_of_them = as_dict(event_counts(frame, **COLUMNS, labels_per_user=4, weights=True).under_cap)
+    for user in frame["user"].unique():
+        without = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True)
+        less = as_dict(without.under_cap)
+        moves = [most - less.get(item, 0) for item, most in all_of_them.items() if most != less.get(item, 0)]
+        assert set(moves) == {math.isqrt(10_000 // len(moves))}
+        assert len(moves) <= 4

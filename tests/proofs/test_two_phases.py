@@ -6,6 +6,7 @@ counts.
 """
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from functools import cache
 
@@ -16,7 +17,7 @@ from dptopk import Budget, Charge, Histogram, PartitionSelection, Sensitivity, c
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.datasets import EventCounts
-from dptopk.mechanisms import Centred, GaussianCounts, KnownGaussian, SparseGaussian
+from dptopk.mechanisms import Box, Centred, GaussianCounts, KnownGaussian, SparseGaussian, WeightedGaussian
 from dptopk.mechanisms.thresholds import passing
 from dptopk.planning.two_phase import plan_two_phases
 
@@ -49,8 +50,9 @@ def uncapped(users, cap):
     return [(tuple(tuple(sorted(user)) for user in users), 1.0)]
 
 
-def counts_of(kept):
-    return tuple(sum(label in user for user in kept) for label in "abc")
+def counts_of(kept, l2=None):
+    """How many users have each label; with l2 the sums of their weights."""
+    return tuple(sum(math.isqrt(l2**2 // len(user)) if l2 else 1 for user in kept if label in user) for label in "abc")
 
 
 @cache
@@ -66,7 +68,8 @@ def found_of(finding, under, counts, k):
             chance = np.prod(np.where(coins, chances.shown[level], chances.hidden[level]))
             law[tuple(name for name, shown in zip(names, coins, strict=True) if shown)] += chance
         return dict(law)
-    masses = gaussian(finding.sigma)
+    weighted = isinstance(finding, WeightedGaussian)
+    masses = gaussian(finding.scale(under) if weighted else finding.sigma)
     radius = len(masses) // 2
     for noise in itertools.product(range(-radius, radius + 1), repeat=len(names)):
         noisy = values + np.array(noise, dtype=np.int64)
@@ -79,6 +82,8 @@ def found_of(finding, under, counts, k):
 @cache
 def counted(noise, counts, most=8):
     """The law of 2 counts + Z + Y on a grid that does not depend on the counts, shape (values,) * labels."""
+    if isinstance(noise, Box):
+        return boxed(noise.epsilon, counts, most)
     own, common = gaussian(noise.noise.sigma), gaussian(noise.common.sigma)
     radius, shared = len(own) // 2, len(common) // 2
     values = np.arange(-radius - shared, radius + shared + 2 * most + 1)
@@ -94,11 +99,22 @@ def counted(noise, counts, most=8):
     return law
 
 
-def law(ways, users, *, finding, under, noise, k):
-    """Set of labels found -> its chance times the law of their counts."""
+def boxed(epsilon, counts, most):
+    """The law of counts with box noise: in proportion to e^(-epsilon · the length of the hull of the noise and 0)."""
+    radius = math.ceil(18 / epsilon)
+    values = np.meshgrid(*[np.arange(-radius, radius + most + 1)] * len(counts), indexing="ij")
+    noise = [axis - count for axis, count in zip(values, counts, strict=True)]
+    hull = np.maximum(np.maximum.reduce(noise), 0) - np.minimum(np.minimum.reduce(noise), 0)
+    alone = np.meshgrid(*[np.arange(-3 * radius, 3 * radius + 1)] * len(counts), indexing="ij")
+    lengths = np.maximum(np.maximum.reduce(alone), 0) - np.minimum(np.minimum.reduce(alone), 0)
+    return np.exp(-epsilon * hull) / np.exp(-epsilon * lengths).sum()
+
+
+def law(ways, users, *, finding, under, noise, k, seen=lambda counts: counts):
+    """Set of labels found -> its chance times the law of their counts; ``seen``: which counts are looked at."""
     sets = defaultdict(float)
     for kept, chance in ways:
-        for names, found in found_of(finding, under, counts_of(kept), k).items():
+        for names, found in found_of(finding, under, seen(counts_of(kept, under.l2)), k).items():
             sets[names] += chance * found
     truth = dict(zip("abc", counts_of(users), strict=True))
     return {
@@ -132,19 +148,20 @@ def exact(labels):
     return GaussianCounts(mu=MU).noise(Sensitivity(), labels)
 
 
-def ratio(tables, finding, cap, *, charged=None, k=3, noise=exact, choose=by_own_coins):
+def ratio(tables, finding, cap, *, charged=None, k=3, noise=exact, choose=by_own_coins, l2=None, counting=None, **seen):
     """The largest divergence, in both directions, over what both phases are charged for this cap or another."""
-    how = {"finding": finding, "under": Sensitivity(l0=charged or cap), "noise": noise, "k": k}
+    under, counting = Sensitivity(l2 or 1, charged or cap, l2=l2), counting or GaussianCounts(mu=MU)
+    how = {"finding": finding, "under": under, "noise": noise, "k": k} | seen
     sides = [[law(choose(users, cap), users, **how) for users in pair] for pair in tables]
     found = [max(excess(*way, x) for P, Q in sides for way in ((P, Q), (Q, P))) for x in EPSILONS]
     return max(
-        (each - TOLERANCE) / promised(finding, charged or cap, x) for each, x in zip(found, EPSILONS, strict=True)
+        (each - TOLERANCE) / promised(finding, under, counting, x) for each, x in zip(found, EPSILONS, strict=True)
     )
 
 
 @cache
-def promised(finding, cap, epsilon):
-    whole = Charge.join(finding.charge(Sensitivity(l0=cap)), GaussianCounts(mu=MU).charge(Sensitivity()))
+def promised(finding, under, counting, epsilon):
+    whole = Charge.join(finding.charge(under), counting.charge(Sensitivity()))
     return compose(whole, epsilon=epsilon, rtol=0.01, effort="quick", lower=False).delta
 
 
@@ -165,6 +182,37 @@ def test_mutants_are_caught():
     assert ratio(TWO, COINS, 2, charged=1) > 1.1
     assert ratio(THREE, SURE, 3, noise=lambda _: exact(1)) > 1.1
     assert ratio(TWO, COINS, 1, choose=by_place) > 1.5
+
+
+WEIGHTED = WeightedGaussian(sigma=0.6, delta=0.1)
+
+
+@pytest.mark.parametrize(("cap", "k"), [(1, 2), (2, 2), (2, 1)])
+def test_weights(cap, k):
+    """A user's only label weighs 4, each of two labels 2."""
+    assert 0.4 < ratio(TWO, WEIGHTED, cap, k=k, l2=4) <= 1
+
+
+def test_box_noise_on_what_was_found():
+    """Its cost for every number of labels is epsilon; the pair of one label, charged for two, would be too little."""
+    box = Box(epsilon=1.2)
+    tables = pairs("ab", 2)
+    assert 0.5 < ratio(tables, COINS, 2, counting=box, noise=lambda _: box) <= 1
+    assert 0.4 < ratio(tables, WEIGHTED, 2, counting=box, noise=lambda _: box, l2=4) <= 1
+    assert ratio(tables, COINS, 2, counting=Box(epsilon=0.8), noise=lambda _: box) > 1.1
+
+
+@pytest.mark.parametrize(("finding", "k", "l2"), [(COINS, 3, None), (OVER, 1, None), (WEIGHTED, 2, 4)], ids=str)
+def test_a_least_number_of_users_is_taken_off_every_count(finding, k, l2):
+    least = l2 or 1  # what one user adds, of min_users = 2
+    assert ratio(TWO, finding, 2, k=k, l2=l2, seen=lambda counts: tuple(max(c - least, 0) for c in counts)) <= 1
+
+
+def test_counts_that_are_only_dropped_below_it_would_be_a_jump():
+    tables = pairs("ab", 4)
+    for least in (3, 4):
+        cut = ratio(tables, COINS, 1, seen=lambda counts, least=least: tuple(c if c >= least else 0 for c in counts))
+        assert cut > 1.1
 
 
 def naive(mu, labels):

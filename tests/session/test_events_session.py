@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk import Budget, Charge, Histogram, InvalidParameter, Ledger, Sensitivity, Session, compose
-from dptopk.costs import GaussianDP
+from dptopk import Budget, Charge, Histogram, InvalidParameter, KnownLaplace, Ledger, Sensitivity, Session, compose
+from dptopk.costs import DiscreteLaplaceDP, GaussianDP, PureDP
 from dptopk.datasets import EventCounts
 from dptopk.errors import DptopkError
+from dptopk.histogram.event_counts import finding_sensitivity
 from dptopk.planning import TwoPhasePlan, plan_two_phases
 
 pytest.importorskip("duckdb")
@@ -41,7 +42,7 @@ def test_an_answer_says_what_was_found_and_what_each_phase_cost(events, truth):
     session = Session.from_events(events, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
     answer = session.top_k(5, budget=BUDGET)
     assert set(answer.labels) <= set(sorted(truth, key=truth.get, reverse=True)[:7])
-    assert "5 labels were found on capped data (at most 10 labels of one user)" in answer.note
+    assert "5 labels were found on capped data (at most 100 labels of one user)" in answer.note
     assert not answer.capped
     assert answer.charge.costs == Charge.join(answer.phases["find"], answer.phases["count"]).costs
     assert answer.charge.adaptive
@@ -52,11 +53,12 @@ def test_an_answer_says_what_was_found_and_what_each_phase_cost(events, truth):
     assert len(session.report()) == 1
 
 
-def test_labels_alone_take_the_whole_budget_for_finding(events):
-    session = Session.from_events(events, **COLUMNS, labels_per_user=3, budget=BUDGET)
-    answer = session.top_k(5, budget=BUDGET, counts=None)
-    assert answer.counts is None
-    assert answer.sensitivity.l0 == 3
+def test_labels_alone_are_in_the_order_of_counts_that_are_not_shown(events, truth):
+    session = Session.from_events(events, **COLUMNS, labels_per_user=3, budget=BUDGET, rng=np.random.default_rng(1))
+    answer = session.top_k(3, budget=BUDGET, counts=None)
+    assert (answer.counts, answer.measurement) == (None, None)
+    assert list(answer.labels) == sorted(truth, key=truth.get, reverse=True)[:3]
+    assert "not shown" in plan_two_phases(3, BUDGET, counts=None).explain()
     assert len(session.report()) == 1
 
 
@@ -114,7 +116,7 @@ def test_no_label_is_an_answer_with_its_whole_charge(find):
 
 def test_a_label_that_only_the_first_phase_has_is_a_noised_0():
     phantom = EventCounts.beside(Histogram(["y"], [50]), Histogram(["x"], [900], sensitivity=Sensitivity(l0=5)))
-    answer = plan_two_phases(2, BUDGET).release(phantom, np.random.default_rng(4))
+    answer = plan_two_phases(2, BUDGET, find="threshold").release(phantom, np.random.default_rng(4))
     assert answer.labels == ("x",)
     assert abs(answer.counts[0]) < 50
 
@@ -127,9 +129,18 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(events):
     for ask, told in (
         (lambda: plain.run(plan), "histogram"),
         (lambda: session.run(plan_two_phases(3, BUDGET, labels_per_user=4)), "sensitivity"),
-        (lambda: session.top_k(3, budget=BUDGET, counts="box"), "counts='box'"),
+        (lambda: session.top_k(3, budget=BUDGET, counts="laplace"), "counts='laplace'"),
         (lambda: session.top_k(3, budget=Budget(1.0, 0.0)), "budget.delta"),
-        (lambda: session.top_k(3, budget=Budget(rho=0.1)), "rho"),
+        (lambda: session.top_k(3, budget=Budget(rho=0.1)), "budget.delta"),
+        (lambda: session.top_k(3, budget=BUDGET, look=0.1), "look: .*count_capped=True"),
+        (lambda: session.top_k(3, budget=BUDGET, d_bar=20), "d_bar: .*count_capped=True"),
+        (lambda: session.top_k(3, budget=BUDGET, find="coins"), "weights"),
+        (lambda: session.top_k(3, budget=BUDGET, min_users=0), "min_users"),
+        (lambda: plan_two_phases(3, BUDGET, find="coins", counts="box"), "counts='box'"),
+        (lambda: plan_two_phases(3, BUDGET, find="weights", per_label_cap=2), "per_label_cap"),
+        (lambda: Session.from_events(events, **COLUMNS, budget=BUDGET, weights="no"), "weights"),
+        (lambda: Session.from_events(events, **COLUMNS, budget=BUDGET, weights=True, per_label_cap=2), "weights"),
+        (lambda: Session.from_events(events, **COLUMNS, budget=BUDGET, weights=True, labels_per_user=None), "weights"),
         (lambda: session.top_k(3, budget=BUDGET, share=1.5), "share"),
         (lambda: session.top_k(3, budget=BUDGET, find="luck"), "find"),
         (lambda: Session.from_events(events, **COLUMNS), "exactly one of budget and ledger"),
@@ -141,12 +152,20 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(events):
     assert session.remaining().epsilon_spent == 0
 
 
-@pytest.mark.parametrize(("k", "find"), [(5, "threshold"), (12, "coins")])
-def test_error_bars_cover_the_true_counts(events, truth, k, find):
+@pytest.mark.parametrize(
+    ("k", "find", "counts"),
+    [(5, "threshold", "gaussian"), (12, "coins", "gaussian"), (8, "weights", "box"), (8, "weights", "gaussian")],
+)
+def test_error_bars_cover_the_true_counts(events, truth, k, find, counts):
     """At 80%, where too narrow bars show: of the capped data they would cover none of the true counts."""
-    both = Session.from_events(events, **COLUMNS, labels_per_user=2, budget=BUDGET).histogram
-    plan, rng, draws = plan_two_phases(k, BUDGET, labels_per_user=2, find=find), np.random.default_rng(6), 80
-    kinds = {"simultaneous": [], "fcr": []} | ({"row": []} if find == "threshold" else {})
+    weights = find == "weights"
+    both = Session.from_events(events, **COLUMNS, labels_per_user=2, weights=weights, budget=BUDGET).histogram
+    plan, rng, draws = (
+        plan_two_phases(k, BUDGET, labels_per_user=2, find=find, counts=counts),
+        np.random.default_rng(6),
+        80,
+    )
+    kinds = {"simultaneous": [], "fcr": []} | ({"row": []} if find != "coins" else {})
     for _ in range(draws):
         answer = plan.release(both, rng)
         for kind, covered in kinds.items():
@@ -159,13 +178,13 @@ def test_error_bars_cover_the_true_counts(events, truth, k, find):
         assert share > 0.8 - 3 * wobble, kind
         if kind == "row":
             assert share < 0.8 + 4 * wobble + 0.05  # and hardly wider than they must be
-    capped = dict(zip(both.under_cap.labels.tolist(), both.under_cap.counts.tolist(), strict=True))
+    capped = (both.under_cap.counts / both.under_cap.sensitivity.linf).max()
     width = plan.mechanisms[1].half_width(Sensitivity(), labels=k)
-    assert max(capped.values()) + width < max(truth.values())
+    assert capped + width < max(truth.values())
 
 
 def test_the_second_phase_costs_the_same_for_every_number_of_labels():
-    plan = plan_two_phases(40, BUDGET)
+    plan = plan_two_phases(40, BUDGET, find="counts")
     (cost,) = plan.phases[1].charge.costs
     assert isinstance(cost, GaussianDP)
     labels = [f"x{i}" for i in range(60)]
@@ -185,10 +204,69 @@ def test_the_second_phase_costs_the_same_for_every_number_of_labels():
 def test_a_plan_is_within_its_budget_and_hardly_below(k, budget):
     """By another way of finding labels where the usual one has no noise, or no coin, for the budget."""
     plan = plan_two_phases(k, budget)
-    assert 0.995 * budget.epsilon < compose(plan.charge, delta=budget.delta).epsilon <= budget.epsilon
+    assert 0.995 * budget.epsilon < compose(plan.charge, delta=budget.delta, lower=False).epsilon <= budget.epsilon
     assert plan.appears_at() > 0
 
 
 def test_a_way_that_was_asked_for_is_not_replaced():
     with pytest.raises(InvalidParameter, match="epsilon"):
         plan_two_phases(5, Budget(1e-3, 1e-9), find="coins")
+
+
+def test_a_budget_in_rho_is_planned_and_paid(events):
+    budget = Budget(rho=0.05, delta=1e-6)
+    session = Session.from_events(events, **COLUMNS, budget=budget, rng=np.random.default_rng(2))
+    plan = plan_two_phases(40, budget)
+    assert session.top_k(40, budget=budget).charge == plan.charge
+    assert session.remaining().to_dict()["epsilon_left"] < 0.02
+    with pytest.raises(DptopkError):
+        session.top_k(40, budget=Budget(rho=0.01, delta=1e-7))
+
+
+def test_box_noise_is_taken_where_it_is_smaller():
+    for k, noise in ((3, "box"), (10, "box"), (25, "gaussian")):
+        plans = {each: plan_two_phases(k, BUDGET, counts=each) for each in ("box", "gaussian", "auto")}
+        assert min(("box", "gaussian"), key=lambda each: plans[each].noise_std) == noise
+        assert plans["auto"].noise_std == plans[noise].noise_std
+        assert plans["box"].phases[1].charge.costs.keys() == {PureDP(plans["box"].mechanisms[1].epsilon)}
+
+
+@pytest.mark.parametrize("find", ["weights", "threshold", "coins"])
+def test_no_label_of_fewer_users_than_asked_for(find):
+    """40 labels of 299 users, 40 of 10^6, tiny noise: the first pass without a limit, and never with one of 300."""
+    labels, counts = [f"x{i}" for i in range(80)], [299] * 40 + [10**6] * 40
+    under = finding_sensitivity(2, 1, weights=find == "weights")
+    found = Histogram(labels, [count * under.linf for count in counts], sensitivity=under)
+    both, seen = EventCounts.beside(Histogram(labels, counts), found), {}
+    for least in (1, 299, 300):
+        plan = plan_two_phases(80, Budget(20.0, 0.1), labels_per_user=2, find=find, min_users=least)
+        seen[least] = plan.release(both, np.random.default_rng(8)).labels
+        assert plan.appears_at() >= least
+    assert len(seen[1]) == 80
+    assert set(seen[300]) == set(labels[40:]) < set(seen[1])
+    assert f"never with fewer than {least} users" in plan.explain()
+
+
+def test_a_survey_of_one_row_a_person(events):
+    session = Session.from_events(events, user=None, item="what", budget=BUDGET)
+    assert type(session) is Session
+    assert session.histogram.sensitivity == Sensitivity(1, 1)
+    with pytest.raises(InvalidParameter, match="user and item"):
+        Session.from_events(events, user=None, item="what", labels_per_user=2, budget=BUDGET)
+
+
+def test_all_other_labels_are_one_row_with_a_charge_of_its_own():
+    histogram = Histogram({"a": 900, "b": 800, "c": 70, "d": 5}, sensitivity=Sensitivity(2, 3))
+    session = Session(histogram, budget=Budget(3.0, 1e-6), rng=np.random.default_rng(4))
+    shown = session.top_k(2, budget=Budget(1.0, 1e-7))
+    answer = session.other(shown, epsilon=0.5)
+    assert (answer.labels, answer.charge.costs) == (("(other)",), {DiscreteLaplaceDP(12.0, 6): 1})
+    assert compose(answer.charge, delta=0.0).epsilon == pytest.approx(0.5)
+    assert answer.mechanism.noise_std(answer.sensitivity) == KnownLaplace(epsilon=0.5).noise_std(Sensitivity(6))
+    low, high = answer.intervals()[["low", "high"]].iloc[0]
+    assert low <= sum(histogram.counts) - sum(histogram.count_of(list(shown.labels))) <= high
+    for wrong in (Sensitivity(2), None):
+        other = Histogram(["a"], [9], sensitivity=wrong or Sensitivity(1, 1), complete=wrong is not None)
+        with pytest.raises(InvalidParameter, match="of all other labels"):
+            Session(other, budget=BUDGET).other(shown, epsilon=0.1)
+    assert session.remaining().epsilon_spent > 1

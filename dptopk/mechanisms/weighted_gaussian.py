@@ -1,0 +1,137 @@
+"""Labels of an unknown domain by noisy sums of weights: users with many labels count little at each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.tails import gaussian_tail, smallest_offset, union
+from dptopk.accounting.pld.dominating import dominating_mu
+from dptopk.costs import Charge, GaussianDP
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.mechanisms.base import LARGEST_SCALE, LabelsOnly
+from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.thresholds import checked_offset, passing, present_slots
+from dptopk.release.release import Release
+
+if TYPE_CHECKING:
+    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+
+LARGEST_WEIGHT = 10**4
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedGaussian(LabelsOnly):
+    """The labels whose sums of weights, with discrete Gaussian noise, exceed a threshold, in the order of these sums.
+
+    Charge: one GaussianDP and ``delta``. Needs the whole histogram, with finite l0 and l2 of its sensitivity: a user of
+    d labels, at most l0, adds at most isqrt(l2² // d) to each. Neighbours: add or remove one user.
+
+    Args:
+        sigma: scale of the noise in units of l2.
+        delta: bounds the probability that a label is shown which one user alone has; in (0, 1).
+
+    Source: weighted Gaussian (Gopi et al. 2020; Dick-Joseph-Raman 2026), here on integers. A user moves the sums by a
+    vector a with Σ a² <= l2²; noise of scale s moved by one is dominated by a Gaussian of some μ' (docs/filters.md),
+    moved by a_i by one of a_i μ', so that all labels together cost at most l2 μ'. The threshold T is the smallest with
+    P[one of d noises > T - isqrt(l2² // d)] <= delta for every d <= l0: neither d = 1 nor d = l0 is always the worst.
+
+    >>> mechanism = WeightedGaussian(sigma=10.0, delta=1e-6)
+    >>> weighted = Sensitivity(linf=100, l0=100, l2=100)
+    >>> print(mechanism.charge(weighted), mechanism.threshold_offset(weighted))
+    GDP(0.10000000833334184) + delta(1e-06) 5622
+    """
+
+    sigma: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        validate.parameters(self)
+
+    def scale(self, sensitivity: Sensitivity) -> float:
+        """l2·sigma, the one number that sampler, threshold and charge use.
+
+        Raises:
+            InvalidParameter: where l0 or l2 is None, for other neighbours, or a sigma that is too large.
+        """
+        if validate.instance(Sensitivity, sensitivity=sensitivity).l2 is None or sensitivity.l0 is None:
+            raise InvalidParameter("l2 and l0 must be finite to find labels by weights")
+        if sensitivity.neighbours != "add_remove":
+            raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported")
+        if sensitivity.l2 > LARGEST_WEIGHT or sensitivity.l2 * self.sigma > LARGEST_SCALE:
+            raise InvalidParameter(f"l2 must be at most {LARGEST_WEIGHT}, and the scale l2*sigma at most 2^48")
+        return sensitivity.l2 * self.sigma
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """One GaussianDP and delta, whatever ``labels``."""
+        scale = self.scale(sensitivity)
+        self.threshold_offset(sensitivity)
+        return Charge({GaussianDP(dominating_mu(scale, sensitivity.l2 or 1)): 1}, delta=self.delta)
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """How far above 0 a noisy sum must be: T."""
+        scale = self.scale(sensitivity)
+        return checked_offset(_offset(scale, sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta), "delta")
+
+    def selection_noise(self, sensitivity: Sensitivity) -> float:
+        """That of a sum, in users of a single label."""
+        return self.scale(sensitivity) / (sensitivity.l2 or 1)
+
+    def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
+        """The smallest sum at which a label is shown with at least this probability, in (0, 1)."""
+        probability = validate.probability(allow_zero=False, probability=probability)
+        scale = self.scale(sensitivity)
+        above = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
+        return self.threshold_offset(sensitivity) + 1 + above
+
+    def simulate(self, scene: Scene) -> Draw:
+        """The k largest noisy sums above the threshold."""
+        from dptopk.mechanisms.samplers.simulation import largest_above
+
+        noise = scene.noise("normal", self.scale(scene.sensitivity))
+        return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        present_slots(histogram, self)
+        self.charge(histogram.sensitivity)
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
+        """The labels above the threshold, in the order of their noisy sums, ties in label order; perhaps none.
+
+        Args:
+            histogram: of sums of weights; rows of 0 are not present and are ignored.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+
+        Raises:
+            InvalidParameter: when rows were cut off, or as ``charge``, before anything is drawn.
+        """
+        seen, sensitivity = present_slots(histogram, self), histogram.sensitivity
+        charge, offset, scale = self.charge(sensitivity), self.threshold_offset(sensitivity), self.scale(sensitivity)
+        noise = KnownGaussian(sigma=scale).draw_noise(Sensitivity(), len(seen.counts), random_bits(rng))
+        shown = passing(seen.counts, noise, 0, 0, offset)
+        values, labels = (seen.counts + noise)[shown], seen.labels[shown]
+        order = descending(values, labels)
+        return Release.drawn(histogram, rng, labels=tuple(labels[order].tolist()), charge=charge, mechanism=self)
+
+
+@lru_cache(maxsize=256)
+def _offset(scale: float, l2: int, l0: int, delta: float) -> int:
+    """The smallest T such that a user's own labels, however many, pass it with probability at most delta."""
+    # Of all numbers of labels with the same weight the largest is the worst.
+    most = {
+        weight: min(l0, l2 * l2 // (weight * weight)) for weight in range(max(math.isqrt(l2 * l2 // l0), 1), l2 + 1)
+    }
+
+    def passed(T: int) -> float:
+        return max(union(gaussian_tail(scale, T - weight), labels) for weight, labels in most.items())
+
+    return smallest_offset(passed, delta, "delta", l2)

@@ -1,0 +1,97 @@
+"""The service on events with private labels: found under a cap, counted without one; in one phase where it says so."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dptopk import InvalidParameter
+from dptopk.planning import Plan, TwoPhasePlan
+from dptopk.service.catalog import Catalog
+from dptopk.service.preview import preview
+from dptopk.service.questions import TopK, charge_of
+
+from .conftest import Server
+
+TOP = {"k": 2, "epsilon": 1.0, "delta": 1e-6}
+
+
+def catalog(folder, *lines: str, budget: str = "{ epsilon = 9.0, delta = 1e-5 }") -> Catalog:
+    rows = [(f"u{user}", item, "ab"[user % 2]) for user in range(2000) for item in ("x", "y", "z")[: 1 + user % 3]]
+    pd.DataFrame(rows, columns=["who", "what", "where"]).to_csv(folder / "events.csv", index=False)
+    text = [
+        "rates = { free = 1000.0, spending = 1000.0 }",
+        "[datasets.events]",
+        'source = "events.csv"',
+        'user = "who"',
+        'item = "what"',
+        f"budget = {budget}",
+        'filters = { where = ["a", "b"] }',
+        "segments = { where = 1 }",
+        *lines,
+    ]
+    (folder / "catalog.toml").write_text("\n".join(text), encoding="utf-8")
+    return Catalog.load(folder / "catalog.toml")
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked", "two"),
+    [
+        ((), {}, True),
+        (("labels_per_user = 2",), {}, True),
+        (("labels_per_user = 2",), {"counts": "none"}, True),
+        (("labels_per_user = 2", "count_capped = true"), {}, False),
+        (("labels_per_user = 2",), {"counts": "laplace"}, False),
+        (("labels_per_user = 2",), {"method": "peel"}, False),
+        (("labels_per_user = 2", "top = 50"), {}, False),
+    ],
+    ids=str,
+)
+def test_what_is_answered_in_two_phases(tmp_path, lines, asked, two):
+    spec = catalog(tmp_path, *lines).datasets["events"]
+    question = TopK(**TOP | asked)
+    made = question.prepared(spec)
+    assert isinstance(made, TwoPhasePlan) == two
+    assert isinstance(made, Plan)
+    told = preview(made, charge_of(spec, question, made), spec.sensitivity, 1e-6)
+    assert told["epsilon"] <= 1
+    assert told["appears_at"] == made.appears_at()
+    assert (told["error_bar"] is None) == (asked.get("counts") == "none")
+    if two:
+        assert made.under.l0 == (2 if lines else 100)
+
+
+def test_a_ledger_of_registered_costs_or_of_no_events_is_answered_in_one(tmp_path):
+    registered = catalog(tmp_path, "labels_per_user = 2", budget='{ registered = "9*DP(0.1)", delta = 1e-5 }')
+    assert not registered.datasets["events"].finds
+    shares = '{ shares = { ann = { registered = "9*DP(0.1)" }, reserve = { registered = "DP(0.1)" } }, delta = 1e-5 }'
+    assert not catalog(tmp_path, "labels_per_user = 2", budget=shares).datasets["events"].finds
+    (tmp_path / "labels.txt").write_text("x\ny\n", encoding="utf-8")
+    with pytest.raises(InvalidParameter, match="count_capped is for private labels of events"):
+        catalog(tmp_path, 'labels = "labels.txt"', "count_capped = true")
+    with pytest.raises(InvalidParameter, match="count_capped must be true or false"):
+        catalog(tmp_path, "count_capped = 1")
+
+
+@pytest.mark.slow
+def test_answers_cover_the_true_counts_also_by_segment_and_stay_what_was_charged(tmp_path):
+    catalog(tmp_path, "labels_per_user = 1")
+    truth = {"x": 2000, "y": 1333}
+    text = (tmp_path / "catalog.toml").read_text(encoding="utf-8")
+    with Server(tmp_path, text).running() as server, server.client("ann") as ann:
+        key = {"Idempotency-Key": "two-phases-1"}
+        answers = [ann.post("/v1/datasets/events/topk", json=TOP, headers=key).json() for _ in range(2)]
+        assert answers[0] == answers[1]
+        made = answers[0]["release"]
+        assert "found on capped data (at most 1 label of one user), and counted on all data" in made["note"]
+        assert {row["label"] for row in made["rows"]} <= truth.keys()
+        assert all(abs(row["count"] - truth[row["label"]]) < 40 for row in made["rows"])
+        body = TOP | {"segments": {"where": []}}
+        parts = ann.post("/v1/datasets/events/topk", json=body, headers={"Idempotency-Key": "two-phases-2"}).json()
+        assert [part["segment"] for part in parts["segments"]] == ["a", "b"]
+        assert all("counted on all data" in part["release"]["note"] for part in parts["segments"])
+        capped = ann.post(
+            "/v1/datasets/events/topk", json=TOP | {"method": "threshold"}, headers={"Idempotency-Key": "two-phases-3"}
+        ).json()
+        assert "capped data" in capped["release"]["note"]
+        assert max(row["count"] for row in capped["release"]["rows"]) < 1500
