@@ -1,6 +1,8 @@
-"""What a cap costs: the loss of one phase and of two against the true counts, on four made-up tables of events.
+"""What a cap costs: the loss of one phase and of two against the true counts, on eight made-up tables of events.
 
-    python -m benchmarks.caps    # the table of docs/events.md; with --shares what the default was chosen by
+    python -m benchmarks.caps                # the table of docs/events.md, on the first four tables
+    python -m benchmarks.caps --hindsight    # the default and the best of caps, shares, ways and phases, on all eight
+    python -m benchmarks.caps --coverage     # how often error bars cover the true counts
 
 Loss: root mean square error of the shown counts against the true (uncapped) counts, plus the count missed per row.
 """
@@ -11,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
+from math import isqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -20,16 +23,20 @@ import pandas as pd
 
 from dptopk import Budget, Histogram, Sensitivity, plan_topk
 from dptopk.datasets import EventCounts, make_events
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.event_counts import WEIGHT, finding_sensitivity
 from dptopk.planning import Plan, plan_two_phases
 from dptopk.planning.two_phase import Find
 
 BUDGET = Budget(1.0, 1e-6)
-RANKS, CAPS, SHARES = (10, 25, 100), (1, 2, 5, 10, 20, 60), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-DRAWS = 20
+RANKS, ONE, TWO = (10, 25, 100), (5, 10, 20, 60, None), (2, 5, 10, 30, 100, 300)
+ALL_RANKS, SHARES, CAPS = (10, 25, 100, 300), (0.1, 0.15, 0.25, 0.4, 0.6), (5, 10, 30, 100)
+DRAWS, ANEW = 20, 60
+FIXED: tuple[int, float] = (5, 0.4)
 
 
-def worlds() -> Iterator[tuple[str, pd.DataFrame]]:
-    """Tables of distinct pairs (user, item)."""
+def worlds(number: int) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The first tables of distinct pairs (user, item)."""
     with TemporaryDirectory() as folder:
         make_events(path := Path(folder) / "e.parquet", events=200_000, users=8_000, items=2_000, seed=1)
         made = pd.read_parquet(path).drop_duplicates(["member", "article"])
@@ -39,6 +46,11 @@ def worlds() -> Iterator[tuple[str, pd.DataFrame]]:
     yield "geometric", _drawn(rng, rng.geometric(1 / 12, 12_000), 3_000, 1.0)
     yield "few users", _drawn(rng, rng.geometric(1 / 10, 3_000), 500, 0.8)
     yield "heavy tail", _drawn(rng, np.minimum(1 + rng.pareto(1.1, 30_000) * 2, 500).astype(int), 5_000, 0.9)
+    if number > 4:
+        yield "flat", _drawn(rng, rng.geometric(1 / 10, 20_000), 1_000, 0.4)
+        yield "steep", _drawn(rng, rng.geometric(1 / 15, 10_000), 3_000, 1.5)
+        yield "few labels each", _drawn(rng, rng.geometric(0.6, 60_000), 2_000, 0.9)
+        yield "heaviest tail", _drawn(rng, np.minimum(1 + rng.pareto(0.7, 8_000) * 2, 800).astype(int), 3_000, 0.7)
 
 
 def _drawn(rng: np.random.Generator, degrees: np.ndarray, items: int, exponent: float) -> pd.DataFrame:
@@ -48,55 +60,99 @@ def _drawn(rng: np.random.Generator, degrees: np.ndarray, items: int, exponent: 
     return pd.DataFrame({"user": np.repeat(np.arange(len(degrees)), degrees), "item": item}).drop_duplicates()
 
 
-def both(pairs: pd.DataFrame, cap: int | None, rng: np.random.Generator) -> EventCounts:
+def both(pairs: pd.DataFrame, cap: int | None, rng: np.random.Generator, *, weights: bool) -> EventCounts:
     """The two histograms; each user's labels under the cap by coins."""
     true = pairs["item"].value_counts().sort_index()
     place = pd.Series(rng.random(len(pairs)), index=pairs.index).groupby(pairs["user"]).rank()
-    capped = pairs["item"][place <= (cap or np.inf)].value_counts().sort_index()
+    kept = pairs[place <= (cap or np.inf)]
+    labels = kept.groupby("user")["item"].transform("size")
+    weight = labels.map(lambda d: isqrt(WEIGHT**2 // d) if weights else 1)
+    capped = weight.groupby(kept["item"]).sum()
+    under = Sensitivity() if cap is None else finding_sensitivity(cap, 1, weights=weights)
     everything = Histogram(true.index.to_numpy(), true.to_numpy())
     return EventCounts.beside(
-        everything, Histogram(capped.index.to_numpy(), capped.to_numpy(), sensitivity=Sensitivity(l0=cap), capped=True)
+        everything, Histogram(capped.index.to_numpy(), capped.to_numpy(), sensitivity=under, capped=True)
     )
 
 
-def loss(plan, histogram, true: Histogram, k: int) -> float:
-    """The mean over DRAWS answers."""
-    rng, top, squares, missed = np.random.default_rng(3), np.sort(true.counts)[::-1][:k].sum(), [], 0.0
-    for _ in range(DRAWS):
+def loss(plan: Plan, histogram: Histogram, true: Histogram, k: int, draws: int = DRAWS) -> float:
+    """The mean over some answers."""
+    rng, top, squares, missed = np.random.default_rng(draws), np.sort(true.counts)[::-1][:k].sum(), [], 0.0
+    for _ in range(draws):
         answer = plan.release(histogram, rng)
         there = true.count_of(list(answer.labels))
         squares += ((answer.counts - there) ** 2).tolist()
-        missed += max(top - there.sum(), 0) / k / DRAWS
+        missed += max(top - there.sum(), 0) / k / draws
     return float(np.sqrt(np.mean(squares)) + missed) if squares else missed
 
 
 @cache
 def one_phase(k: int, cap: int | None) -> Plan:
-    """Today's default design at a cap."""
+    """The default design of one phase at a cap."""
     return plan_topk(k, BUDGET, sensitivity=Sensitivity(l0=cap))
 
 
 @cache
-def two_phases(k: int, cap: int, find: Find, share: float | Literal["auto"]) -> Plan:
+def two_phases(k: int, cap: int, find: Find, share: float | Literal["auto"] = "auto") -> Plan:
     """Labels found under a cap, counted without one."""
     return plan_two_phases(k, BUDGET, labels_per_user=cap, find=find, share=share)
 
 
-def main(shares: bool) -> None:
-    """Print a line for each world, k and way."""
+def table() -> None:
+    """A line for each world, k and way."""
     rng = np.random.default_rng(11)
-    ways = list(product(("threshold", "coins"), SHARES)) if shares else [("auto", "auto")]
-    for name, pairs in worlds():
-        made = {cap: both(pairs, cap, rng) for cap in (*CAPS, None)}
+    for name, pairs in worlds(4):
+        under = {(cap, weights): both(pairs, cap, rng, weights=weights) for cap in TWO for weights in (True, False)}
         for k in RANKS:
-            if not shares:
-                told = [loss(one_phase(k, cap), each.under_cap, each, k) for cap, each in made.items()]
-                print(f"| {name} | {k} | one phase |", " | ".join(f"{x:.3g}" for x in told), "|", flush=True)
-            for way in ways:
-                told = [loss(two_phases(k, cap, *way), made[cap], made[cap], k) for cap in CAPS]
-                words = " | ".join(f"{x:.3g}" for x in told)
-                print(f"| {name} | {k} | {' '.join(map(str, way))} | {words} | |", flush=True)
+            for find in ("weights", "counts"):
+                made = ((cap, under[cap, find == "weights"]) for cap in TWO)
+                told = [loss(two_phases(k, cap, find), each, each, k) for cap, each in made]
+                print(f"| {name}, {k} | {find} |", " | ".join(f"{x:.3g}" for x in told), "|", flush=True)
+
+
+def hindsight() -> None:
+    """The default, a fixed choice, and the best of all, which is drawn anew after it was chosen."""
+    rng = np.random.default_rng(11)
+    for name, pairs in worlds(8):
+        under = {(cap, weights): both(pairs, cap, rng, weights=weights) for cap in CAPS for weights in (True, False)}
+        alone = {cap: both(pairs, cap, rng, weights=False) for cap in ONE}
+        for k in ALL_RANKS:
+            tried = {}
+            for cap, find, share in product(CAPS, ("weights", "threshold", "coins"), SHARES):
+                try:
+                    tried[f"{find} {cap} {share}"] = two_phases(k, cap, find, share), under[cap, find == "weights"]
+                except InvalidParameter:
+                    continue
+            tried |= {f"one phase {cap}": (one_phase(k, cap), each.under_cap) for cap, each in alone.items()}
+            true = under[CAPS[0], True]
+            found = {way: loss(plan, histogram, true, k) for way, (plan, histogram) in tried.items()}
+            best = min(found, key=found.__getitem__)
+            default = loss(two_phases(k, 100, "weights"), under[100, True], true, k, ANEW)
+            fixed = loss(two_phases(k, FIXED[0], "counts", FIXED[1]), under[FIXED[0], False], true, k, ANEW)
+            again = loss(*tried[best], true, k, ANEW)
+            print(
+                f"| {name}, {k} | {default:.3g} | {fixed:.3g} | {again:.3g} | {best} | {default / again:.2f} |",
+                f"{default / fixed:.2f} |",
+                flush=True,
+            )
+
+
+def coverage(answers: int = 500, confidence: float = 0.95) -> None:
+    """The share of answers of which all bars cover, and of rows covered by the narrower ones."""
+    rng = np.random.default_rng(13)
+    for name, pairs in worlds(4):
+        histogram = both(pairs, 100, rng, weights=True)
+        for k in (10, 100):
+            plan, all_covered, rows = two_phases(k, 100, "weights"), [], []
+            for _ in range(answers):
+                answer = plan.release(histogram, rng)
+                true = histogram.count_of(list(answer.labels))
+                for kind, covered in (("simultaneous", all_covered), ("fcr", rows)):
+                    bars = answer.intervals(confidence=confidence, kind=kind)
+                    inside = (bars["low"] <= true) & (true <= bars["high"])
+                    covered.append(inside.all() if kind == "simultaneous" else inside.mean())
+            print(f"| {name}, {k} | {np.mean(all_covered):.3f} | {np.mean(rows):.4f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main("--shares" in sys.argv)
+    {"--hindsight": hindsight, "--coverage": coverage}.get(sys.argv[-1], table)()

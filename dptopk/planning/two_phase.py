@@ -35,9 +35,10 @@ FIND: tuple[Find, ...] = ("auto", "weights", "counts", "threshold", "coins")
 CAPS, DELTA = {True: 100, False: 10}, {"weights": 0.5, "threshold": 0.5, "coins": 0.9}
 # Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/events.md).
 WAYS: tuple[tuple[float, Find, float], ...] = (
-    (10, "weights", 0.2),
-    (25, "weights", 0.3),
-    (math.inf, "weights", 0.4),
+    (12, "weights", 0.15),
+    (25, "weights", 0.25),
+    (100, "weights", 0.4),
+    (math.inf, "weights", 0.5),
     (10, "threshold", 0.3),
     (25, "threshold", 0.4),
     (math.inf, "coins", 0.3),
@@ -224,7 +225,8 @@ def plan_two_phases(
         per_label_cap: τ, the most that one user adds to one label; it holds in both phases.
         counts: "gaussian" or "box": the noise on the counts; "auto": the one with the smaller deviation on k counts;
             None: the noisy counts choose and order the labels, and are not shown.
-        share: of μ², in (0, 1): what is spent to find labels; "auto": what was best on four worlds, 0.2 to 0.4.
+        share: of μ², in (0, 1): what is spent to find labels; "auto": what was best on eight tables, 0.15 to 0.5, the
+            more the larger k is.
         find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at each; "threshold":
             noisy counts over a threshold; of both the k largest are counted; "coins": PartitionSelection, of which all
             are counted; "counts": a threshold up to k = 25, coins above; "auto": weights where τ is 1, else counts.
@@ -239,7 +241,7 @@ def plan_two_phases(
 
     >>> plan = plan_two_phases(30, Budget(1.0, 1e-6))
     >>> print(plan.phases[1].charge, plan.epsilon <= 1)
-    GDP(0.174166) True
+    GDP(0.173363) True
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
     if not budget.delta:
