@@ -62,13 +62,14 @@ class WeightedGaussian(LabelsOnly):
         Raises:
             InvalidParameter: where l0 or l2 is None, for other neighbours, or a sigma that is too large.
         """
-        if validate.instance(Sensitivity, sensitivity=sensitivity).l2 is None or sensitivity.l0 is None:
+        l2 = validate.instance(Sensitivity, sensitivity=sensitivity).l2
+        if l2 is None or sensitivity.l0 is None:
             raise InvalidParameter("l2 and l0 must be finite to find labels by weights")
         if sensitivity.neighbours != "add_remove":
             raise InvalidParameter(f"neighbours={sensitivity.neighbours!r} is not supported")
-        if sensitivity.l2 > LARGEST_WEIGHT or sensitivity.l2 * self.sigma > LARGEST_SCALE:
+        if l2 > LARGEST_WEIGHT or l2 * self.sigma > LARGEST_SCALE:
             raise InvalidParameter(f"l2 must be at most {LARGEST_WEIGHT}, and the scale l2*sigma at most 2^48")
-        return sensitivity.l2 * self.sigma
+        return l2 * self.sigma
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One GaussianDP and delta, whatever ``labels``."""

@@ -141,8 +141,9 @@ class TopK(Question):
             InvalidParameter: when nothing fits.
         """
         if spec.finds and self.counts != "laplace" and (self.accuracy, self.method, self.d_bar) == (None, "auto", None):
-            caps = {"labels_per_user": spec.labels_per_user or "auto", "per_label_cap": spec.per_label_cap}
-            return plan_two_phases(self.k, Budget(self.epsilon, self.delta), counts=self.counts, **caps)
+            asked: dict[str, Any] = {"counts": self.counts, "per_label_cap": spec.per_label_cap}
+            asked["labels_per_user"] = spec.labels_per_user or "auto"
+            return plan_two_phases(self.k, Budget(self.epsilon or 0.0, self.delta), **asked)
         options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
         if spec.top is not None:
             if self.d_bar is not None and self.d_bar >= spec.top:

@@ -497,7 +497,7 @@ class Session:
 class EventsSession(Session):
     """A Session on an EventCounts: ``histogram`` is that of all events, its ``under_cap`` finds labels."""
 
-    def top_k(  # type: ignore[override]
+    def top_k(
         self, k: int, *, budget: Budget, counts: Counts | None = "auto", reuse: bool = False, **options: Any
     ) -> Release:
         """Find labels under the cap, count them without it, and show the k largest.
