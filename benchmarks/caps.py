@@ -30,8 +30,8 @@ from dptopk.planning.two_phase import Find
 
 BUDGET = Budget(1.0, 1e-6)
 RANKS, ONE, TWO = (10, 25, 100), (5, 10, 20, 60, None), (2, 5, 10, 30, 100, 300)
-ALL_RANKS, SHARES, CAPS = (10, 25, 100, 300), (0.1, 0.15, 0.25, 0.4, 0.6), (5, 10, 30, 100)
-DRAWS, ANEW = 20, 60
+ALL_RANKS, SHARES, CAPS = (10, 25, 100, 300), (0.1, 0.2, 0.3, 0.5), (10, 30, 100)
+DRAWS, SCREEN, ANEW = 20, 8, 50
 FIXED: tuple[int, float] = (5, 0.4)
 
 
@@ -114,7 +114,8 @@ def hindsight() -> None:
     """The default, a fixed choice, and the best of all, which is drawn anew after it was chosen."""
     rng = np.random.default_rng(11)
     for name, pairs in worlds(8):
-        under = {(cap, weights): both(pairs, cap, rng, weights=weights) for cap in CAPS for weights in (True, False)}
+        caps = sorted({*CAPS, FIXED[0]})
+        under = {(cap, weights): both(pairs, cap, rng, weights=weights) for cap in caps for weights in (True, False)}
         alone = {cap: both(pairs, cap, rng, weights=False) for cap in ONE}
         for k in ALL_RANKS:
             tried = {}
@@ -125,7 +126,7 @@ def hindsight() -> None:
                     continue
             tried |= {f"one phase {cap}": (one_phase(k, cap), each.under_cap) for cap, each in alone.items()}
             true = under[CAPS[0], True]
-            found = {way: loss(plan, histogram, true, k) for way, (plan, histogram) in tried.items()}
+            found = {way: loss(plan, histogram, true, k, SCREEN) for way, (plan, histogram) in tried.items()}
             best = min(found, key=found.__getitem__)
             default = loss(two_phases(k, 100, "weights"), under[100, True], true, k, ANEW)
             fixed = loss(two_phases(k, FIXED[0], "counts", FIXED[1]), under[FIXED[0], False], true, k, ANEW)

@@ -37,7 +37,6 @@ CAPS, DELTA = {True: 100, False: 10}, {"weights": 0.5, "threshold": 0.5, "coins"
 WAYS: tuple[tuple[float, Find, float], ...] = (
     (12, "weights", 0.15),
     (25, "weights", 0.25),
-    (100, "weights", 0.4),
     (math.inf, "weights", 0.5),
     (10, "threshold", 0.3),
     (25, "threshold", 0.4),
