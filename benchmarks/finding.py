@@ -30,7 +30,7 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 DELTA = 1e-6
 MU = float(gaussian_mu(epsilon=1.0, delta=DELTA / 2))
 DRAWS, CAP, COINS = 12, 100, 10
-SHARES = {10: 0.15, 25: 0.25, 100: 0.4}
+SHARES = {10: 0.15, 25: 0.3, 100: 0.5}
 Values = np.ndarray[Any, Any]
 
 

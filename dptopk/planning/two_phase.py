@@ -36,7 +36,7 @@ CAPS, DELTA = {True: 100, False: 10}, {"weights": 0.5, "threshold": 0.5, "coins"
 # Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/events.md).
 WAYS: tuple[tuple[float, Find, float], ...] = (
     (12, "weights", 0.15),
-    (25, "weights", 0.25),
+    (25, "weights", 0.3),
     (math.inf, "weights", 0.5),
     (10, "threshold", 0.3),
     (25, "threshold", 0.4),
@@ -240,7 +240,7 @@ def plan_two_phases(
 
     >>> plan = plan_two_phases(30, Budget(1.0, 1e-6))
     >>> print(plan.phases[1].charge, plan.epsilon <= 1)
-    GDP(0.173363) True
+    GDP(0.156375) True
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
     if not budget.delta:
