@@ -93,10 +93,11 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     alone = user is None
     if alone and ((labels_per_user, per_label_cap) != (1, 1) or weight is not None):
         raise InvalidParameter("user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1")
-    user = user or item  # of rows that are persons no users are looked at
     needed = needed_columns(where, user=user, item=item, weight=weight)
     with open_table(table, engine, columns=needed, table_name=table_name) as source:
         events = select_events(source, where, user=user, item=item, weight=weight)
+        if alone:  # what splits the rows into parts, where memory is full
+            events = events.mutate(user=events.item)
         contribute = _each_row if alone else partial(contributions, bounds=bounds)
         looked_at = replace(bounds, labels_per_user=None) if alone else bounds
         counted = label_counts(source, events, contribute, looked_at, top=top, progress=progress)
