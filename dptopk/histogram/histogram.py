@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class Sensitivity:
     linf: int = 1
     l0: int | None = None
     neighbours: Neighbours = "add_remove"
-    l2: int | None = None
+    l2: int | None = field(default=None, metadata={"optional": True})
 
     def __post_init__(self) -> None:
         l0 = None if self.l0 is None else validate.count(l0=self.l0)

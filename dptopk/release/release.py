@@ -301,8 +301,10 @@ def _name(mechanism: Any) -> str:
 
 
 def fields_to_json(value: Any) -> dict[str, Any]:
-    """A dataclass as a dictionary of its name and its fields."""
-    return {"name": type(value).__name__} | {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
+    """A dataclass as a dictionary of its name and its fields, without optional ones that are None."""
+    plain = {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
+    unset = {one.name for one in fields(value) if one.metadata.get("optional") and plain[one.name] is None}
+    return {"name": type(value).__name__} | {name: part for name, part in plain.items() if name not in unset}
 
 
 def to_json(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -64,3 +65,10 @@ def test_markdown_has_the_rows_and_what_to_read_beside_them():
     assert "fixed seed" in text
     bare = KnownGumbel(k=1, epsilon=1.0).release(Histogram(["a"], [500], domain="public"))
     assert bare.to_markdown().splitlines()[0] == "| rank | label |"
+
+
+def test_a_sensitivity_of_weights_is_read_back_and_none_is_not_written():
+    for sensitivity in (Sensitivity(1, 2), Sensitivity(9, 2, l2=9)):
+        made = replace(release(None), sensitivity=sensitivity, mechanism=KnownLaplace(epsilon=1.0))
+        assert ("l2" in made.to_dict()["sensitivity"]) == (sensitivity.l2 is not None)
+        assert Release.from_dict(made.to_dict()).sensitivity == sensitivity
