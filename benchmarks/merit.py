@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from dptopk import Budget, Plan, Sensitivity, plan_topk
+from dptopk.planning.mixture import references
 
 EPSILONS = (0.2, 1.0, 4.0)
 L0 = (1, 2, 3, 8, 40, None)
@@ -20,18 +21,16 @@ WITHIN = 3e-3
 
 
 def merit(plan: Plan) -> float:
-    """The merit that plan_topk states, from the plan's public numbers."""
-    appears = plan.appears_at(0.5) or 0
-    if plan.counted or appears:
-        return (plan.noise_std or 0.0) + appears
-    return plan.mechanisms[0].selection_noise(plan.sensitivity)
+    """The merit that plan_topk states."""
+    shapes = references(plan.k, max(10 * plan.k, 100) + 2)
+    return shapes.outcome(plan.mechanisms, plan.k, plan.sensitivity, plan.counted).loss
 
 
 def smaller_merits(budget: Budget, sensitivity: Sensitivity, k: int, domain: str, counts: str | None) -> list[str]:
     """The designs that have a smaller merit, each made by itself at the same budget, than the plan that was made."""
     plan = plan_topk(k, budget, sensitivity=sensitivity, domain=domain, counts=counts)
     table = plan.alternatives
-    smaller = table[table["merit"] < merit(plan) * (1 - WITHIN)]
+    smaller = table[table["merit"] < merit(plan) * (1 - WITHIN) - WITHIN]
     return [f"{row.design}: {row.merit:.4g} against {merit(plan):.4g}" for row in smaller.itertuples()]
 
 

@@ -25,7 +25,6 @@ from dptopk.mechanisms import (
     KnownLaplace,
     PartitionSelection,
     SparseGaussian,
-    TruncatedGaussian,
     TruncatedLaplace,
     UnknownBox,
     UnknownCentred,
@@ -38,20 +37,18 @@ from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.named import registered_designs
 from dptopk.planning.joint_selection import COUNTED_DRAWS, DRAWS, then_counts
-from dptopk.planning.mixture import Mixture
 from dptopk.planning.request import Request, Split, ceil_digits, floor_digits
 from dptopk.planning.selections import charge_of_selections
+from dptopk.planning.shape import Shape
 
 Mechanisms = tuple[Mechanism, ...]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
-# The same where several shapes are open.
-MIXTURE_SHARES = (0.1, 0.35, 0.65, 0.9)
-# The same for a whole answer drawn at once, which takes longer to simulate.
-WHOLE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)
-# Shares of δ for a threshold. All of it where the rest is pure: such costs add up without a δ.
-THRESHOLD_SHARES = (0.1, 0.5, 0.9)
+# The share of δ for a threshold, those where the shape is known, and all where the rest is pure and needs no δ.
+THRESHOLD_SHARE, THRESHOLD_SHARES = 0.5, (0.1, 0.5, 0.9)
+# From so many labels a user on selections and noisy floors are compared: below, noise on all counts costs less.
+SEVERAL = 3
 # Coins that show labels before these are counted: their share of the zCDP budget, where the merit is least and hardly
 # changes, and of δ. From so many labels a user on, for below it noise on all counts costs less; up to so many times k,
 # for beyond it counts of k labels do. What is left for the counts is no smaller a share than LEAST_COUNT_SHARE.
@@ -70,14 +67,15 @@ class Design:
             labels only.
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
-        whole: needs the whole histogram.
+        whole: True: needs the whole histogram; False: compared only where it is cut, or by name; None: for both.
         joint: the δ of labels that one user alone has is part of the charge, not added to it, and may be all of it.
         own_delta: does not work without a δ.
         additive: labels are ordered by counts with noise of one law, so that its noise can be told without their gaps.
         shares: of the zCDP budget for the selection, where not the usual ones.
-        fold: over a noisy floor: how many times k labels take part, where not d_bar of the request; such designs are
-            compared on shapes only, since equal counts never appear over such a floor.
-        least: how many labels a user touches at least, and at most MOST_FOLD k, where it is compared without its name.
+        fold: over a noisy floor: how many times k labels take part, where not d_bar of the request.
+        least: how many labels a user touches at least, where it is compared without its name.
+        coins: labels are shown by coins, then counted; compared for labels only, their counts being hidden, on shapes,
+            and by name.
     """
 
     name: str
@@ -85,13 +83,14 @@ class Design:
     noise: NoiseName
     domain: Domain
     build: Callable[[Request, Split, float], Mechanisms]
-    whole: bool = False
+    whole: bool | None = None
     joint: bool = False
     own_delta: bool = False
     additive: bool = True
     shares: tuple[float, ...] = ()
     fold: int | None = None
     least: int = 1
+    coins: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _named, (self.name, self.domain)  # what builds its mechanisms is a function, found by name
@@ -117,11 +116,11 @@ class Design:
                 "needs a limit on the labels of one user",
             ),
             ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
-            (self.fold is not None and request.shape is None and request.method != self.name, "compared on shapes"),
-            (self.whole and not request.whole, "needs the whole histogram (d_bar=None)"),
+            (self.whole is True and not request.whole, "needs the whole histogram (d_bar=None)"),
+            (self.whole is False and request.whole and not named, "for a histogram that is cut"),
             (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
-            (not threshold and not labels_only and not request.counted, "pays for counts"),
+            (not (threshold or labels_only or self.coins or request.counted), "pays for counts"),
             (
                 request.counts in ("gaussian", "laplace", "box") and self.noise not in (request.counts, "any"),
                 f"counts={self.noise!r}",
@@ -138,10 +137,12 @@ class Design:
                 "the shape has fewer than k labels",
             ),
             (
-                self.least > 1
-                and request.method != self.name
-                and not self.least <= (request.sensitivity.l0 or 0) <= MOST_FOLD * request.k,
-                f"for {self.least} labels a user or more, and at most {MOST_FOLD} k",
+                self.least > (request.sensitivity.l0 or math.inf) and not named and request.counts != self.noise,
+                f"for {self.least} labels a user or more",
+            ),
+            (
+                self.coins and request.method != self.name and not _coins_may_win(request),
+                f"for labels only, and {COIN_LABELS} labels a user to {MOST_FOLD} k",
             ),
             (
                 not self.additive and request.shape is None and not named,
@@ -158,20 +159,16 @@ class Design:
                 shares = (request.selection_share,)
             elif self.shares:
                 shares = self.shares
-            elif isinstance(request.shape, Mixture):
-                shares = MIXTURE_SHARES
-            elif request.selection_share == "best":
-                shares = SELECTION_SHARES
-            elif self.method == "whole":
-                shares = (0.5,) if request.shape is None else WHOLE_SHARES
             else:
-                shares = (0.5,) if request.shape is None else SELECTION_SHARES
+                unknown = request.shape is None and request.selection_share is None and self.method != "whole"
+                shares = (0.5,) if unknown else SELECTION_SHARES
         thresholds: tuple[float, ...] = (0.0,)
         if self.joint:
             thresholds = (1.0,)
         elif self.domain == "private":
             # Beside box noise selections are worth a δ: their plain sum would lower the threshold for much more noise.
-            thresholds = (*THRESHOLD_SHARES, 1.0) if self.pure and self.noise != "box" else THRESHOLD_SHARES
+            thresholds = THRESHOLD_SHARES if isinstance(request.shape, Shape) else (THRESHOLD_SHARE,)
+            thresholds += (1.0,) if self.pure and self.noise != "box" else ()
         return [Split(share, threshold) for share in shares for threshold in thresholds]
 
 
@@ -202,39 +199,24 @@ def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
     return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)
 
 
-def _centred_laplace_counts(request: Request, rho: float) -> Centred:
-    own, common = _centred_rates(request, rho)
-    return Centred(
-        noise=KnownLaplace(epsilon=own),
-        common=KnownLaplace(epsilon=common),
-        centre=_weights(request.k, request.touched, 1)[0],
-    )
-
-
-def _centred_rates(request: Request, rho: float) -> tuple[float, float]:
-    """ε of Z and of Y; their ratio is best for a sum of squares, without a δ for a plain sum."""
-    _, A, B = _weights(request.k, request.touched, 2)
-    _, A1, B1 = _weights(request.k, request.touched, 1)
-    ratio = (A / B) ** 0.25 if request.delta else (A1 / B1) ** (1 / 3)
-    epsilon = floor_digits(math.sqrt(2 * rho / (A + B * ratio**2)))
-    return epsilon, floor_digits(epsilon * ratio)
-
-
 def _box_counts(request: Request, rho: float) -> Box:
     """The ε of a mean loss ε t of ρ, t the second δ of the pair, of private labels that of ε-DP.
 
-    Without a δ it is what centred counts sum to.
+    Without a δ it is what Laplace noise on k counts sums to.
     """
     if not request.delta:
-        _, A1, B1 = _weights(request.k, request.touched, 1)
-        own, common = _centred_rates(request, rho)
-        return Box(epsilon=floor_digits(A1 * own + B1 * common))
+        return _one_box(request, rho * request.k)
     epsilon = math.sqrt(2 * rho)
     for _ in range(4):
         cost = box_cost(epsilon, request.k + 1 if request.domain == "public" else 2, request.touched)
         t = cost.constraints[1][1] if isinstance(cost, MultiDP) else math.tanh(epsilon / 2)
         epsilon *= math.sqrt(rho / (epsilon * t))
     return Box(epsilon=floor_digits(epsilon))
+
+
+def _one_box(request: Request, rho: float) -> Box:
+    """The ε of ρ beside one other pure cost, whatever the labels; with a δ as beside selections."""
+    return _box_counts(request, rho) if request.delta else Box(epsilon=floor_digits(math.sqrt(2 * rho)))
 
 
 def _weights(labels: int, touched: int, power: int) -> tuple[Fraction, int, int]:
@@ -329,24 +311,19 @@ def _cut_box(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
     )
 
 
-def _cut_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
-    sigma = _gaussian(rho, _slots(request)).sigma
-    return (TruncatedGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
-
-
 def _whole_truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
     epsilon = _laplace(rho, request.sensitivity.l0 or 1).epsilon
     return (TruncatedLaplace(epsilon=epsilon, delta=split.threshold * request.delta),)
 
 
-def _whole_truncated(request: Request, split: Split, rho: float) -> Mechanisms:
-    sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
-    return (TruncatedGaussian(sigma=sigma, delta=split.threshold * request.delta),)
-
-
 def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
     return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
+
+
+def _coins_may_win(request: Request) -> bool:
+    several = COIN_LABELS <= (request.sensitivity.l0 or 0) <= MOST_FOLD * request.k
+    return several and not (request.counted and request.shape is None)
 
 
 def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
@@ -377,8 +354,7 @@ _COUNTS = (
     ("gaussian", _gaussian_counts),
     ("gaussian", _centred_gaussian_counts),
     ("laplace", _laplace_counts),
-    ("laplace", _centred_laplace_counts),
-    ("box", _box_counts),
+    ("box", _one_box),
 )
 
 _FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Callable[[Request, Split, float], Mechanisms]]], ...] = (
@@ -386,12 +362,18 @@ _FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Callable[[Request, Split, f
     ("box", "box", _cut_box),
 )
 
+_PEELED: tuple[tuple[str, NoiseName, Callable[[Request, Split, float], Mechanisms]], ...] = (
+    ("Laplace", "laplace", _then(_laplace_counts)),
+    ("Gaussian", "gaussian", _then(_gaussian_counts)),
+    ("centred Gaussian", "gaussian", _then(_centred_gaussian_counts)),
+    ("box", "box", _then_box),
+)
+
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
     Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all_gaussian),
     Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
-    Design("truncated Gaussian on all counts", "threshold", "gaussian", "private", _whole_truncated, whole=True),
     Design(
         "Gaussian noise over a fixed threshold",
         "threshold",
@@ -411,13 +393,20 @@ DESIGNS = (
         whole=True,
         joint=True,
         shares=(COIN_SHARE,),
-        least=COIN_LABELS,
+        coins=True,
     ),
-    Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace),
-    Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian),
-    Design("truncated Gaussian over a noisy floor", "threshold", "gaussian", "private", _cut_truncated),
+    Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace, whole=False),
+    Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian, whole=False),
     *(
-        Design(f"{law} noise over the noisy floor of {top}", "threshold", noise, "private", build(fold), fold=fold)
+        Design(
+            f"{law} noise over the noisy floor of {top}",
+            "threshold",
+            noise,
+            "private",
+            build(fold),
+            fold=fold,
+            least=SEVERAL,
+        )
         for fold, top in ((1, "the top k"), (2, "the top 2k"))
         for law, noise, build in _FLOORS
     ),
@@ -426,20 +415,19 @@ DESIGNS = (
         for domain in DOMAINS
         for design in (
             Design("Gumbel selections", "peel", "none", domain, _labels),
-            Design("Gumbel, then Laplace counts", "peel", "laplace", domain, _then(_laplace_counts)),
-            Design("Gumbel, then Gaussian counts", "peel", "gaussian", domain, _then(_gaussian_counts)),
-            Design("Gumbel, then centred Laplace counts", "peel", "laplace", domain, _then(_centred_laplace_counts)),
-            Design("Gumbel, then centred Gaussian counts", "peel", "gaussian", domain, _then(_centred_gaussian_counts)),
-            Design("Gumbel, then box counts", "peel", "box", domain, _then_box),
+            *(
+                Design(f"Gumbel, then {name} counts", "peel", noise, domain, build, least=SEVERAL)
+                for name, noise, build in _PEELED
+            ),
         )
     ),
     *(
-        Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=name == "one-shot draw")
-        for name, draw, own_delta in DRAWS
+        Design(name, "whole", "none", "public", _drawn(draw), own_delta=own_delta, additive=additive)
+        for name, draw, own_delta, additive in DRAWS
     ),
     *(
-        Design(name, "whole", "any", "public", then_counts(draw, ordered, _COUNTS), additive=False)
-        for name, draw, ordered in COUNTED_DRAWS
+        Design(f"{name}, then counts", "whole", "any", "public", then_counts(draw, ordered, _COUNTS), additive=additive)
+        for name, draw, ordered, additive in COUNTED_DRAWS
     ),
 )
 

@@ -57,20 +57,21 @@ def _stable(request: Request, rho: float) -> StabilityTopK:
     return StabilityTopK(k=request.k, epsilon=_pure(rho), delta=OWN_DELTA * request.delta)
 
 
-# Labels alone: name, draw, whether it needs a δ. Of a set, in no order, the first row is no better than the last.
-DRAWS: tuple[tuple[str, Draw, bool], ...] = (
-    ("joint draw", _joint, False),
-    ("canonical draw", _canonical, False),
-    ("one-shot draw", _one_shot, False),
-    ("routed draw", _routed, False),
-    ("stable set, the rest peeled", _stable, True),
+# Labels alone: name, draw, whether it needs a δ, and whether its noise can be told without the gaps.
+# Of a set, in no order, the first row is no better than the last.
+DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
+    ("joint draw", _joint, False, False),
+    ("canonical draw", _canonical, False, False),
+    ("one-shot draw", _one_shot, False, True),
+    ("routed draw", _routed, False, False),
+    ("stable set, the rest peeled", _stable, True, False),
 )
-# And then counts; only answers in order can be fitted to it.
-COUNTED_DRAWS: tuple[tuple[str, Draw, bool], ...] = (
-    ("joint draw, then counts", _joint, True),
-    ("canonical draw, then counts", _canonical, False),
-    ("one-shot draw, then counts", _one_shot, True),
-    ("routed draw, then counts", _routed_in_order, True),
+# And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the last as above.
+COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
+    ("joint draw", _joint, True, False),
+    ("canonical draw", _canonical, False, False),
+    ("one-shot draw", _one_shot, True, True),
+    ("routed draw", _routed_in_order, True, False),
 )
 
 

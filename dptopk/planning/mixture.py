@@ -1,44 +1,154 @@
-"""Several shapes at once, such as those that a private look leaves open."""
+"""Several shapes at once, those that a private look leaves open or those of reference, and what designs make of them.
+
+The loss of a design on a shape in closed form: each label is shown independently of the others, if its noisy count is
+above the threshold and above the level that k labels exceed on average. All noise is taken to be normal.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.shape import Outcome, Shape
 
 Array = np.ndarray[Any, Any]
+# Ranks are counted together where counts change little, in this many groups.
+GROUPS = 40
+STEPS, LEAST_NOISE = 30, 1e-3
+CAUTION = 8
+NORMAL_95 = 1.6449
+# What stands for the counts that nobody knows: power laws by their first count and exponent; power laws by their count
+# of rank k and exponent; and a plateau of three times k labels over low counts.
+POWERS = ((1e4, 0.5), (1e4, 1.0), (1e4, 1.5), (1e3, 1.5))
+AROUND_K = ((300.0, 0.5), (300.0, 1.5))
+PLATEAU, WIDTH, LOW = 500.0, 3, 50.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """Shapes of one length that are equally likely.
 
     Attributes:
-        shapes: each of as many ranks.
+        edges: of groups of ranks: from the rank after the first of two neighbours to the second.
+        counts: of a rank of each group, float64, shape (shapes, groups).
+        geometric: the mean of the losses is the geometric one.
+        usual: losses on each shape of what is done without knowing them, float64, shape (shapes,): a loss above counts
+            as many times more as it is above, to the power of CAUTION.
     """
 
-    shapes: tuple[Shape, ...]
+    edges: Array
+    counts: Array
+    geometric: bool = False
+    usual: Array | None = None
 
-    @property
-    def counts(self) -> Array:
-        """Those in the middle, rank by rank."""
-        middle: Array = np.median([shape.counts for shape in self.shapes], axis=0)
-        return middle
+    @classmethod
+    def of(cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False) -> Mixture:
+        """Of functions of the rank, on that many ranks; ranks where designs cut the histogram are groups of their own.
 
-    def outcome(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK_DRAWS
-    ) -> Outcome:
-        """The means over the shapes, from at least that many draws on each."""
-        seen = [shape.outcome(mechanisms, k, sensitivity, counted, draws) for shape in self.shapes]
-        # Where nothing is lost on a shape, a thousandth of a count stands for it.
-        losses = np.maximum([one.loss for one in seen], 1e-3)
-        means = {name: float(np.mean([getattr(one, name) for one in seen])) for name in ("recall", "rows")}
-        total = float(losses.mean())
-        error, missed = (float(np.mean([getattr(one, name) for one in seen])) for name in ("error", "missed"))
-        spread = float(np.sqrt(np.square([one.deviation for one in seen] / losses).sum())) / len(seen)
-        return Outcome(error, missed, deviation=total * spread, mixed=total, **means)
+        Args:
+            k: how many labels are asked for.
+            length: how many ranks there are.
+            shapes: from ranks, float64, shape (groups,), to counts, shape (shapes, groups).
+            geometric: as for the class.
+        """
+        cuts = np.array([0, k, k + 1, 2 * k, 2 * k + 1, WIDTH * k, length - 1, length])
+        edges = np.unique(np.append(np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64), cuts))
+        edges = edges[edges <= length]
+        return cls(edges, np.asarray(shapes((edges[:-1] + 1 + edges[1:]) / 2), dtype=np.float64), geometric)
+
+    def beside(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Mixture:
+        """The same beside what these mechanisms would lose on each shape."""
+        each = [replace(self, counts=counts[None]) for counts in self.counts]
+        usual = np.array([one.outcome(mechanisms, k, sensitivity, counted).loss for one in each])
+        return replace(self, usual=usual)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """How many ranks a group has."""
+        return np.diff(self.edges)
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Each by itself."""
+        return tuple(Shape.of(np.repeat(counts, self.sizes)) for counts in self.counts)
+
+    def gap(self, k: int) -> float:
+        """How far the counts of the ranks k and 2k are apart, in the middle of the shapes."""
+        at = np.searchsorted(self.edges, [k, 2 * k]) - 1
+        first, second = np.median(self.counts, axis=0)[np.minimum(at, len(self.sizes) - 1)]
+        return float(first - second)
+
+    def outcome(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
+        """The means over the shapes, in closed form; simulated where a selection depends on the gaps between counts."""
+        first, last = mechanisms[0], mechanisms[-1]
+        noise = max(first.selection_noise(sensitivity), LEAST_NOISE)
+        if first.open_ended and len(mechanisms) > 1:
+            noise = last.count_noise(sensitivity, labels=k)
+        if math.isinf(noise) and not first.open_ended:
+            return self._simulated(mechanisms, k, sensitivity, counted)
+        half, most = (first.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+        alone = np.ones_like(self.counts) if half is None else self._alone(first.floor_rank, half, most)
+        shown = self._shown(alone, noise, k)
+        rows, top = shown @ self.sizes, np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))
+        missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
+        error = np.minimum(rows, 1.0) * (last.count_noise(sensitivity, labels=k) if counted else 0.0)
+        return self._means(error, missed, shown @ top / k, rows)
+
+    def _alone(self, rank: int | None, half: int, most: int) -> Array:
+        """The chance of each label to be above the threshold, over a fixed floor or the count of a rank."""
+        from scipy.special import ndtr
+
+        floor, present = np.zeros((len(self.counts), 1)), self.counts > 0
+        if rank is not None:
+            at = int(np.searchsorted(self.edges, rank)) - 1
+            floor = self.counts[:, at : at + 1] if at < len(self.sizes) else floor
+            present &= self.edges[1:] < rank
+        # A count is a whole number: half a count less than the least that is shown with probability 1/2 or more.
+        above = (self.counts - floor - half + 0.5) / max((most - half) / NORMAL_95, 0.1)
+        chances: Array = present * ndtr(above)
+        return chances
+
+    def _shown(self, alone: Array, noise: float, k: int) -> Array:
+        """The chance of each label to be shown: above the threshold, and among the k largest."""
+        from scipy.special import ndtr
+
+        if math.isinf(noise):  # those above the threshold are all alike
+            return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
+        low, high = np.full((len(alone), 1), -20 * noise), self.counts[:, :1] + 20 * noise
+        for _ in range(STEPS):
+            level = (low + high) / 2
+            many = (np.minimum(alone, ndtr((self.counts - level) / noise)) @ self.sizes)[:, None] > k
+            low, high = np.where(many, level, low), np.where(many, high, level)
+        shown: Array = np.minimum(alone, ndtr((self.counts - high) / noise))
+        return shown
+
+    def _simulated(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
+        seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
+        return self._means(*np.array([(one.error, one.missed, one.recall, one.rows) for one in seen]).T)
+
+    def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
+        losses = error + missed
+        # Of labels alone less than one count is next to nothing: one more than each loss is taken.
+        spare = float(not error.any())
+        if self.usual is not None:
+            losses = losses * np.maximum(losses / np.maximum(self.usual, 1e-3), 1) ** CAUTION
+        mean = np.exp(np.log(losses + spare).mean()) - spare if self.geometric else losses.mean()
+        return Outcome(*(float(part.mean()) for part in (error, missed, recall, rows)), mixed=float(mean))
+
+
+@lru_cache(maxsize=16)
+def references(k: int, length: int) -> Mixture:
+    """The shapes of reference, on that many ranks, by the geometric mean: what designs are compared on without data."""
+
+    def counts(rank: Array) -> list[Array]:
+        powers = [first / rank**exponent for first, exponent in POWERS]
+        around = [at_k * (k / rank) ** exponent for at_k, exponent in AROUND_K]
+        return [*powers, *around, np.where(rank <= WIDTH * k, PLATEAU, LOW)]
+
+    return Mixture.of(k, length, counts, geometric=True)

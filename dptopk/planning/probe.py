@@ -7,7 +7,6 @@ so whatever is asked afterwards at (ε', δ), chosen by what was seen, is (ε + 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ from dptopk.mechanisms import Box
 from dptopk.mechanisms.base import add_remove
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.request import floor_digits
-from dptopk.planning.shape import Shape
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ RANK_FACTORS = (1, 2, 4, 10)
 # and for at most this many labels.
 LEAST_LABELS, MOST_LABELS = 10, 100
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.
-PROBE_SHARE, SHAPES, TRIED, SMALL = 0.04, 12, 4000, 10
+PROBE_SHARE, SHAPES, TRIED, SMALL = 0.04, 48, 4000, 10
 # Where the largest noisy count is below this many deviations of its noise nothing was seen.
 STDS_SEEN = 2.5
 
@@ -111,12 +109,10 @@ class Look:
         if noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy)):
             return planned(budget=rest, like=like)
         open_ = shapes(noisy, self.k, self.mechanism, sensitivity.linf, ranks(self.k)[-1] + 92)
-        plans = [planned(budget=rest, like=open_), *([] if like is None else [planned(budget=rest, like=like)])]
-
-        def loss(plan: Plan) -> float:
-            return open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss
-
-        return min(plans, key=loss)
+        blind = planned(budget=rest, like=like)
+        open_ = open_.beside(blind.mechanisms, self.k, sensitivity, blind.counted)
+        plans = [blind, planned(budget=rest, like=open_)]
+        return min(plans, key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss)
 
     def total(self, plan: Plan) -> Plan:
         """The plan for the rest as it is told: its guarantee is that of the look and the answer, by addition."""
@@ -151,9 +147,9 @@ def shapes(seen: Array, k: int, mechanism: Box, linf: int, length: int) -> Mixtu
         linf: of the sensitivity.
         length: how many ranks a shape has.
 
-    Between the ranks counts follow power laws, beyond the last the power law between the last two.
+    Beyond the last rank counts follow the power law between the last two.
     """
-    looked, wanted = np.array(ranks(k), dtype=np.float64), np.arange(1.0, length + 1)
+    looked = np.array(ranks(k), dtype=np.float64)
     noises = _noise(mechanism, len(looked), linf, TRIED, np.random.default_rng(k))
     # Of the noise that may have been drawn, what leaves falling counts that are not negative, or nearly so; of these,
     # since small counts are commoner than large ones, some by the density 1/(count + SMALL).
@@ -161,15 +157,22 @@ def shapes(seen: Array, k: int, mechanism: Box, linf: int, length: int) -> Mixtu
     odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
     weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
     noises = noises[np.argsort(-weight - np.random.default_rng(k + 1).gumbel(size=TRIED), kind="stable")[:SHAPES]]
-    # Between ranks counts may fall by powers, by a factor a rank, or all at once, just before the next.
-    scales: list[Callable[[Array], Array]] = [np.log, np.log, np.asarray]
-    scales.append(lambda rank: np.asarray(looked.searchsorted(rank, side="right"), dtype=np.float64))
-    return Mixture(
-        tuple(
-            _through(scale(looked), _falling(seen - noise), scale(wanted))
-            for noise, scale in zip(noises, itertools.cycle(scales))
-        )
-    )
+    counts = np.log(np.maximum([_falling(seen - noise) for noise in noises], 0.5))
+    # Between two of the ranks counts fall in one of four ways, in each shape and between each two in one drawn.
+    how = np.random.default_rng(k + 2).integers(4, size=(SHAPES, len(looked)))
+
+    def through(rank: Array) -> Array:
+        at = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
+        first, last = looked[at], looked[at + 1]
+        beyond = rank >= last
+        # By powers, by a factor a rank, all at once at the last of them, and all at once after the first.
+        power = np.log(rank / first) / np.log(last / first)
+        ways = np.array([power, (rank - first) / (last - first), rank >= last, rank > first])
+        way = np.where(beyond, power, ways[how[:, at], np.arange(len(rank))])
+        between: Array = np.rint(np.exp(counts[:, at] + way * (counts[:, at + 1] - counts[:, at])))
+        return between
+
+    return Mixture.of(k, length, through)
 
 
 def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:
@@ -190,14 +193,6 @@ def _falling(counts: Array) -> Array:
             pools.append([(mean * size + before * others) / (size + others), size + others])
     falling: Array = np.maximum(np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0)
     return falling
-
-
-def _through(at: Array, counts: Array, wanted: Array) -> Shape:
-    """The counts at ``at``, and between and beyond them in a straight line of their logarithms."""
-    logs = np.log(np.maximum(counts, 0.5))
-    slope = (logs[-1] - logs[-2]) / (at[-1] - at[-2])
-    beyond = np.maximum(wanted - at[-1], 0.0) * slope
-    return Shape.of(np.rint(np.exp(np.interp(wanted, at, logs) + beyond)))
 
 
 def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:

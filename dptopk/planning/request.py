@@ -11,7 +11,7 @@ from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts,
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
-from dptopk.planning.mixture import Mixture
+from dptopk.planning.mixture import Mixture, references
 from dptopk.planning.shape import Shape
 
 # Half way from one share that is tried first to the next.
@@ -89,10 +89,6 @@ class Request:
         if self.selection_share not in (None, "best"):
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
-        if self.selection_share == "best" and self.domain == "public" and self.shape is None:
-            raise InvalidParameter(
-                "selection_share='best' needs like= in a public domain: nothing else tells what a wrong selection costs"
-            )
         if self.accuracy is not None and self.counts == "none":
             raise InvalidParameter("accuracy is that of a count: it cannot be asked for without counts")
         if self.domain == "private" and self.delta == 0:
@@ -107,9 +103,9 @@ class Request:
         return self.counts != "none"
 
     @property
-    def mixture(self) -> Mixture | None:
-        """The shapes that designs are compared on, where several are open."""
-        return self.shape if isinstance(self.shape, Mixture) else None
+    def mixture(self) -> Mixture:
+        """The shapes that designs are compared on, where no single one is given."""
+        return self.shape if isinstance(self.shape, Mixture) else references(self.k, max(self.d_bar, 10 * self.k) + 2)
 
     @property
     def touched(self) -> int:

@@ -15,7 +15,6 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.costs import BoundedRange
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, Mechanisms
 from dptopk.planning.merit import Merit, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
@@ -51,17 +50,17 @@ class Candidate:
 
 def evaluate(request: Request, design: Design) -> list[Candidate]:
     """The design with each division of the budget, by estimate."""
-    scale = _accurate if request.epsilon is None else _affordable
+    scale = _accurate if request.epsilon is None else affordable
     splits = design.splits(request)
     scales = map(partial(scale, request, design), splits)
     return list(map(partial(at_scale, request, design), splits, scales))
 
 
 def refine(request: Request, found: Candidate, draws: int) -> Candidate:
-    """The same, its merit on a shape from so many draws, or on each of several from a block."""
-    if request.shape is None:
+    """The same, its merit on a shape from so many draws."""
+    if not isinstance(request.shape, Shape):
         return found
-    return replace(found, merit=merit_of(request, found.mechanisms, BLOCK_DRAWS if request.mixture else draws))
+    return replace(found, merit=merit_of(request, found.mechanisms, draws))
 
 
 def criterion(request: Request, found: Candidate) -> float:
@@ -74,11 +73,10 @@ def criterion(request: Request, found: Candidate) -> float:
 def at_scale(request: Request, design: Design, split: Split, rho: float) -> Candidate:
     """The design at a scale ρ; its merit on one shape from a few draws, else in closed form."""
     mechanisms = design.build(request, split, rho)
-    draws = BLOCK_DRAWS if isinstance(request.shape, Shape) else 0
-    return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms, draws))
+    return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms))
 
 
-def _affordable(request: Request, design: Design, split: Split) -> float:
+def affordable(request: Request, design: Design, split: Split) -> float:
     """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs are pure."""
     assert request.epsilon is not None  # noqa: S101 - for the type checker
     rest = design.left(request, split)

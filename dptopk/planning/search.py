@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
@@ -17,7 +16,6 @@ from dptopk.accounting.work import CUT_BY_TIME, late, within
 from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.plan import Plan
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
 # Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked at.
 ESTIMATE_MARGIN = 1.1
-PEER_MARGIN = 0.05
 # The same on a shape, before one look at the true scale of each design.
 SHAPE_MARGIN = 1.3
 # Draws of a closer and of the last look, and how many candidates are looked at so.
@@ -145,7 +142,8 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         raise InvalidParameter(_nothing_fits(request))
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
-        guesses = _contenders(request, designs)
+        on_one = isinstance(request.shape, Shape) and request.epsilon is not None
+        guesses = (_on_a_shape if on_one else _by_estimate)(request, designs)
         rough = [refine(request, scale_coarse(request, guess), FINAL_DRAWS) for guess in guesses]
         near = (1 + ROUGH) * min(criterion(request, found) for found in rough)
         fine = [scale_exact(request, found, effort) for found in rough if criterion(request, found) <= near]
@@ -171,13 +169,8 @@ def default_d_bar(k: int) -> int:
     return max(10 * validate.count(k=k), 100)
 
 
-def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
-    """The candidates that may be the best: by estimate; on a shape by few draws, then by more."""
-    if request.mixture is not None:
-        guesses = _quietest([guess for design in designs for guess in _divisions(request, design)])
-        return _hopeful([refine(request, guess, BLOCK_DRAWS) for guess in guesses], ESTIMATE_MARGIN)[:MOST_FINAL]
-    if request.shape is None or request.epsilon is None:
-        return _near(request, _estimates(request, designs))
+def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
+    """The candidates that may be the best on a shape, by few draws, then by more."""
     found = _hopeful([guess for design in designs for guess in evaluate(request, design)], SHAPE_MARGIN)
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
     scales = {guess.design.name: scale_coarse(request, guess).rho / guess.rho for guess in best}
@@ -193,51 +186,22 @@ def _contenders(request: Request, designs: list[Design]) -> list[Candidate]:
     return found[:MOST_FINAL]
 
 
-def _estimates(request: Request, designs: list[Design]) -> list[Candidate]:
-    """Each design by estimate; clocks are priced only where the most that they could gain makes a design hopeful.
-
-    Box counts, whose costs are the longest to compute, are estimated only where selections are not far behind.
-    """
+def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
+    """The candidates that may be the best; clocks are priced only where the most that they could gain is enough."""
     gain = largest_gain(request)
     priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
     plain = replace(request, charge_as="bounded_range") if priced else request
-    divisions = list(map(partial(_divisions, plain), [design for design in designs if design.noise != "box"]))
-    guesses = [found[0] for found in divisions]
-    if not _behind(request, guesses):
-        divisions = list(map(partial(_divisions, plain), [design for design in designs if design.noise == "box"]))
-        guesses += [found[0] for found in divisions]
-    if not priced:
-        return guesses
-    limit = ESTIMATE_MARGIN * gain * min(criterion(request, guess) for guess in guesses)
-    return [
-        _guess(request, guess.design) if guess.design.method == "peel" and criterion(request, guess) <= limit else guess
-        for guess in guesses
-    ]
-
-
-def _behind(request: Request, guesses: list[Candidate]) -> bool:
-    """Whether selections are too far behind for any counts: half of where their labels appear is beyond the best merit.
-
-    At half of its ρ or more, whatever its counts are, a selection moves that by a factor of less than two.
-    """
-    if request.epsilon is None or not request.counted or not guesses:
-        return False
-    appears = [guess.merit.appears_at or 0 for guess in guesses if guess.design.method == "peel"]
-    return min(appears, default=0) / 2 > ESTIMATE_MARGIN * min(criterion(request, guess) for guess in guesses)
-
-
-def _quietest(guesses: list[Candidate]) -> list[Candidate]:
-    """Without selections whose counts are noisier than those of another with the same share: all else is alike."""
-    least: dict[float, float] = {}
-    for guess in guesses:
-        if guess.design.method == "peel":
-            share, noise = guess.split.selection, guess.merit.noise_std or 0.0
-            least[share] = min(least.get(share, math.inf), ESTIMATE_MARGIN * noise)
-    return [
-        guess
-        for guess in guesses
-        if guess.design.method != "peel" or (guess.merit.noise_std or 0.0) <= least[guess.split.selection]
-    ]
+    guesses = [_divisions(plain, design)[0] for design in designs]
+    if priced:
+        limit = ESTIMATE_MARGIN * gain * min(criterion(request, guess) for guess in guesses)
+        guesses = [
+            _guess(request, guess.design)
+            if guess.design.method == "peel" and criterion(request, guess) <= limit
+            else guess
+            for guess in guesses
+        ]
+    least = min(criterion(request, guess) for guess in guesses)
+    return [guess for guess in guesses if criterion(request, guess) <= ESTIMATE_MARGIN * least]
 
 
 def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
@@ -255,7 +219,7 @@ def _doubt(guess: Candidate) -> float:
 def _guess(request: Request, design: Design) -> Candidate:
     """The best division of the budget for a design, by estimate."""
     found = _divisions(request, design)
-    if request.epsilon is None or request.shape is None:
+    if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
     return min(
         (refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_FINAL]),
@@ -264,35 +228,14 @@ def _guess(request: Request, design: Design) -> Candidate:
 
 
 def _divisions(request: Request, design: Design) -> list[Candidate]:
-    """The divisions of the budget for a design, the best first; on several shapes the best one of each share."""
+    """The divisions of the budget for a design, the best first; of those as good that of the lower threshold."""
+    found = evaluate(request, design)
+    tied = (1 + FINE) * min(criterion(request, guess) for guess in found)
 
     def order(guess: Candidate) -> tuple[float, int, float]:
-        """Of equal merits that of the lower threshold, where δ is of use to nothing else; else the middle one."""
-        lower = request.epsilon is not None and design.pure and design.method == "threshold"
-        return criterion(request, guess), (guess.merit.threshold or 0) * lower, abs(guess.split.threshold - 0.5)
+        return max(criterion(request, guess), tied), guess.merit.threshold or 0, -guess.split.threshold
 
-    found = sorted(evaluate(request, design), key=order)
-    if request.mixture is None:
-        return found
-    return list({guess.split.selection: guess for guess in reversed(found)}.values())[::-1]
-
-
-def _near(request: Request, guesses: list[Candidate]) -> list[Candidate]:
-    """The candidates that may be the best: within ESTIMATE_MARGIN of the best, of one selection within PEER_MARGIN.
-
-    Selections with one division of the budget and one kind of noise differ in nothing but how the counts are measured.
-    """
-    best = min(guesses, key=lambda guess: criterion(request, guess))
-    least = criterion(request, best)
-
-    def limit(guess: Candidate) -> float:
-        same_noise = guess.design.noise == best.design.noise
-        alike = same_noise and guess.design.method == best.design.method == "peel" and guess.split == best.split
-        if not alike or request.epsilon is None or best.merit.noise_std is None:
-            return ESTIMATE_MARGIN * least
-        return least + PEER_MARGIN * best.merit.noise_std
-
-    return [guess for guess in guesses if criterion(request, guess) <= limit(guess)]
+    return sorted(found, key=order)
 
 
 def _first(request: Request, fine: list[Candidate]) -> Candidate:
@@ -328,9 +271,9 @@ def _alternatives(request: Request, best: Candidate, designs: list[Design], effo
     import pandas as pd
 
     others = [_guess(request, design) for design in designs if design != best.design]
-    exact = [best, *(refine(request, scale_exact(request, guess, effort), FINAL_DRAWS) for guess in others)]
+    exact = [refine(request, scale_exact(request, guess, effort), FINAL_DRAWS) for guess in others]
     exact.sort(key=lambda found: criterion(request, found))
-    return pd.DataFrame([_row(request, found, found.design == best.design) for found in exact])
+    return pd.DataFrame([_row(request, found, found is best) for found in (best, *exact)])
 
 
 def _row(request: Request, found: Candidate, chosen: bool) -> dict[str, Any]:

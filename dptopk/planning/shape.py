@@ -97,12 +97,17 @@ class Shape:
     def _standard(self) -> Standard:
         return Standard(len(self.counts))
 
+    def gap(self, k: int) -> float:
+        """How far the counts of the ranks k and 2k are apart."""
+        first, second = np.append(self.counts, np.zeros(2 * k))[[min(k, len(self.counts)) - 1, 2 * k - 1]]
+        return float(first - second)
+
     def outcome(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK_DRAWS
     ) -> Outcome:
         """Simulate a design on these counts, with fixed seeds; at least so many draws."""
         counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
-        open_ended = counting is not None and mechanisms[0].open_ended
+        open_ended = len(mechanisms) > 1 and mechanisms[0].open_ended
         selection = mechanisms if open_ended else mechanisms[:1]
         chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK_DRAWS))
         shown = chosen >= 0
@@ -121,12 +126,13 @@ class Shape:
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, blocks: int
     ) -> tuple[Array, Array]:
         """For each draw the ranks of the chosen labels (-1: none), and their noisy counts; shape (draws, k)."""
-        if mechanisms not in self._seen:
+        key = (mechanisms, k, sensitivity)
+        if key not in self._seen:
             first, *counting = mechanisms
             scene = Scene(k, self.counts, sensitivity, self._standard)
             noise = [one.float_noise(scene, len(self.counts)) for one in counting]
-            self._seen[mechanisms] = (first.simulate(replace(scene, shown_by=next(iter(noise), None))), [])
-        draw, found = self._seen[mechanisms]
+            self._seen[key] = (first.simulate(replace(scene, shown_by=next(iter(noise), None))), [])
+        draw, found = self._seen[key]
         found += [draw(number) for number in range(len(found), blocks)]
         chosen, values = zip(*found[:blocks], strict=True)
         return np.concatenate(chosen), np.concatenate(values)
