@@ -7,6 +7,7 @@ so whatever is asked afterwards at (ε', δ), chosen by what was seen, is (ε + 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 # What is looked at, in multiples of k, beside the largest count.
 RANK_FACTORS = (1, 2, 4, 10)
-# A look is taken by itself where a user may touch this many labels or more: below, noise on all counts is best anyway;
-# and for at most this many labels.
-LEAST_LABELS, MOST_LABELS = 10, 100
+# A look is taken by itself where a user may touch this many labels or more, for less than so many rows a label: else
+# noise on all counts is best anyway; and for at most this many rows.
+LEAST_LABELS, MOST_ROWS, MOST_LABELS = 10, 2, 100
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.
-PROBE_SHARE, SHAPES, TRIED, SMALL = 0.04, 48, 4000, 10
+PROBE_SHARE, SHAPES, TRIED, SMALL = 0.035, 48, 4000, 10
 # Where the largest noisy count is below this many deviations of its noise nothing was seen.
-STDS_SEEN = 2.5
+STDS_SEEN = 4.0
 
 
 def ranks(k: int) -> tuple[int, ...]:
@@ -95,7 +96,7 @@ class Look:
     def plan(
         self, seen: Release, sensitivity: Sensitivity, planned: Callable[..., Plan], rest: Budget, like: Any = None
     ) -> Plan:
-        """The plan that does best on what a look leaves open; of two, where a shape is given, which may be wrong.
+        """The plan that does best on what a look leaves open: that for it, the usual one, or that for a given shape.
 
         Args:
             seen: the release of ``at_ranks`` by ``mechanism``.
@@ -106,12 +107,14 @@ class Look:
         """
         counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
         noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
-        if noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy)):
-            return planned(budget=rest, like=like)
+        nothing = noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy))
+        usual = planned(budget=rest, like=None)
+        if nothing and like is None:
+            return usual
         open_ = shapes(noisy, self.k, self.mechanism, sensitivity.linf, ranks(self.k)[-1] + 92)
-        blind = planned(budget=rest, like=like)
-        open_ = open_.beside(blind.mechanisms, self.k, sensitivity, blind.counted)
-        plans = [blind, planned(budget=rest, like=open_)]
+        open_ = open_.beside(usual.mechanisms, self.k, sensitivity, usual.counted)
+        others = [shape for shape in (like, None if nothing else open_) if shape is not None]
+        plans = [usual, *(planned(budget=rest, like=shape) for shape in others)]
         return min(plans, key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss)
 
     def total(self, plan: Plan) -> Plan:
@@ -197,6 +200,7 @@ def _falling(counts: Array) -> Array:
 
 def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:
     """Whether a look is worth its price for most data, by what is public (docs/notes/utility.md)."""
-    several = histogram.sensitivity.l0 is None or histogram.sensitivity.l0 >= LEAST_LABELS
+    touched = histogram.sensitivity.l0 or math.inf
+    several = touched >= LEAST_LABELS and k < MOST_ROWS * touched
     shown = counts not in (None, "none") and histogram.domain == "private" and budget.rho is None
     return several and shown and histogram.complete and k <= MOST_LABELS

@@ -342,7 +342,7 @@ class Session:
         *,
         budget: Budget,
         counts: Counts | None = None,
-        look: Literal["auto"] | float | None = None,
+        look: Literal["auto"] | float | None = "auto",
         reuse: bool = False,
         **options: Any,
     ) -> Release:
