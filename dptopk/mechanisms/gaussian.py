@@ -66,8 +66,9 @@ class KnownGaussian(CountingMechanism):
         return _noise(self.scale(sensitivity), size, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
-        """Of the continuous law."""
-        return scene.noise("normal", self.scale(scene.sensitivity))
+        """Rounded normals."""
+        normal = scene.noise("normal", self.scale(scene.sensitivity))
+        return lambda number: np.rint(normal(number))
 
     def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
         """The law of the noise on one count."""

@@ -189,7 +189,7 @@ def _gaussian_counts(request: Request, rho: float) -> KnownGaussian:
 
 
 def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
-    return _centred_gaussian(rho, *_weights(request.k, request.touched, 2))
+    return _centred_gaussian(rho, *_weights(request.k, request.touched))
 
 
 def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
@@ -219,11 +219,11 @@ def _one_box(request: Request, rho: float) -> Box:
     return _box_counts(request, rho) if request.delta else Box(epsilon=floor_digits(math.sqrt(2 * rho)))
 
 
-def _weights(labels: int, touched: int, power: int) -> tuple[Fraction, int, int]:
-    """The best centre a/b, and the sums of shift^power over the Z and for Y, in units of linf."""
+def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
+    """The best centre a/b, and the sums of shift² over the Z and for Y, in units of linf."""
     centre = best_centre(labels, touched)
     a, b = centre.numerator, centre.denominator
-    return centre, touched * (b - a) ** power + (labels - touched) * a**power, a**power
+    return centre, touched * (b - a) ** 2 + (labels - touched) * a**2, a**2
 
 
 def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
@@ -289,16 +289,9 @@ def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
         d_bar, sensitivity = fold * request.k, request.sensitivity
         moved = d_bar + 1 if sensitivity.l0 is None else min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
-        counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved, 2))
-        return (
-            UnknownCentred(
-                d_bar=d_bar,
-                noise=counting.noise,
-                delta=split.threshold * request.delta,
-                common=counting.common,
-                centre=counting.centre,
-            ),
-        )
+        counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved))
+        parts = {"noise": counting.noise, "common": counting.common, "centre": counting.centre}
+        return (UnknownCentred(d_bar=d_bar, delta=split.threshold * request.delta, **parts),)
 
     return build
 

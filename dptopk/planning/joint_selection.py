@@ -33,45 +33,30 @@ def _pure(rho: float) -> float:
     return floor_digits(math.sqrt(2 * rho))
 
 
-def _joint(request: Request, rho: float) -> JointTopK:
-    return JointTopK(k=request.k, epsilon=_range(rho))
+def _draw(kind: Any, scale: Callable[[float], float], *, own_delta: bool = False, **options: Any) -> Draw:
+    def build(request: Request, rho: float) -> Any:
+        delta = {"delta": OWN_DELTA * request.delta} if own_delta else {}
+        return kind(k=request.k, epsilon=scale(rho), **delta, **options)
+
+    return build
 
 
-def _canonical(request: Request, rho: float) -> CanonicalTopK:
-    return CanonicalTopK(k=request.k, epsilon=_range(rho))
-
-
-def _one_shot(request: Request, rho: float) -> OneShotTopK:
-    return OneShotTopK(k=request.k, epsilon=_pure(rho))
-
-
-def _routed(request: Request, rho: float) -> RoutedTopK:
-    return RoutedTopK(k=request.k, epsilon=_pure(rho), delta=OWN_DELTA * request.delta)
-
-
-def _routed_in_order(request: Request, rho: float) -> RoutedTopK:
-    return RoutedTopK(k=request.k, epsilon=_pure(rho), ordered=True)
-
-
-def _stable(request: Request, rho: float) -> StabilityTopK:
-    return StabilityTopK(k=request.k, epsilon=_pure(rho), delta=OWN_DELTA * request.delta)
-
-
+_JOINT, _CANONICAL, _ONE_SHOT = _draw(JointTopK, _range), _draw(CanonicalTopK, _range), _draw(OneShotTopK, _pure)
 # Labels alone: name, draw, whether it needs a δ, and whether its noise can be told without the gaps.
 # Of a set, in no order, the first row is no better than the last.
 DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
-    ("joint draw", _joint, False, False),
-    ("canonical draw", _canonical, False, False),
-    ("one-shot draw", _one_shot, False, True),
-    ("routed draw", _routed, False, False),
-    ("stable set, the rest peeled", _stable, True, False),
+    ("joint draw", _JOINT, False, False),
+    ("canonical draw", _CANONICAL, False, False),
+    ("one-shot draw", _ONE_SHOT, False, True),
+    ("routed draw", _draw(RoutedTopK, _pure, own_delta=True), False, False),
+    ("stable set, the rest peeled", _draw(StabilityTopK, _pure, own_delta=True), True, False),
 )
 # And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the last as above.
 COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
-    ("joint draw", _joint, True, False),
-    ("canonical draw", _canonical, False, False),
-    ("one-shot draw", _one_shot, True, True),
-    ("routed draw", _routed_in_order, True, False),
+    ("joint draw", _JOINT, True, False),
+    ("canonical draw", _CANONICAL, False, False),
+    ("one-shot draw", _ONE_SHOT, True, True),
+    ("routed draw", _draw(RoutedTopK, _pure, ordered=True), True, False),
 )
 
 

@@ -70,12 +70,10 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
 
     Every design that fits is compared at the same budget: noise on all counts or on selected ones, Laplace, Gaussian,
     truncated, centred, over the whole histogram or its top, and divisions of ε and δ between the phases. The best has
-    the smallest *merit*, in counts: the standard deviation of a released count plus, in a private domain, how far above
-    the floor a label appears with probability 1/2 (of labels without counts: that alone, or the standard deviation of
-    the noise that selects them). It compares designs; a peel gives half of its budget to the selections, where the
-    product of the noise on a count and of the noise that selects (and so of the threshold) is smallest. With ``like``:
-    the root mean square error of a shown count plus the count that the answer misses, per row, as simulated on that
-    shape (Plan.outcome); only then are noisy floors of the top k and 2k compared too.
+    the smallest *merit*, in counts: the root mean square error of a shown count plus the count that the answer misses,
+    per row; the geometric mean of what a closed form predicts on seven shapes of reference (docs/notes/utility.md), or
+    with ``like`` as simulated on that shape (Plan.outcome). Without a shape a peel gives half of its budget to the
+    selections, where the product of the noise on a count and of the noise that selects is smallest.
 
     Args:
         k: how many labels, at least 1.
@@ -96,8 +94,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         like: counts of the shape that is expected, public or already released (an earlier Release: planning by it is
             post-processing, and free): a public Histogram, a Release, or a sequence of counts.
         selection_share: in (0, 1): the share of the zCDP budget that a peel spends on its selections; None = 1/2, or
-            the best for ``like``; "best": the one with the smallest merit, which lowers thresholds at the price of
-            noisier counts. In a public domain "best" needs ``like``: that merit does not see wrong selections.
+            the best for ``like``; "best": the one with the smallest merit.
         charge_as: what Gumbel selections pay for: "bounded_range" (k selections), "clocks" (the labels one user
             touches: less where they are few and k is large, but only a registration can pay for it, not a filter), or
             "auto" for what is less.

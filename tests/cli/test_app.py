@@ -145,7 +145,7 @@ def test_an_empty_private_table_is_a_short_answer(tmp_path):
         ((*BUDGET, "--format", "parquet"), "format"),
         ((*BUDGET, "--out", "/nowhere/at/all.csv"), "out"),
         ((*BUDGET, "--counts", "cauchy"), "counts"),
-        ((*BUDGET, "--method", "threshold"), "method"),
+        (("--k", 5, "--epsilon", 1, "--known-domain", "--method", "threshold"), "method"),
         ((*BUDGET, "--method", "guess"), "method"),
         (("--k", 4000, "--epsilon", 1, "--delta", 1e-6, "--known-domain"), "k"),
         ((*BUDGET, "--domain", "/nowhere/labels.txt"), "domain"),
