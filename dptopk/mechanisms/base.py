@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 Floats = np.ndarray[Any, Any]
+# Selections have at least this much noise where they are predicted.
+LEAST_NOISE = 1e-3
 
 
 class Mechanism(ABC):
@@ -91,6 +93,13 @@ class Mechanism(ABC):
         """
         deviation = self.count_noise(sensitivity, labels=labels)
         return None if deviation is None else deviation / math.sqrt(1 - confidence)
+
+    def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
+        """About how likely the noise that selects is above each gap, but for a constant; normal if nothing is known."""
+        from scipy.special import ndtr
+
+        chances: Floats = ndtr(gaps / -max(self.selection_noise(sensitivity), LEAST_NOISE))
+        return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
         """How likely a label is placed after one whose count is lower by ``gap``; None where no formula is known."""

@@ -20,7 +20,7 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, gumbel_std, known
+from dptopk.mechanisms.base import Floats, LabelsOnly, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release.release import Release
@@ -48,6 +48,11 @@ class _Selections(LabelsOnly):
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """That of Gumbel noise."""
         return gumbel_std(sensitivity.linf / self.epsilon)
+
+    def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
+        """1 - exp(-exp(-x))."""
+        chances: Floats = -np.expm1(-np.exp(np.minimum(gaps * -self.epsilon / sensitivity.linf, 50.0)))
+        return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """The difference of two Gumbel variables is logistic."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import Floats
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import SCORE_ROUNDING, Arrivals, ArrivalTime, Race
 from dptopk.mechanisms.samplers.random import Bits
@@ -49,6 +50,11 @@ class OneShotTopK(JointSelection):
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """That of exponential noise."""
         return self.k * sensitivity.linf / self.epsilon
+
+    def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
+        """exp(-x), at most 1."""
+        chances: Floats = np.exp(np.minimum(-gaps / self.selection_noise(sensitivity), 0.0))
+        return chances
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest counts with exponential noise."""

@@ -1,7 +1,7 @@
 """Several shapes at once, those that a private look leaves open or those of reference, and what designs make of them.
 
 The loss of a design on a shape in closed form: each label is shown independently of the others, if its noisy count is
-above the threshold and above the level that k labels exceed on average. All noise is taken to be normal.
+above the threshold and above the level that k labels exceed on average.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from dptopk.planning.shape import Outcome, Shape
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
-STEPS, LEAST_NOISE = 30, 1e-3
+STEPS = 30
 CAUTION = 8
 NORMAL_95 = 1.6449
 # What stands for the counts that nobody knows: power laws by their first count and exponent; power laws by their count
@@ -87,14 +87,13 @@ class Mixture:
     def outcome(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
         """The means over the shapes, in closed form; simulated where a selection depends on the gaps between counts."""
         first, last = mechanisms[0], mechanisms[-1]
-        noise = max(first.selection_noise(sensitivity), LEAST_NOISE)
-        if first.open_ended and len(mechanisms) > 1:
-            noise = last.count_noise(sensitivity, labels=k)
+        chooser = last if first.open_ended else first
+        noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated(mechanisms, k, sensitivity, counted)
         half, most = (first.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
         alone = np.ones_like(self.counts) if half is None else self._alone(first.floor_rank, half, most)
-        shown = self._shown(alone, noise, k)
+        shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
         rows, top = shown @ self.sizes, np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
         error = np.minimum(rows, 1.0) * (last.count_noise(sensitivity, labels=k) if counted else 0.0)
@@ -114,18 +113,16 @@ class Mixture:
         chances: Array = present * ndtr(above)
         return chances
 
-    def _shown(self, alone: Array, noise: float, k: int) -> Array:
+    def _shown(self, alone: Array, noise: float, exceeds: Callable[[Array], Array], k: int) -> Array:
         """The chance of each label to be shown: above the threshold, and among the k largest."""
-        from scipy.special import ndtr
-
         if math.isinf(noise):  # those above the threshold are all alike
             return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
         low, high = np.full((len(alone), 1), -20 * noise), self.counts[:, :1] + 20 * noise
         for _ in range(STEPS):
             level = (low + high) / 2
-            many = (np.minimum(alone, ndtr((self.counts - level) / noise)) @ self.sizes)[:, None] > k
+            many = (np.minimum(alone, exceeds(level - self.counts)) @ self.sizes)[:, None] > k
             low, high = np.where(many, level, low), np.where(many, high, level)
-        shown: Array = np.minimum(alone, ndtr((self.counts - high) / noise))
+        shown: Array = np.minimum(alone, exceeds(high - self.counts))
         return shown
 
     def _simulated(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
