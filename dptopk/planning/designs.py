@@ -71,7 +71,6 @@ class Design:
         joint: the δ of labels that one user alone has is part of the charge, not added to it, and may be all of it.
         own_delta: does not work without a δ.
         additive: labels are ordered by counts with noise of one law, so that its noise can be told without their gaps.
-        shares: of the zCDP budget for the selection, where not the usual ones.
         fold: over a noisy floor: how many times k labels take part, where not d_bar of the request.
         least: how many labels a user touches at least, where it is compared without its name.
         coins: labels are shown by coins, then counted; compared for labels only, their counts being hidden, on shapes,
@@ -87,7 +86,6 @@ class Design:
     joint: bool = False
     own_delta: bool = False
     additive: bool = True
-    shares: tuple[float, ...] = ()
     fold: int | None = None
     least: int = 1
     coins: bool = False
@@ -108,6 +106,7 @@ class Design:
         """Why the design does not answer the request; "" if it does."""
         threshold, labels_only = self.method == "threshold", self.noise == "none"
         named = request.method in (self.method, self.name)
+        unknown = request.counted and request.shape is None
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
@@ -141,7 +140,9 @@ class Design:
                 f"for {self.least} labels a user or more",
             ),
             (
-                self.coins and request.method != self.name and not _coins_may_win(request),
+                self.coins
+                and request.method != self.name
+                and (unknown or not COIN_LABELS <= (request.sensitivity.l0 or 0) <= MOST_FOLD * request.k),
                 f"for labels only, and {COIN_LABELS} labels a user to {MOST_FOLD} k",
             ),
             (
@@ -157,8 +158,8 @@ class Design:
         if self.method != "threshold" and self.noise != "none":
             if isinstance(request.selection_share, float):
                 shares = (request.selection_share,)
-            elif self.shares:
-                shares = self.shares
+            elif self.coins:
+                shares = (COIN_SHARE,)
             else:
                 unknown = request.shape is None and request.selection_share is None and self.method != "whole"
                 shares = (0.5,) if unknown else SELECTION_SHARES
@@ -290,8 +291,9 @@ def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
         d_bar, sensitivity = fold * request.k, request.sensitivity
         moved = d_bar + 1 if sensitivity.l0 is None else min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
         counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved))
-        parts = {"noise": counting.noise, "common": counting.common, "centre": counting.centre}
-        return (UnknownCentred(d_bar=d_bar, delta=split.threshold * request.delta, **parts),)
+        noise, common, centre = counting.noise, counting.common, counting.centre
+        delta = split.threshold * request.delta
+        return (UnknownCentred(d_bar=d_bar, noise=noise, delta=delta, common=common, centre=centre),)
 
     return build
 
@@ -312,11 +314,6 @@ def _whole_truncated_laplace(request: Request, split: Split, rho: float) -> Mech
 def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
     return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
-
-
-def _coins_may_win(request: Request) -> bool:
-    several = COIN_LABELS <= (request.sensitivity.l0 or 0) <= MOST_FOLD * request.k
-    return several and not (request.counted and request.shape is None)
 
 
 def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
@@ -385,7 +382,6 @@ DESIGNS = (
         _partition_then_gaussian,
         whole=True,
         joint=True,
-        shares=(COIN_SHARE,),
         coins=True,
     ),
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace, whole=False),

@@ -136,7 +136,8 @@ class Mixture:
         if self.usual is not None:
             losses = losses * np.maximum(losses / np.maximum(self.usual, 1e-3), 1) ** CAUTION
         mean = np.exp(np.log(losses + spare).mean()) - spare if self.geometric else losses.mean()
-        return Outcome(*(float(part.mean()) for part in (error, missed, recall, rows)), mixed=float(mean))
+        seen = [float(part.mean()) for part in (error, missed, recall, rows)]
+        return Outcome(*seen, 0.0, float(mean))
 
 
 @lru_cache(maxsize=16)
