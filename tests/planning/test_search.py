@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from typer.testing import CliRunner
 
 from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, cli, plan_topk, planning
@@ -20,7 +21,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.renyi.best_coin import best_coin
 from dptopk.accounting.setwise import groups, recursion
 from dptopk.datasets import macbeth
-from dptopk.mechanisms import Centred, KnownLaplace, TruncatedLaplace, partition_selection
+from dptopk.mechanisms import Centred, KnownLaplace, SparseGaussian, TruncatedLaplace, partition_selection
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.unknown_centred import UnknownCentred
 from dptopk.planning import selections
@@ -507,3 +508,34 @@ def test_the_first_command_is_a_short_way(tmp_path):
     assert result.exit_code == 0, result.output
     assert 20 < len(seen) <= 58
     assert 10 < state["deepest"] <= 22
+
+
+@pytest.mark.parametrize("l0", [1, 5, 20, 30, None])
+def test_labels_alone_may_hide_the_counts_that_choose_them(l0):
+    """Hiding is post-processing: what shows labels by their counts, or by coins, fits labels alone as well."""
+    counted = _asked(25, BUDGET, Sensitivity(l0=l0))
+    alone = replace(counted, counts="none")
+    fits = {design.name: not design.misfit(alone) for design in DESIGNS if not design.misfit(counted)}
+    chosen_by = {design.name for design in DESIGNS if design.method == "threshold" or design.coins}
+    assert all(fits[name] for name in fits.keys() & chosen_by)
+    assert not any(fits[name] for name in fits.keys() - chosen_by)  # the same labels, with less of the budget
+
+
+@pytest.mark.slow
+def test_coins_whose_counts_are_hidden_order_what_they_show():
+    sensitivity, budget = Sensitivity(l0=20), Budget(4, 1e-5)
+    plan = plan_topk(1000, budget, sensitivity=sensitivity, counts=None)
+    assert plan.design == "coins for labels, then Gaussian counts"
+    few = plan_topk(6, budget, sensitivity=sensitivity, counts=None, method=plan.design)
+    counts = [9000 - 1000 * rank if rank < 8 else 900 for rank in range(40)]
+    release = few.release(Histogram([f"w{rank:02}" for rank in range(40)], counts, sensitivity=sensitivity))
+    assert (release.counts, release.measured) == (None, None)
+    assert list(release.labels) == [f"w{rank:02}" for rank in range(6)]
+
+
+def test_simulated_noise_is_integer_beside_a_threshold():
+    """Counts at the threshold pass where the noise is at least 1: of σ = 2 with probability 0.4, of a normal 1/2."""
+    mechanism, sensitivity = SparseGaussian(sigma=2.0, delta=1e-6), Sensitivity(l0=1)
+    shape = Shape.of([mechanism.threshold_offset(sensitivity)] * 200)
+    seen = shape.outcome((mechanism,), 200, sensitivity, True, 512)
+    assert seen.rows == pytest.approx(200 * norm.sf(0.25), rel=0.01)
