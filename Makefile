@@ -74,6 +74,7 @@ measure: $(if $(SCRIPT),$(VENV)/.bench-ready)
 bench:
 	$(MAKE) measure WHAT=whole_answers ARGS=
 	$(MAKE) measure WHAT=peers ARGS=
+	$(MAKE) measure WHAT=field ARGS=
 
 docs: $(VENV)/.docs-ready
 	$(BIN)/mkdocs build --strict

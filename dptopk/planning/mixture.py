@@ -136,8 +136,8 @@ class Mixture:
         if self.usual is not None:
             losses = losses * np.maximum(losses / np.maximum(self.usual, 1e-3), 1) ** CAUTION
         mean = np.exp(np.log(losses + spare).mean()) - spare if self.geometric else losses.mean()
-        seen = [float(part.mean()) for part in (error, missed, recall, rows)]
-        return Outcome(*seen, 0.0, float(mean))
+        seen = {"error": error, "missed": missed, "recall": recall, "rows": rows}
+        return Outcome(**{name: float(part.mean()) for name, part in seen.items()}, mixed=float(mean))
 
 
 @lru_cache(maxsize=16)
