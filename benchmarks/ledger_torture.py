@@ -35,9 +35,9 @@ from dptopk.ledger.ledger import Ledger
 TOKEN = BoundedRange(0.01)
 
 
-def write(path: str, answers: str, seed: int) -> None:
+def write(path: str, answers: str, seed: int, ahead: bool) -> None:
     """One writer: charge, then answer, until the budget is used up; prints a line when it gives up for that reason."""
-    ledger, rng = Ledger(path), random.Random(seed)
+    ledger, rng = Ledger(path, ahead=ahead), random.Random(seed)
     with Path(answers).open("a", encoding="ascii") as file:
         while True:
             charge = Charge({TOKEN: rng.randint(1, 3)})
@@ -57,7 +57,7 @@ def write(path: str, answers: str, seed: int) -> None:
                 ledger.finalize(receipt, charge)
 
 
-def torture(folder: Path, writers: int, tokens: int, kills: int, seed: int) -> dict[str, float]:
+def torture(folder: Path, writers: int, tokens: int, kills: int, seed: int, ahead: bool) -> dict[str, float]:
     """Run the writers and the killer; count what went wrong."""
     path, rng = folder / "ledger.db", random.Random(seed)
     registered = Charge({TOKEN: tokens})
@@ -68,7 +68,7 @@ def torture(folder: Path, writers: int, tokens: int, kills: int, seed: int) -> d
         nonlocal started
         started += 1
         command = [sys.executable, __file__, "--write", str(path), str(folder / f"answers-{started}"), str(started)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        return subprocess.Popen([*command, "--ahead"] if ahead else command, stdout=subprocess.DEVNULL)
 
     running = [start() for _ in range(writers)]
     killed = 0
@@ -104,9 +104,9 @@ def audit(path: Path, folder: Path, tokens: int) -> dict[str, float]:
     }
 
 
-def alone(folder: Path, spends: int) -> dict[str, float]:
+def alone(folder: Path, spends: int, ahead: bool) -> dict[str, float]:
     """Median time of a durable spend by one writer, and of a bare durable insert of SQLite on the same disk."""
-    ledger = Ledger(folder / "alone.db")
+    ledger = Ledger(folder / "alone.db", ahead=ahead)
     ledger.create_dataset("data", registered=Charge({TOKEN: spends}), delta=1e-6)
     ours = []
     for _ in range(spends):
@@ -114,7 +114,8 @@ def alone(folder: Path, spends: int) -> dict[str, float]:
         ledger.charge("data", "ann", Charge({TOKEN: 1}))
         ours.append(time.perf_counter() - start)
     bare = sqlite3.connect(folder / "bare.db", isolation_level=None)
-    for statement in ("PRAGMA journal_mode=PERSIST", "PRAGMA synchronous=FULL", "CREATE TABLE t (x)"):
+    mode = "WAL" if ahead else "PERSIST"
+    for statement in (f"PRAGMA journal_mode={mode}", "PRAGMA synchronous=FULL", "CREATE TABLE t (x)"):
         bare.execute(statement)
     theirs = []
     for _ in range(spends):
@@ -133,14 +134,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--spends", type=int, default=500, help="of the writer that is timed alone")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ahead", action="store_true", help="with a write-ahead log, as the service")
     parser.add_argument("--folder", help="where the files go; on the disk that is measured")
     options = parser.parse_args()
     if options.write:
-        write(options.write[0], options.write[1], int(options.write[2]))
+        write(options.write[0], options.write[1], int(options.write[2]), options.ahead)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        result = torture(Path(folder), options.writers, options.tokens, options.kills, options.seed)
-        result |= alone(Path(folder), options.spends)
+        result = torture(Path(folder), options.writers, options.tokens, options.kills, options.seed, options.ahead)
+        result |= alone(Path(folder), options.spends, options.ahead)
     print(json.dumps(result))
 
 

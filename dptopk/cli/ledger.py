@@ -70,9 +70,9 @@ def open_ledger(
     return Ledger(url, key=_key(key_file), head_file=head_file, create=create, **options)
 
 
-def _files(url: str) -> tuple[str, str]:
-    """A SQLite ledger and its journal: no command may write an answer over them."""
-    return url, f"{url}-journal"
+def _files(url: str) -> tuple[str, ...]:
+    """A SQLite ledger and its journals: no command may write an answer over them."""
+    return url, f"{url}-journal", f"{url}-wal", f"{url}-shm"
 
 
 def _key(key_file: Path | None) -> bytes | None:
@@ -237,7 +237,10 @@ def accept_restore(
 
     lost = Ledger.accept_restore(url, reason=reason, head_file=head_file, key=_key(key_file))
     if lost is None:
-        typer.echo("Accepted. What leads to keys and stored answers was written anew from the log.")
+        typer.echo(
+            "Accepted. What leads to keys and stored answers was written anew from the log. Where the file had lost its "
+            "write-ahead log, what was charged there counts nowhere: renew the budgets with terms that allow for it."
+        )
         return
     typer.echo(
         f"Accepted. Entries up to {lost['seq']} were written before this state was put back and are lost; what they "

@@ -44,7 +44,7 @@ class Database(ABC):
 
     @abstractmethod
     def drop(self, connection: Any) -> None:
-        """Close a connection that an interrupt may have left in any state."""
+        """Give up the transaction of a connection that an interrupt may have left in any state."""
 
     @abstractmethod
     def begin(self, run: Run, purpose: Purpose) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from dptopk.errors import LedgerError
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|9p|fuse(\..*)?|virtiofs|vboxsf|afs|ceph|glusterfs|lustre|ncpfs|coda|gfs2?|ocfs2|davfs"
 )
+NEEDS_LOG = 1  # the ``user_version`` of a file that may lack what its write-ahead log holds
 _MOUNTINFO = Path("/proc/self/mountinfo")
 
 
@@ -104,9 +107,41 @@ class LedgerFile:
         uri = self.path.as_uri()
         if not read_only:
             return f"{uri}?mode=rw"
-        # Reading a file whose last writer used a write-ahead log would write beside it; with nothing left in that
-        # log, as on read-only media, the file can be read alone.
-        return f"{uri}?mode=ro" + ("&immutable=1" if self._is_wal() and not self._has_wal() else "")
+        # Reading a file whose last writer used a write-ahead log would write beside it; where there is no log, as on
+        # read-only media, the file can be read alone.
+        return f"{uri}?mode=ro" + ("&immutable=1" if not self.log().exists() and self._is_wal() else "")
+
+    def log(self) -> Path:
+        """Where a write-ahead log lies."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def lacks_log(self) -> bool:
+        """Whether the file was used with a write-ahead log, which is not there."""
+        if self.log().exists():
+            return False
+        try:  # by SQLite: were the file closed by anybody else, this process would lose its locks on it
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+                return bool(connection.execute("PRAGMA user_version").fetchone()[0] == NEEDS_LOG)
+        except sqlite3.Error:
+            return False
+
+    def set_lacking(self, *, lacking: bool) -> None:
+        """Say that the file needs a write-ahead log, or that it is to be read without."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute(f"PRAGMA user_version = {NEEDS_LOG if lacking else 0}")
+            connection.execute("PRAGMA journal_mode = DELETE")
+
+    def refuse_lost_log(self) -> None:
+        """Refuse a file without the write-ahead log that it needs.
+
+        Raises:
+            LedgerError: when commits are missing.
+        """
+        if self.lacks_log():
+            raise LedgerError(
+                f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} held, which is not there: copy "
+                "both files, or use dptopk ledger backup (see dptopk ledger accept-restore)"
+            )
 
     def _is_wal(self) -> bool:
         try:
@@ -114,10 +149,6 @@ class LedgerFile:
                 return file.read(20)[18:20] == b"\x02\x02"
         except OSError:
             return False
-
-    def _has_wal(self) -> bool:
-        beside = self.path.with_name(f"{self.path.name}-wal")
-        return beside.exists() and beside.stat().st_size > 0
 
 
 def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:

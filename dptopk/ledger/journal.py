@@ -259,8 +259,13 @@ class Journal:
             self.store.key, self._pid = old, 0
             raise
 
-    def accept_restore(self, witness: HeadFile | HeadTable | None, reason: str) -> Head | None:
+    def accept_restore(self, witness: HeadFile | HeadTable | None, reason: str, *, incomplete: bool) -> Head | None:
         """Go on with a log that lacks what a head file names, or what leads to its keys and answers; the lost head.
+
+        Args:
+            witness: names an entry that the log lacks, and holds the log's own head from here on.
+            reason: recorded.
+            incomplete: whether the log is known to lack entries, whatever the witness says.
 
         Raises:
             InvalidParameter: when nothing is wrong with it.
@@ -274,10 +279,11 @@ class Journal:
             log.create_tables()
             if lost is not None and (self._replaced(lost) or log.hash_of(lost.seq) == lost.hash):
                 lost = None
-            if lost is None and not misplaced(log, self.state):
+            if lost is None and not incomplete and not misplaced(log, self.state):
                 raise InvalidParameter("head-file: the ledger lacks nothing that it names; there is nothing to accept")
             self._place_again(log)
             body = {"lost": None if lost is None else asdict(lost), "reason": reason}
+            body |= {"incomplete": True} if incomplete else {}
             self.append(log, "restore", "", "", body)
         self._witness = witness
         self._keep([] if kept is None else [kept])

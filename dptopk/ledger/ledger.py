@@ -29,7 +29,7 @@ from dptopk.ledger.keys import secret_of
 from dptopk.ledger.names import analyst_name, canonical, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt
-from dptopk.ledger.store import Store
+from dptopk.ledger.store import Store, accepted_log
 from dptopk.ledger.terms import Free, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
 from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import is_part
@@ -48,6 +48,8 @@ class Ledger(Reader):
         head_file: a file, best on another disk, or the URL of a database, best on another server, that the head is
             written to after each commit, and that the log is checked against when it is opened and at every write.
         network: open a SQLite file also on a network file system, whose locks may not hold.
+        ahead: for a process that stays, such as a service: SQLite commits to a log beside the file, with one sync
+            instead of five. Copy a ledger in use with ``backup``: the file alone is refused.
 
     Raises:
         LedgerError: when the database cannot be opened, is not a ledger, was written with another key, or lacks what a
@@ -65,9 +67,10 @@ class Ledger(Reader):
         head: Mapping[str, Any] | None = None,
         head_file: str | Path | None = None,
         network: bool = False,
+        ahead: bool = False,
     ) -> None:
         heads = [] if head is None else [Head.of(head)]
-        store = Store(url, key=secret_of(key), read_only=read_only, create=create, network=network)
+        store = Store(url, key=secret_of(key), read_only=read_only, create=create, network=network, ahead=ahead)
         super().__init__(store, Journal(store, None if head_file is None else witness_at(head_file)))
         first = {"format": FORMAT, "id": uuid.uuid4().hex, "keyed": store.key is not None, "test": test}
         try:
@@ -220,7 +223,7 @@ class Ledger(Reader):
         key: str | bytes | None = None,
         network: bool = False,
     ) -> dict[str, Any] | None:
-        """Go on with a ledger that was put back to an older state: an explicit, recorded act of an operator.
+        """Go on with a ledger that was put back to an older state, or lost its log: an explicit, recorded act.
 
         An entry says so, with the head that is given up. What the lost entries charged is unknown, and counts nowhere:
         unless no answer was given after the copy was made, renew the budgets with terms that allow for it. Rows that
@@ -241,8 +244,9 @@ class Ledger(Reader):
             LedgerError: when the log itself is damaged, or the head is of another ledger.
         """
         plain_text(reason=reason)
-        with cls(url, key=key, create=False, network=network) as ledger:
-            lost = ledger._journal.accept_restore(None if head_file is None else witness_at(head_file), reason)
+        with accepted_log(url, network) as incomplete, cls(url, key=key, create=False, network=network) as ledger:
+            witness = None if head_file is None else witness_at(head_file)
+            lost = ledger._journal.accept_restore(witness, reason, incomplete=incomplete)
         return None if lost is None else asdict(lost)
 
     def charge(  # noqa: PLR0913 - what an entry says

@@ -1,18 +1,25 @@
 """A ledger in a SQLite file.
 
-It runs with a rollback journal that is kept (``journal_mode=PERSIST``) and ``synchronous=FULL``, both read back on
-every connection, so a committed entry is in the one file of the ledger and survives a crash of the process and of the
-machine. A writer begins with ``BEGIN IMMEDIATE``, which takes the lock of the file.
+It runs with ``synchronous=FULL``, so that a committed entry survives a crash of the process and of the machine, and
+with a rollback journal that is kept (``journal_mode=PERSIST``): all entries are in the one file. Both are read back on
+every connection. A writer begins with ``BEGIN IMMEDIATE``, which takes the lock of the file.
+
+A process that stays, such as the service, may write ahead (``journal_mode=WAL``): a commit is then one sync instead of
+five, of a log beside the file, from which the file is brought up to date now and then, and when the last process
+closes it. Until then the file itself is marked (``user_version``) as incomplete without its log.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from dptopk.errors import LedgerError
 from dptopk.ledger.database import LOCK_TIMEOUT_MS, Database, Purpose, Run
-from dptopk.ledger.files import LedgerFile
+from dptopk.ledger.files import NEEDS_LOG, LedgerFile
 
 
 class SQLite(Database):
@@ -21,6 +28,7 @@ class SQLite(Database):
     Args:
         file: where it is.
         read_only: nothing is written to the file or beside it.
+        ahead: write ahead; else only while another process does.
         identity: what the file was when it was first opened (``LedgerFile.identity``); None: that is now.
 
     Raises:
@@ -34,33 +42,42 @@ class SQLite(Database):
     )
     unguard = ("DROP TRIGGER entries_no_update",)
 
-    def __init__(self, file: LedgerFile, *, read_only: bool, identity: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, file: LedgerFile, *, read_only: bool, ahead: bool = False, identity: tuple[int, int] | None = None
+    ) -> None:
         if identity is None:
             file.check()
         self._file = file
         self._read_only = read_only
+        self._ahead = ahead and not file.network  # a log ahead needs memory that all processes share
         self._identity = identity or file.identity()
-        self._idle: sqlite3.Connection | None = None
+        self._idle: list[sqlite3.Connection] = []  # at most one
+        weakref.finalize(self, _close, self._idle, os.getpid())
         self._written: tuple[int, int] | None = None  # when and how long the file was as the write lock was taken
 
     def anew(self) -> SQLite:
         """The same file, with a connection of its own."""
-        return SQLite(self._file, read_only=self._read_only, identity=self._identity)
+        return SQLite(self._file, read_only=self._read_only, ahead=self._ahead, identity=self._identity)
 
     def take(self) -> sqlite3.Connection:
         """The connection of the transaction before, or a new one: durable, and checked to be."""
-        connection, self._idle = self._idle or self._connect(), None
-        return connection
+        return self._idle.pop() if self._idle else self._connect()
 
     def give_back(self, connection: sqlite3.Connection) -> None:
         """Keep a connection for the next transaction."""
-        self._idle = connection
+        self._idle.append(connection)
 
     def drop(self, connection: sqlite3.Connection) -> None:
-        """Close a connection that an interrupt may have left in any state."""
-        connection.close()
+        """Roll back; close a connection that an interrupt may have left in another state."""
+        try:
+            connection.rollback()
+        except sqlite3.Error:
+            connection.close()
+        else:
+            self._idle.append(connection)
 
     def _connect(self) -> sqlite3.Connection:
+        self._file.refuse_lost_log()
         connection = sqlite3.connect(
             self._file.address(read_only=self._read_only),
             uri=True,
@@ -71,7 +88,7 @@ class SQLite(Database):
         try:
             self.unmoved()
             if not self._read_only:
-                _make_durable(connection)
+                _make_durable(connection, ahead=self._ahead)
         except BaseException:
             connection.close()
             raise
@@ -90,7 +107,10 @@ class SQLite(Database):
         """
         run("PRAGMA shrink_memory")
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
-        self._written = None if purpose == "read" else self._file.written()
+        ahead = run("PRAGMA journal_mode") == [("wal",)]
+        self._written = None if purpose == "read" or ahead else self._file.written()
+        if ahead and purpose != "read" and run("PRAGMA user_version") != [(NEEDS_LOG,)]:
+            run(f"PRAGMA user_version = {NEEDS_LOG}")
 
     def commit(self, connection: sqlite3.Connection, run: Run) -> None:  # noqa: ARG002 - one signature
         """Commit durably, unless another file was written over this one since the lock was taken."""
@@ -116,24 +136,45 @@ class SQLite(Database):
         target = sqlite3.connect(copy.path)
         try:
             source.backup(target)
+            for pragma in ("user_version = 0", "journal_mode = DELETE"):  # a copy has no log of its own
+                target.execute(f"PRAGMA {pragma}")
         except sqlite3.Error as error:
             raise LedgerError(f"the backup failed: {error}") from None
         finally:
             target.close()
-            source.close()
+            _close([source], os.getpid())
 
     def close(self) -> None:
         """Close the connection that is kept."""
-        connection, self._idle = self._idle, None
-        if connection is not None:
-            connection.close()
+        _close(self._idle, os.getpid())
 
 
-def _make_durable(connection: sqlite3.Connection) -> None:
+def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
     """Set what durability needs, and read it back."""
-    for pragma in ("journal_mode=PERSIST", "synchronous=FULL", "fullfsync=ON", "cache_spill=OFF"):
-        connection.execute(f"PRAGMA {pragma}").close()
-    journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
-    if (journal, synchronous) != ("persist", 2):
+    for pragma in ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON", "cache_spill=OFF"):
+        _pragma(connection, pragma)
+    if _pragma(connection, "journal_mode") != "wal":
+        _pragma(connection, "journal_mode=PERSIST")
+        with suppress(sqlite3.OperationalError):  # where another process is writing, the journal that there is will do
+            if ahead and _pragma(connection, "journal_mode=WAL") == "wal":
+                _pragma(connection, f"user_version={NEEDS_LOG}")
+                _pragma(connection, "wal_checkpoint(FULL)")  # so that the mark is in the file itself
+    journal, synchronous = _pragma(connection, "journal_mode"), _pragma(connection, "synchronous")
+    if journal not in {"persist", "wal"} or synchronous != 2:
         raise LedgerError(f"SQLite refuses durability: journal_mode={journal}, synchronous={synchronous}")
+
+
+def _close(connections: list[sqlite3.Connection], pid: int) -> None:
+    """Close connections of this process; the last one of all processes leaves one file, complete without a log."""
+    while connections and pid == os.getpid():
+        connection = connections.pop()
+        with suppress(sqlite3.Error):  # others write ahead, and go on: their next commit marks the file again
+            if _pragma(connection, "journal_mode") == "wal":
+                _pragma(connection, "user_version=0")
+                _pragma(connection, "journal_mode=PERSIST")
+        connection.close()
+
+
+def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
+    """Set or read a setting of a database."""
+    return (connection.execute(f"PRAGMA {pragma}").fetchone() or [None])[0]

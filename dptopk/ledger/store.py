@@ -67,6 +67,7 @@ class Store:
         read_only: refuse to write; nothing is written to the file or beside it.
         create: make the file, or the tables, when there are none.
         network: open a SQLite file also on a network file system.
+        ahead: write ahead in a SQLite file.
 
     Raises:
         LedgerError: when the database cannot be opened, or will not promise durability and mutual exclusion.
@@ -80,6 +81,7 @@ class Store:
         read_only: bool = False,
         create: bool = True,
         network: bool = False,
+        ahead: bool = False,
     ) -> None:
         self.key = key
         self.read_only = read_only
@@ -88,7 +90,7 @@ class Store:
         file = _sqlite_file(str(url), network)
         if file is not None and making:
             file.make()
-        self._begin(PostgreSQL(str(url)) if file is None else SQLite(file, read_only=read_only))
+        self._begin(PostgreSQL(str(url)) if file is None else SQLite(file, read_only=read_only, ahead=ahead))
         if making:
             self._create()
 
@@ -183,6 +185,22 @@ class Store:
 def _is_database_error(error: Exception) -> bool:
     """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
     return isinstance(error, sqlite3.Error) or type(error).__module__.split(".")[0] in {"sqlalchemy", "psycopg"}
+
+
+@contextmanager
+def accepted_log(url: str | Path, network: bool) -> Iterator[bool]:
+    """Read a SQLite file without the write-ahead log that it lacks; whether it lacks one, and again on any error."""
+    file = _sqlite_file(str(url), network)
+    lacking = file is not None and file.lacks_log()
+    if file is None or not lacking:
+        yield False
+        return
+    file.set_lacking(lacking=False)
+    try:
+        yield True
+    except BaseException:
+        file.set_lacking(lacking=True)
+        raise
 
 
 def _sqlite_file(url: str, network: bool) -> LedgerFile | None:

@@ -64,10 +64,11 @@ class _Audit:
             raise LedgerError(f"entry {entry.seq} is a checkpoint of another state: the log was changed")
 
     def _restore(self, ledger: LedgerState, entry: Entry) -> None:  # noqa: ARG002 - one signature
-        if entry.body["lost"] is not None:
+        lost = entry.body["lost"]
+        if lost is not None or entry.body.get("incomplete"):
+            what = "what its log held was" if lost is None else f"entries up to {lost['seq']} were"
             self.warnings.append(
-                f"entry {entry.seq} accepts a restored file: entries up to {entry.body['lost']['seq']} were written "
-                "before it and are lost, with what they charged"
+                f"entry {entry.seq} accepts a restored file: {what} written before it and lost, with what was charged"
             )
 
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:

@@ -52,7 +52,7 @@ def opened(catalog: Catalog, tables: Tables) -> Ledger:
     Raises:
         LedgerError: when the ledger says anything else than the catalog.
     """
-    ledger = Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file)
+    ledger = Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file, ahead=True)
     try:
         agree(catalog, ledger, tables)
     except BaseException:

@@ -1,0 +1,199 @@
+"""A ledger that is written ahead: one sync a commit, a file that knows what it lacks, and one file in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dptopk.costs import Charge, PureDP
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.sqlite import SQLite
+from dptopk.ledger.transaction import Transaction
+
+ONE = Charge({PureDP(0.1): 1})
+TOTAL = 8
+CHARGES = """
+import os, sys
+from dptopk.costs import Charge, PureDP
+from dptopk.ledger.ledger import Ledger
+ledger = Ledger(sys.argv[1], ahead=True)
+for _ in range(int(sys.argv[2])):
+    ledger.charge("d", "bob", Charge({PureDP(0.1): 1}))
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    with Ledger(tmp_path / "ledger.db") as made:
+        made.create_dataset("d", registered=ONE.times(TOTAL), delta=1e-6)
+        made.charge("d", "ann", ONE)
+    return tmp_path / "ledger.db"
+
+
+def killed(path, charges=3):
+    def work():
+        ledger = Ledger(path, ahead=True)
+        for _ in range(charges):
+            ledger.charge("d", "bob", ONE)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+
+
+def names(path):
+    return {file.name for file in path.parent.iterdir() if file.name.startswith("ledger.db")} - {"ledger.db-journal"}
+
+
+def test_the_last_one_to_close_leaves_one_file(path):
+    first, second, third = (Ledger(path, ahead=ahead) for ahead in (True, True, False))
+    for ledger in (first, second, third):
+        ledger.charge("d", "ann", ONE)
+        assert names(path) == {"ledger.db", "ledger.db-wal", "ledger.db-shm"}
+    for ledger in (second, first):
+        ledger.close()
+    third.charge("d", "ann", ONE)
+    assert "ledger.db-wal" in names(path)
+    del third  # nobody closes it
+    gc.collect()
+    assert names(path) == {"ledger.db"}
+    shutil.copy(path, path.parent / "copy.db")
+    with Ledger(path.parent / "copy.db", read_only=True) as copy:
+        assert copy.spent("d").count == 5
+        assert copy.verify()
+
+
+def test_what_was_committed_survives_a_kill_and_a_file_without_its_log_is_refused(path):
+    killed(path)
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{path.parent}/moved.db{suffix}")
+    shutil.copy(path, path.parent / "copy.db")
+    with Ledger(path.parent / "moved.db") as moved:
+        assert moved.spent("d").count == 4
+        assert moved.verify()
+    for read_only in (True, False):
+        with pytest.raises(LedgerError, match="copy both files"):
+            Ledger(path.parent / "copy.db", read_only=read_only)
+    with Ledger(path, read_only=True) as reader:
+        assert reader.spent("d").count == 4
+        assert reader.verify()
+    with Ledger(path) as ledger:  # which is not written ahead of
+        ledger.charge("d", "ann", ONE)
+        assert ledger.spent("d").count == 5
+    assert names(path) == {"ledger.db"}
+
+
+def test_a_lost_log_is_gone_on_without_on_purpose_only(path):
+    killed(path)
+    Path(f"{path}-wal").unlink()
+    with pytest.raises(LedgerError, match="lacks what its log"):
+        Ledger(path)
+    with pytest.raises(LedgerError):
+        Ledger.accept_restore(path, reason="a clean-up", key="a wrong one")
+    with pytest.raises(LedgerError, match="lacks what its log"):
+        Ledger(path)
+    assert Ledger.accept_restore(path, reason="a clean-up") is None
+    with Ledger(path) as again:
+        assert again.spent("d") == ONE
+        assert any("accepts a restored file" in warning for warning in again.inspect().warnings)
+    with pytest.raises(InvalidParameter, match="nothing to accept"):
+        Ledger.accept_restore(path, reason="again")
+
+
+def test_a_backup_of_a_ledger_in_use_is_one_whole_file(path):
+    with Ledger(path, ahead=True) as ledger:
+        ledger.charge("d", "ann", ONE)
+        ledger.backup(path.parent / "backup.db")
+        ledger.charge("d", "ann", ONE)
+    with Ledger(path.parent / "backup.db") as copy:
+        assert copy.spent("d").count == 2
+        assert copy.verify()
+
+
+def test_a_refusal_keeps_the_log_and_its_mark(path):
+    with Ledger(path, ahead=True) as ledger:
+        with pytest.raises(BudgetExceeded):
+            ledger.charge("d", "ann", ONE.times(TOTAL))
+        assert "ledger.db-wal" in names(path)
+        shutil.copy(path, path.parent / "copy.db")
+    with pytest.raises(LedgerError, match="copy both files"):
+        Ledger(path.parent / "copy.db")
+
+
+def test_a_closing_process_that_is_not_the_last_leaves_the_mark_to_the_next_commit(path):
+    with Ledger(path, ahead=True) as one:
+        Ledger(path, ahead=True).close()
+        one.charge("d", "ann", ONE)
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            assert other.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_nothing_is_written_ahead_on_a_network_disk(path):
+    with Ledger(path, ahead=True, network=True) as ledger:
+        ledger.charge("d", "ann", ONE)
+        assert names(path) == {"ledger.db"}
+
+
+@pytest.mark.parametrize("log", ["stays", "goes"])
+@pytest.mark.parametrize(
+    ("where", "at"),
+    [(Transaction, "entries"), (SQLite, "take"), (SQLite, "begin"), (SQLite, "commit"), (SQLite, "give_back")],
+)
+def test_a_file_put_back_under_a_log_grants_nothing_twice(path, monkeypatch, where, at, log):
+    old, head_file, granted, due = path.read_bytes(), path.parent / "head.json", 1, True
+    ledger, real = Ledger(path, head_file=head_file, ahead=True), getattr(where, at)
+    for _ in range(3):
+        ledger.charge("d", "ann", ONE)
+        granted += 1
+
+    def putting_back(*arguments):
+        nonlocal due
+        result = real(*arguments)
+        if due:
+            path.write_bytes(old)
+            for suffix in ("-wal", "-shm") if log == "goes" else ():
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
+        due = False
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, at, putting_back)
+        with contextlib.suppress(LedgerError):
+            ledger.charge("d", "ann", ONE)
+            granted += 1
+    assert not due
+    for again in (ledger, None):
+        with contextlib.suppress(LedgerError, BudgetExceeded):
+            again = again or Ledger(path, head_file=head_file)
+            while granted < 3 * TOTAL:
+                again.charge("d", "ann", ONE)
+                granted += 1
+    assert granted <= TOTAL
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="syncs are counted by strace")
+def test_a_commit_waits_for_one_sync(path):
+    def syncs(charges):
+        traced = ["strace", "-f", "-e", "trace=fsync,fdatasync", sys.executable, "-c", CHARGES, str(path), str(charges)]
+        told = subprocess.run(traced, capture_output=True, text=True, check=False, env=os.environ).stderr
+        if "sync(" not in told:
+            pytest.skip("strace may not trace here")
+        return told.count("sync(")
+
+    killed(path, 1)  # from now on there is a log
+    assert syncs(4) - syncs(1) <= 3
