@@ -238,8 +238,8 @@ def accept_restore(
     lost = Ledger.accept_restore(url, reason=reason, head_file=head_file, key=_key(key_file))
     if lost is None:
         typer.echo(
-            "Accepted. What leads to keys and stored answers was written anew from the log. Where the file had lost its "
-            "write-ahead log, what was charged there counts nowhere: renew the budgets with terms that allow for it."
+            "Accepted. What leads to keys and stored answers was written anew from the log. Where the file had lost "
+            "its write-ahead log, what was charged there counts nowhere: renew the budgets with terms that allow for it."
         )
         return
     typer.echo(

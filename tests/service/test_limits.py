@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 from collections import Counter, defaultdict
+from copy import copy
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -144,17 +146,17 @@ def asked(service, key: str, **changes):
 @pytest.fixture
 def commits(monkeypatch):
     """The durable commits of the ledger, and whether changes of the other database waited for the disk."""
-    ledger, others, real, change = [], [], SQLite.commit, Tables.change
+    ledger, others, real, change = [], [], SQLite.begin, Tables.change
 
-    def commit(self, *arguments):
-        ledger.extend([1] * (self._written is not None))
-        real(self, *arguments)
+    def begin(self, run, purpose):
+        ledger.extend([1] * (purpose != "read"))
+        real(self, run, purpose)
 
     def changing(self, *statements, durable=False):
         others.append(durable)
         return change(self, *statements, durable=durable)
 
-    monkeypatch.setattr(SQLite, "commit", commit)
+    monkeypatch.setattr(SQLite, "begin", begin)
     monkeypatch.setattr(Tables, "change", changing)
     return ledger, others
 
@@ -314,6 +316,22 @@ def connection(monkeypatch):
     made.loop, made.cycle, made.closed = Loop(), None, []
     made.transport = type("Transport", (), {"close": lambda _: made.closed.append(1)})()
     return made
+
+
+def test_the_oldest_silent_connection_makes_room(connection, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(connections.Timely, "_open", {})
+    others = [copy(connection) for _ in range(4)]
+    for number, other in enumerate(others):
+        other.closed = []
+        other.transport = SimpleNamespace(close=partial(other.closed.append, number))
+        other.connection_made(other.transport)
+        if number == 0:  # is answered: the one after it is silent
+            other.cycle = SimpleNamespace(response_complete=False)
+            other.data_received(b"GET / HTTP/1.1")
+    assert [other.closed for other in others] == [[], [1], [], []]
+    others[1].connection_lost(None)
+    assert list(connections.Timely._open) == [others[0], *others[2:]]
 
 
 def test_a_connection_that_says_nothing_ends(connection):
