@@ -239,7 +239,7 @@ def accept_restore(
     if lost is None:
         typer.echo(
             "Accepted. What leads to keys and stored answers was written anew from the log. Where the file had lost "
-            "its write-ahead log, what was charged there counts nowhere: renew the budgets with terms that allow for it."
+            "its write-ahead log, what was charged there counts nowhere: renew the budgets, and allow for it."
         )
         return
     typer.echo(
