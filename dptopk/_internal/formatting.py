@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -161,19 +161,25 @@ def answer_rows(rows: pd.DataFrame, draw: Callable[..., str] | None = None) -> t
 
 def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()) -> str:
     """A table; every cell is escaped, apart from those in the columns ``raw``, which hold markup of our own."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in headers)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headers)
     body = "".join(
         "<tr>"
         + "".join(f"<td>{cell if place in raw else escape(cell)}</td>" for place, cell in enumerate(row))
         + "</tr>"
         for row in rows
     )
-    return f'<table class="dptopk"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    table = f'<table class="dptopk"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def html_rows(rows: pd.DataFrame) -> str:
     """An answer as ``Release.shown`` gives it, with bars where it has intervals."""
     return html_table(*answer_rows(rows, html_bar), raw=frozenset({4} if "low" in rows else ()))
+
+
+def html_terms(terms: Mapping[str, str]) -> str:
+    """Names and what they stand for, escaped."""
+    return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{escape(said)}</dd>' for name, said in terms.items())}</dl>"
 
 
 def html_lines(lines: Iterable[str]) -> str:
@@ -187,7 +193,8 @@ def html_bar(value: float, low: float, high: float, largest: float) -> str:
         return ""
     left, middle, right = (100 * min(max(x, 0) / largest, 1.0) for x in (low, value, high))
     return (
-        '<span style="display:inline-block;position:relative;width:16em;height:.8em;background:#8881">'
+        '<span aria-hidden="true" style="display:inline-block;position:relative;width:min(16em,24vw);height:.8em;'
+        'background:#8883">'
         f'<span style="position:absolute;left:0;top:0;bottom:0;width:{middle:.2f}%;background:#4477aa"></span>'
         f'<span style="position:absolute;left:{left:.2f}%;top:35%;height:30%;width:{right - left:.2f}%;'
         'background:#ee6677"></span></span>'
@@ -197,13 +204,14 @@ def html_bar(value: float, low: float, high: float, largest: float) -> str:
 # Of every page that is written to a file.
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 58rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 58rem; margin: 2rem auto; padding: 0 1rem;
+  overflow-wrap: break-word; }
 table { border-collapse: collapse; margin: 1rem 0; min-width: 50%; }
-th, td { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; vertical-align: middle;
-  overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-th { overflow-wrap: normal; }
+th, td { padding: .2rem .6rem .2rem 0; text-align: left; border-bottom: 1px solid #8884; vertical-align: top; }
+td { font-variant-numeric: tabular-nums; } td:nth-child(2) { overflow-wrap: anywhere; min-width: 5em; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; } dt { opacity: .75; } dd { margin: 0; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-img { max-width: 100%; background: white; } pre { white-space: pre-wrap; background: #8881; padding: .8rem; }
+summary { cursor: pointer; margin-top: 2rem; font-weight: 600; } img { max-width: 100%; background: white; }
 """
 
 
@@ -212,7 +220,7 @@ def html_page(title: str, sections: Iterable[str]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body><main>\n<h1>{escape(title)}</h1>\n"
         + "\n".join(sections)
-        + "\n</body></html>\n"
+        + "\n</main></body></html>\n"
     )

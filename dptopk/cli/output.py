@@ -31,6 +31,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.release.release import to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from dptopk.planning import Plan
@@ -82,6 +84,7 @@ def write_release(
     *,
     left: list[str] | None = None,
     confidence: float = CONFIDENCE,
+    about: Mapping[str, str] | None = None,
 ) -> None:
     """Write an answer: as a table or a page with its charges, or the bare rows as CSV, JSON or Parquet.
 
@@ -92,7 +95,9 @@ def write_release(
         out: a file; None = standard output.
         left: what is left of the budget, in lines.
         confidence: of the error bars.
+        about: of a page's title block.
     """
+    left = left or []
     if output_format == "parquet":
         assert out is not None  # noqa: S101 - check_answer
         import pyarrow.parquet as pq
@@ -106,14 +111,15 @@ def write_release(
     elif output_format == "json":
         write(readable_json(as_dict(plan, release, confidence)), out)
     elif output_format == "markdown":
-        lines = [*notes(plan, release, confidence), guarantee(plan), *(left or [])]
+        lines = [*notes(plan, release, confidence), guarantee(plan), *left]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         write(f"{markdown_table(*answer_rows(release.shown(confidence=confidence)))}\n{remarks}", out)
     elif output_format == "html":
-        write(answer_page(plan, release, guarantee=guarantee(plan), left=left or [], confidence=confidence), out)
+        said = {"guarantee": guarantee(plan), "left": left, "confidence": confidence, "about": about or {}}
+        write(answer_page(plan, release, **said), out)
     else:
         with opened(out) as file:
-            _print_release(plan, release, Console(file=file, highlight=False), left or [], confidence)
+            _print_release(plan, release, Console(file=file, highlight=False), left, confidence)
 
 
 def spreadsheet_rows(release: Release, confidence: float) -> pd.DataFrame:

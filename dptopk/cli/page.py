@@ -1,12 +1,22 @@
-"""An answer as one HTML page that needs nothing from elsewhere: rows, error bars, cost, what is left, how to cite."""
+"""An answer as one HTML page that needs nothing from elsewhere: rows with error bars first, then how they were made."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._internal.formatting import escape, html_lines, html_page, html_rows, html_table, percent
+from dptopk._internal.formatting import (
+    format_upper,
+    html_lines,
+    html_page,
+    html_rows,
+    html_table,
+    html_terms,
+    percent,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dptopk.planning import Plan
     from dptopk.release.release import Release
 
@@ -18,23 +28,42 @@ for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrat
 loss composition for data analytics. ALT 2021."""
 
 
-def answer_page(plan: Plan, release: Release, *, guarantee: str, left: list[str], confidence: float) -> str:
-    """The page; everything that comes from data or users is escaped."""
+BARS = "Counts are noisy on purpose. Each bar ends at the noisy count; the line across its end is the interval."
+
+
+def answer_page(
+    plan: Plan, release: Release, *, guarantee: str, left: list[str], confidence: float, about: Mapping[str, str]
+) -> str:
+    """The page; everything that comes from data or users is escaped.
+
+    Args:
+        plan: what was planned.
+        release: what came out.
+        guarantee: in one sentence.
+        left: of the budget, in lines.
+        confidence: of the error bars.
+        about: the title block: what the data are, the date, who is protected.
+    """
     from importlib.metadata import version
 
-    rows = html_rows(release.shown(confidence=confidence)) if len(release) else "<p>No label passed the threshold.</p>"
+    shown = release.shown(confidence=confidence)
+    rows = html_rows(shown) if len(release) else "<p>No label passed the threshold.</p>"
     phases = [(phase.name, phase.mechanism, release.phases.get(phase.name, "already paid")) for phase in plan.phases]
+    promise = {"Guarantee": f"({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-differential privacy"}
+    title = f"The top {plan.k}" + (f" of {about['Data set']}" if "Data set" in about else "")
     sections = [
+        html_terms({**about, **promise}),
         rows,
-        html_lines(notes(plan, release, confidence)),
-        "<h2>What it cost</h2>",
+        html_lines([BARS] * ("low" in shown) + notes(plan, release, confidence)),
+        *(["<h2>What is left</h2>", html_lines(left)] if left else []),
+        "<details><summary>How this was computed</summary>",
         html_table(["phase", "mechanism", "charge"], phases),
         html_lines([guarantee, f"Split: {plan.split}."]),
-        *(["<h2>What is left</h2>", html_lines(left)] if left else []),
         "<h2>How to cite</h2>",
-        "<pre>" + "\n".join(escape(line) for line in CITE.format(version=version("dptopk")).splitlines()) + "</pre>",
+        html_lines([CITE.format(version=version("dptopk"))]),
+        "</details>",
     ]
-    return html_page(f"The top {plan.k}", sections)
+    return html_page(title, sections)
 
 
 def notes(plan: Plan, release: Release, confidence: float) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.formatting import describe_l0
 from dptopk.cli import ledger as ledger_commands
 from dptopk.cli.options import Asked, Confidence, Delta, Domain, Format, Quiet, Seed, asking, listed_names, warn
 from dptopk.cli.shell import fail, working
@@ -236,7 +238,25 @@ def topk(
             warn(["this very question was answered before, and is paid for again; --reuse gives that answer, free"])
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
-    _written(plan, release, output_format, out, plot, left, ledger, confidence)
+    about = _about(str(source), plan.sensitivity, state, data_version)
+    _written(plan, release, output_format, out, plot, left, ledger, confidence, about)
+
+
+def _about(source: str, caps: Sensitivity, state: DatasetState | None, version: str | None) -> dict[str, str]:
+    """The title block of an answer: what the data are, the date, who is protected, which state of the data."""
+    path = Path(source)
+    if state is not None:
+        name, unit, version = state.name, state.unit, version or state.version
+    else:
+        name, unit = "standard input" if source == "-" else path.name, "user"
+        version = (
+            f"as written on {datetime.fromtimestamp(path.stat().st_mtime).astimezone().date()}"
+            if path.is_file()
+            else None
+        )
+    moved = f"one {unit}, who can affect {describe_l0(caps.l0)}, changing each count by at most {caps.linf}"
+    about = {"Data set": name, "Date": datetime.now().astimezone().date().isoformat(), "Protected": moved}
+    return about | ({} if version is None else {"Data version": version})
 
 
 def _looks_alone(look: float | None, *others: Any) -> None:
@@ -380,12 +400,13 @@ def _written(
     left: list[str],
     ledger: str | None,
     confidence: float,
+    about: dict[str, str],
 ) -> None:
     """Write the answer; it is paid for, so that a full disk must not lose it."""
     from dptopk.cli import output
 
     try:
-        output.write_release(plan, release, output_format, out, left=left, confidence=confidence)
+        output.write_release(plan, release, output_format, out, left=left, confidence=confidence, about=about)
         if plot is not None:
             output.write_plot(release, plot, confidence)
     except BrokenPipeError:

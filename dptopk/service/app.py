@@ -30,6 +30,7 @@ from dptopk.service.catalog import Catalog
 from dptopk.service.data import Unreadable
 from dptopk.service.jobs import Cancelled
 from dptopk.service.limits import Busy
+from dptopk.service.messages import in_words
 from dptopk.service.routes import authenticated, router
 from dptopk.service.state import Service, place
 
@@ -133,8 +134,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _not_understood(_: Request, error: Exception) -> Response:
     """What is wrong with a request, without the values it came with."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what the handler is registered for
-    lines = ["{}: {}".format(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
-    return problem(422, "invalid", "; ".join(lines)[:2000].encode("utf-8", "replace").decode())
+    return problem(422, "invalid", in_words(error.errors())[:2000].encode("utf-8", "replace").decode())
 
 
 async def _not_served(_: Request, error: Exception) -> Response:

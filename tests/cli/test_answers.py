@@ -38,8 +38,19 @@ def test_the_page_is_whole_and_safe(counts, tmp_path):
     assert "&lt;script&gt;" in page
     for forbidden in ("<script", "http:", "https:", "src=", "@import", "url("):
         assert forbidden not in page
-    for section in ("What it cost", "How to cite", "every interval above contains", "DP at most"):
-        assert section in page
+    lead, _, folded = page.partition("How this was computed")
+    for said in (
+        "every interval above contains",
+        "Data set",
+        counts.name,
+        "Date",
+        "one user, who can affect",
+        "noisy on purpose",
+    ):
+        assert said in lead
+    for said in ("TruncatedLaplace", "How to cite", "DP at most", "Split"):
+        assert said in folded
+        assert said not in lead
 
 
 @pytest.mark.slow
@@ -49,7 +60,9 @@ def test_the_page_says_what_is_left(counts, tmp_path):
     who = ("--ledger", ledger, "--dataset", "d", "--analyst", "ann")
     result = run("topk", counts, *BASE, *who, "--format", "html")
     assert result.exit_code == 0, result.output
-    assert "What is left" in result.stdout
+    lead = result.stdout.partition("How this was computed")[0]
+    for said in ("What is left", "<dd>d</dd>", "Data version"):
+        assert said in lead
 
 
 @pytest.mark.slow

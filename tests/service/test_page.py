@@ -9,8 +9,10 @@ import shutil
 import tomllib
 
 import pytest
+from typer.testing import CliRunner
 
 from dptopk._internal.formatting import FORMULA
+from dptopk.cli.app import app
 from dptopk.costs import Charge
 
 from .conftest import Server
@@ -118,6 +120,76 @@ def test_the_owner_on_a_dark_phone(browser, server):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 20, 25)"
     assert page.wrong == []
     page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_answer_on_a_phone_leads_with_what_its_reader_wants(browser, server, scheme):
+    page = opened(browser, server, "ann", viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    assert "Charged" not in page.inner_text("#before")
+    page.click("#go")
+    page.wait_for_selector("#answer svg")
+    page.wait_for_selector("#go:not([disabled])")
+    seen = page.inner_text("#answer")
+    for said in (
+        "words: top",
+        "data version 1",
+        "Protected: one word, who can affect one label",
+        "Counts are noisy",
+        "95%",
+    ):
+        assert said in seen
+    assert "Budget of the data set" in seen
+    assert "delta(" not in seen  # which is folded
+    size = "t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.getBoundingClientRect().width"
+    size += " / t.ownerSVGElement.viewBox.baseVal.width"
+    assert min(page.eval_on_selector_all("svg text", f"all => all.map({size})")) > 10
+    for summary in page.query_selector_all("#answer summary"):
+        summary.focus()
+        page.keyboard.press("Enter")
+    assert "delta(" in page.inner_text("#answer")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    named = {node["role"]["value"]: node["name"]["value"] for node in tree(page) if node.get("name", {}).get("value")}
+    assert "bars are noisy counts" in named["image"]
+    assert named["meter"].startswith("Budget")
+    with page.expect_download() as download:
+        page.click("#answer a:text-is('SVG')")
+    drawing = download.value.path().read_text(encoding="utf-8")
+    for said in ("Data set words, data version 1", "Answered 20", "Protected: one word"):
+        assert said in drawing
+    assert page.wrong == []
+    page.context.close()
+
+
+def tree(page) -> list[dict]:
+    """What a screen reader is told."""
+    return page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+
+
+def test_a_refusal_on_the_page_is_in_plain_words(browser, server):
+    page = opened(browser, server, "ann")
+    page.fill("#k", "0")
+    page.wait_for_selector("#balance .refused")
+    assert page.inner_text("#balance") == "k must be at least 1"
+    page.context.close()
+
+
+def test_an_exported_page_fits_a_phone(browser, tmp_path):
+    out, counts = tmp_path / "answer.html", tmp_path / "counts.csv"
+    counts.write_text("label,count\n" + "".join(f"{'long' * 20}{n},{900 - n}\n" for n in range(5)), encoding="utf-8")
+    asked = ["--k", "3", "--epsilon", "2", "--delta", "1e-6", "--labels-per-user", "1", "--format", "html", "--out"]
+    assert CliRunner().invoke(app, ["topk", str(counts), *asked, str(out)]).exit_code == 0
+    for scheme in ("light", "dark"):
+        page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+        page.goto(out.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert not page.is_visible("text=How to cite")
+        page.focus("summary")
+        page.keyboard.press("Enter")
+        assert page.is_visible("text=How to cite")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        roles = [node["role"]["value"] for node in tree(page)]
+        assert {"main", "heading", "table", "columnheader", "term"} <= set(roles)
+        page.close()
 
 
 def errors(page) -> list[float]:

@@ -4,18 +4,25 @@ import { csv } from "./csv.js";
 
 const COLUMNS = ["segment", "rank", "label", "count", "low", "high", "rank_low", "rank_high"];
 
-export function card(answer) {
-  const name = `${answer.dataset}-${answer.entry}`;
-  const words = wordsOf(answer.question);
-  const title = `${words[0].toUpperCase()}${words.slice(1)} of ${answer.dataset}`;
+// Who is protected, in words.
+export function protectedOf(one) {
+  const labels = one.labels_per_user === null ? "any number of labels" : one.labels_per_user === 1 ? "one label" : `at most ${one.labels_per_user} labels`;
+  return `one ${one.unit}, who can affect ${labels}, changing each count by at most ${one.per_label_cap}`;
+}
+
+// The rows first; `spec` is the data set's description, `left` what is left of budgets.
+export function card(answer, spec, left = []) {
+  const date = answer.at.slice(0, 10), name = `${answer.dataset}-${date}-${answer.entry}`;
+  const title = `${answer.dataset}: ${wordsOf(answer.question)}`;
   const parts = answer.segments || [answer];
+  const block = [`Data set ${answer.dataset}, data version ${answer.version}`, `Answered ${date}`, ...(spec ? [`Protected: ${protectedOf(spec)}`] : [])];
   const notes = [...new Set(parts.map((part) => part.release.note).filter(Boolean))].join("; ");
   const charts = [], scale = largest(parts.flatMap(rowsOf)); // one for all segments, so that they can be compared
   const bodies = parts.map((part) => {
     const rows = rowsOf(part);
     const heading = part.segment === undefined ? title : `${part.segment}`;
     const chart = rows.length ? bars(rows, heading, answer.confidence, scale) : make("p", {}, "No label passed the threshold.");
-    if (rows.length) charts.push([part.segment, chart]);
+    if (rows.length) charts.push([part.segment, bars(rows, heading, answer.confidence, scale, [heading === title ? title : `${title}: ${heading}`, ...block])]);
     const body = [chart, ...(rows.length ? [listed(rows, part.intervals, answer.confidence)] : [])];
     return part.segment === undefined ? make("div", {}, ...body) : make("section", {}, make("h3", {}, heading), ...body);
   });
@@ -24,11 +31,19 @@ export function card(answer) {
   const links = [saving(csv(columns, all), `${name}.csv`, "text/csv", "CSV"), saving(JSON.stringify(answer, null, 1), `${name}.json`, "application/json", "JSON"),
     ...charts.map(([segment, chart]) => saving(new XMLSerializer().serializeToString(chart),
       `${name}${segment === undefined ? "" : "-" + segment.replaceAll(/[^\w-]/g, "_")}.svg`, "image/svg+xml", segment === undefined ? "SVG" : `SVG ${segment}`))];
-  return make("article", { class: "card" }, make("h2", {}, title),
-    make("p", { class: "quiet" }, `Entry ${answer.entry} of the ledger, ${answer.at.slice(0, 16).replace("T", " ")} UTC, data version ` +
-      `${answer.version}; charged ${answer.charge}. ${notes}`),
-    ...bodies, make("p", { class: "actions" }, "Download:", ...links));
+  const counted = parts.some((part) => part.intervals), sure = level(answer.confidence);
+  return make("article", { class: "card" }, make("h2", {}, title), make("p", { class: "quiet" }, block.join(". ") + "."),
+    ...(counted ? [make("p", { class: "legend" }, `Counts are noisy on purpose. A bar ends at the noisy count; with probability ${sure} ` +
+      "every line across a bar's end holds the count without noise.")] : []),
+    ...(notes ? [make("p", {}, `Note: ${notes}.`)] : []),
+    ...bodies, ...left, make("p", { class: "actions" }, "Download:", ...links),
+    make("details", { class: "made" }, make("summary", {}, "How this was computed"),
+      make("p", { class: "quiet" }, `Entry ${answer.entry} of the ledger, ${answer.at.slice(0, 16).replace("T", " ")} UTC; charged as ${answer.charge}.`),
+      make("ul", { class: "quiet" }, ...mechanisms(parts).map((text) => make("li", {}, text)))));
 }
+
+const mechanisms = (parts) => [...new Set(parts.flatMap(({ release }) => [wordsOf({ mechanism: release.mechanism }),
+  ...Object.entries(release.phases || {}).map(([phase, charge]) => `${phase}: ${charge}`)]))];
 
 const largest = (rows) => Math.max(1, ...rows.map((row) => row.high ?? row.count ?? 1));
 const rowsOf = (part) => part.release.rows.map((row, place) => ({ ...row, ...((part.intervals || [])[place] || {}) }));
@@ -43,12 +58,16 @@ function listed(rows, intervals, confidence) {
     table(head, cells, intervals ? `Intervals hold for all rows at once, with probability ${sure}.` : "The rows"));
 }
 
-export function bars(rows, title, confidence, scale = largest(rows)) {
-  const narrow = window.innerWidth < 600;
-  const step = 26, width = narrow ? 360 : 720, left = narrow ? 110 : 190, right = 70, height = rows.length * step + 26;
+// A chart; of one that is saved by itself, `block` is the title block.
+export function bars(rows, title, confidence, scale = largest(rows), block = []) {
+  const narrow = window.innerWidth < 600 && !block.length;
+  const step = 26, width = narrow ? 340 : 720, left = narrow ? 110 : 190, right = narrow ? 58 : 70;
+  const top = block.length && 20 * block.length + 8, height = rows.length * step + 26;
   const most = scale;
   const x = (value) => left + (width - left - right) * Math.max(0, value) / most;
-  const svg = draw("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, role: "img" });
+  const svg = draw("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 ${-top} ${width} ${height + top}`, role: "img",
+    "font-family": "system-ui, sans-serif", "font-size": 13 });
+  block.forEach((line, place) => svg.append(draw("text", { x: 4, y: 20 * place + 16 - top, "font-weight": place ? "normal" : "bold" }, line)));
   svg.append(draw("title", {}, title + ": bars are noisy counts, whiskers hold the counts without noise with probability " + level(confidence)));
   const most_letters = narrow ? 13 : 24;
   rows.forEach((row, place) => {

@@ -1,6 +1,6 @@
 // The page of the service: signing in, the views, and asking.
 import { $, budget, call, fresh, headers, level, make, number, ownerOf, say, signed, small, whole } from "./common.js";
-import { bars, card } from "./answer.js";
+import { bars, card, protectedOf } from "./answer.js";
 import { begin } from "./divide.js";
 import { showSpending } from "./owner.js";
 
@@ -33,7 +33,7 @@ async function enter(token) {
 async function offered() {
   const description = await (await fetch("openapi.json")).json();
   const kinds = description.components.schemas.Asked.properties.counts;
-  const names = { auto: "best noise", gaussian: "Gaussian noise", laplace: "Laplace noise", none: "labels only" };
+  const names = { auto: "best noise", gaussian: "Gaussian noise", laplace: "Laplace noise", box: "box noise", none: "labels only" };
   $("counts").replaceChildren(...kinds.enum.map((kind) => make("option", { value: kind }, names[kind] || kind)));
   $("counts").value = kinds.default;
 }
@@ -77,9 +77,7 @@ const slid = () => {
 function chosen() {
   const one = dataset();
   if (!one) return;
-  const moved = one.labels_per_user === null ? "any number of labels" : one.labels_per_user === 1 ? "one label" : `at most ${one.labels_per_user} labels`;
-  $("about").textContent = `${one.description} Protected: one ${one.unit}, which moves ${moved} by at most ` +
-    `${one.per_label_cap}. Data version ${one.version}; ${one.domain} labels.`;
+  $("about").textContent = `${one.description} Protected: ${protectedOf(one)}. Data version ${one.version}; ${one.domain} labels.`;
   $("filters").replaceChildren(...Object.entries(one.filters).map(([column, values]) => make("label", {}, column,
     make("select", { "data-column": column }, make("option", { value: "" }, "all"),
       ...(column in one.segments ? [make("option", { value: "each" }, `each ${column}, at once`)] : []),
@@ -118,7 +116,7 @@ async function plan() {
     if (mine !== latest) return;
     if (error.status === 429) { waiting = setTimeout(plan, 1000); return; }
     for (const id of ["promise", "foreseen"]) $(id).replaceChildren();
-    $("explain").textContent = "";
+    $("explain").textContent = $("charged").textContent = "";
     $("balance").replaceChildren(make("p", { class: "refused" }, error.message));
   }
   $("before").classList.remove("stale");
@@ -131,11 +129,10 @@ function promise(made) {
     [each ? `Cost of all answers, one for each ${each}` : "Cost", `ε = ${number(made.epsilon)}, δ = ${small(made.delta)}`],
     [`${level(made.confidence)} of the noise on a count`, made.half_width === null ? "no counts" : `within ± ${number(made.half_width)}`],
     ["Error bars of all rows at once", made.error_bar === null ? "as the answer has them" : `about ± ${number(made.error_bar)}`],
-    ["A label appears half of the times at", made.appears_at === null ? "any count" : whole(made.appears_at) + above],
-    ["Charged as", made.charge],
+    ["Shown with a 50% chance", made.appears_at === null ? "every count" : `counts of ${whole(made.appears_at)}${above}`],
   ];
-  const wide = (name) => (name === "Charged as" ? { class: "row" } : {});
-  $("promise").replaceChildren(...facts.map(([name, value]) => make("div", wide(name), make("dt", {}, name), make("dd", {}, value))));
+  $("promise").replaceChildren(...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+  $("charged").textContent = `Charged as ${made.charge}.`;
   $("foreseen").replaceChildren(...(made.half_width === null ? [] : [foreseen(made)]));
   const { total, mine } = made.balance;
   $("balance").replaceChildren(...(mine ? [budget(ownerOf(mine), mine)] : []), budget("Budget of the data set", total));
@@ -169,7 +166,8 @@ $("question").addEventListener("submit", async (event) => {
     while (answer.stage) { await follow(answer.job); answer = await spend(name, question, pending.key); }
     pending = null;
     say("");
-    $("answer").replaceChildren(card(answer));
+    const { total, mine } = await call(`/datasets/${name}/budget`);
+    $("answer").replaceChildren(card(answer, dataset(), [...(mine ? [budget(ownerOf(mine), mine)] : []), budget("Budget of the data set", total)]));
     $("answer").scrollIntoView({ block: "start", behavior: "smooth" });
   } catch (error) {
     if (error.status >= 402 && error.status < 500 && error.status !== 429) pending = null; // a refusal, for good
@@ -211,7 +209,7 @@ async function follow(job) {
 async function listAnswers() {
   try {
     const found = await call(`/datasets/${$("answers-dataset").value}/releases`);
-    $("answers-list").replaceChildren(...(found.length ? found.map(card) : [make("p", {}, "None yet.")]));
+    $("answers-list").replaceChildren(...(found.length ? found.map((one) => card(one, datasets.find((spec) => spec.name === one.dataset))) : [make("p", {}, "None yet.")]));
   } catch (error) { say(error.message); }
 }
 $("answers-dataset").addEventListener("input", listAnswers);

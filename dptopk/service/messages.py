@@ -1,0 +1,63 @@
+"""What is wrong with a request, in words: of each value that does not fit, its name and what it must be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dptopk.service.models import Asked, Ran
+
+OBJECT = "must be an object in JSON"
+WORDS = {  # kinds of errors of pydantic, with what it says of the limit
+    "missing": "is missing",
+    "extra_forbidden": "is not known",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "literal_error": "must be one of {expected}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "dict_type": OBJECT,
+    "model_type": OBJECT,
+    "model_attributes_type": OBJECT,
+    "json_invalid": "is no JSON",
+}
+KINDS = {Asked.__name__, Ran.__name__}  # which a body may be: pydantic tells what is wrong with it as each of them
+
+
+def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
+    """The errors of a request, one sentence for all, without the values that it came with."""
+    kinds = defaultdict(list)
+    for error in errors:
+        where = [str(part) for part in error["loc"]]
+        kind = where.pop(1) if where[0] == "body" and where[1:] and where[1] in KINDS else ""
+        kinds[kind].append((where, error))
+    lines = [_line(*one) for one in kinds.pop("", [])]
+    if kinds:
+        lines += [_line(*one) for one in min(kinds.values(), key=_misfits)]
+    return "; ".join(dict.fromkeys(lines))
+
+
+def _misfits(kind: list[tuple[list[str], Mapping[str, Any]]]) -> int:
+    """How many keys are not those of this kind of body."""
+    return sum(error["type"] in {"missing", "extra_forbidden"} for _, error in kind)
+
+
+def _line(where: list[str], error: Mapping[str, Any]) -> str:
+    name = ".".join(where[1:]) or "the body"
+    if error["type"] == "json_invalid":  # which names a place in the text
+        name = "the body"
+    return f"{name} {WORDS.get(error['type'], 'is not what it must be').format(**error.get('ctx', {}))}"
