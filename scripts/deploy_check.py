@@ -89,6 +89,9 @@ def asked(path: str, token: str, trust: ssl.SSLContext, body: object = None, met
 
 def main() -> None:
     """Try all of it, and say what was seen."""
+    missing = [program for program in ("nginx", "openssl") if shutil.which(program) is None]
+    if missing:
+        sys.exit(f"not tried: {' and '.join(missing)} must be installed")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print("systemd unit:", unit(folder))

@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import pytest
 
 from dptopk import Accountant, Budget, Charge, Histogram, KnownLaplace, PureDP, Sensitivity, Session
+from dptopk.budgets import Filter
 
 HISTOGRAM = Histogram(None, [5, 3], sensitivity=Sensitivity(l0=1))
 
@@ -54,3 +56,9 @@ def test_sessions_are_shown_with_what_is_left():
     assert "KnownLaplace" in shown
     assert "25.0% of the budget" in shown
     assert np.isfinite(asked(Budget(2.0, 0.0), times=0).remaining().epsilon_left)
+
+
+def test_how_often_a_cost_fits_is_found_without_refusals_in_words(monkeypatch):
+    account = Filter(Budget(2.0, 0.0))
+    monkeypatch.setattr(Filter, "remaining", lambda _: pytest.fail("words for each number that was tried"))
+    assert account.fits(Charge({PureDP(0.5): 1})) == 4

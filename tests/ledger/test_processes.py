@@ -18,9 +18,9 @@ from dptopk.ledger.ledger import Ledger
 TORTURE = Path(__file__).parents[2] / "benchmarks" / "ledger_torture.py"
 
 
-def torture(tmp_path, **options):
+def torture(tmp_path, *, ahead=False, **options):
     arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    command = [sys.executable, str(TORTURE), "--folder", str(tmp_path), *arguments]
+    command = [sys.executable, str(TORTURE), "--folder", str(tmp_path), *arguments, *(["--ahead"] if ahead else [])]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])
@@ -36,8 +36,9 @@ def test_concurrent_writers_spend_exactly_the_budget(tmp_path):
 
 
 @pytest.mark.slow
-def test_writers_killed_at_random_instants_lose_no_charge(tmp_path):
-    found = torture(tmp_path, writers=4, tokens=500, kills=12, spends=5)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_writers_killed_at_random_instants_lose_no_charge(tmp_path, ahead):
+    found = torture(tmp_path, writers=4, tokens=1000 if ahead else 500, kills=12, spends=5, ahead=ahead)
     assert found["kills"] == 12
     assert found["overspends"] == 0
     assert found["lost charges"] == 0
