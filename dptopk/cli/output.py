@@ -115,8 +115,8 @@ def write_release(
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         write(f"{markdown_table(*answer_rows(release.shown(confidence=confidence)))}\n{remarks}", out)
     elif output_format == "html":
-        said = {"guarantee": guarantee(plan), "left": left, "confidence": confidence, "about": about or {}}
-        write(answer_page(plan, release, **said), out)
+        said, about = guarantee(plan), about or {}
+        write(answer_page(plan, release, guarantee=said, left=left, confidence=confidence, about=about), out)
     else:
         with opened(out) as file:
             _print_release(plan, release, Console(file=file, highlight=False), left, confidence)

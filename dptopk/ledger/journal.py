@@ -282,7 +282,7 @@ class Journal:
             if lost is None and not incomplete and not misplaced(log, self.state):
                 raise InvalidParameter("head-file: the ledger lacks nothing that it names; there is nothing to accept")
             self._place_again(log)
-            body = {"lost": None if lost is None else asdict(lost), "reason": reason}
+            body: dict[str, Any] = {"lost": None if lost is None else asdict(lost), "reason": reason}
             body |= {"incomplete": True} if incomplete else {}
             self.append(log, "restore", "", "", body)
         self._witness = witness
