@@ -8,33 +8,27 @@ from typing import Any
 
 from dptopk.service.models import Asked, Ran
 
-OBJECT = "must be an object in JSON"
-WORDS = {  # kinds of errors of pydantic, with what it says of the limit
-    "missing": "is missing",
-    "extra_forbidden": "is not known",
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be above {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be below {lt}",
-    "literal_error": "must be one of {expected}",
-    "string_too_short": "must have at least {min_length} characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "must match {pattern}",
-    "too_short": "must have at least {min_length} entries",
-    "too_long": "must have at most {max_length} entries",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "string_type": "must be text",
-    "list_type": "must be a list",
-    "dict_type": OBJECT,
-    "model_type": OBJECT,
-    "model_attributes_type": OBJECT,
-    "json_invalid": "is no JSON",
+WORDS = {  # what is said, with what pydantic says of the limit: of which kinds of its errors
+    "is missing": "missing",
+    "is not known": "extra_forbidden",
+    "must be at least {ge}": "greater_than_equal",
+    "must be above {gt}": "greater_than",
+    "must be at most {le}": "less_than_equal",
+    "must be below {lt}": "less_than",
+    "must be one of {expected}": "literal_error",
+    "must have at least {min_length} characters": "string_too_short",
+    "must have at most {max_length} characters": "string_too_long",
+    "must have at least {min_length} entries": "too_short",
+    "must have at most {max_length} entries": "too_long",
+    "must be a whole number": "int_type int_from_float int_parsing",
+    "must be a number": "float_type float_parsing",
+    "must be a finite number": "finite_number",
+    "must be text": "string_type",
+    "must be a list": "list_type",
+    "must be an object in JSON": "dict_type model_type model_attributes_type",
+    "is no JSON": "json_invalid",
 }
+SAID = {kind: words for words, kinds in WORDS.items() for kind in kinds.split()}
 KINDS = {Asked.__name__, Ran.__name__}  # which a body may be: pydantic tells what is wrong with it as each of them
 
 
@@ -60,4 +54,4 @@ def _line(where: list[str], error: Mapping[str, Any]) -> str:
     name = ".".join(where[1:]) or "the body"
     if error["type"] == "json_invalid":  # which names a place in the text
         name = "the body"
-    return f"{name} {WORDS.get(error['type'], 'is not what it must be').format(**error.get('ctx', {}))}"
+    return f"{name} {SAID.get(error['type'], 'is not what it must be').format(**error.get('ctx', {}))}"
