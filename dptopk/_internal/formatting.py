@@ -193,7 +193,7 @@ def html_bar(value: float, low: float, high: float, largest: float) -> str:
         return ""
     left, middle, right = (100 * min(max(x, 0) / largest, 1.0) for x in (low, value, high))
     return (
-        '<span aria-hidden="true" style="display:inline-block;position:relative;width:min(16em,24vw);height:.8em;'
+        '<span aria-hidden="true" style="display:inline-block;position:relative;width:min(16em,14vw);height:.8em;'
         'background:#8883">'
         f'<span style="position:absolute;left:0;top:0;bottom:0;width:{middle:.2f}%;background:#4477aa"></span>'
         f'<span style="position:absolute;left:{left:.2f}%;top:35%;height:30%;width:{right - left:.2f}%;'
