@@ -1,6 +1,6 @@
 """What a cap costs: the loss of one phase and of two against the true counts, on eight made-up tables of events.
 
-    python -m benchmarks.caps                # the table of docs/events.md, on the first four tables
+    python -m benchmarks.caps                # docs/notes/events-measured.md, its first four tables
     python -m benchmarks.caps --hindsight    # the default and the best of caps, shares, ways and phases, on all eight
     python -m benchmarks.caps --coverage     # how often error bars cover the true counts
 

@@ -33,7 +33,7 @@ Find = Literal["auto", "weights", "counts", "threshold", "coins"]
 FIND: tuple[Find, ...] = ("auto", "weights", "counts", "threshold", "coins")
 # The cap where none was stated, with weights and without; and the part of δ for finding.
 CAPS, DELTA = {True: 100, False: 10}, {"weights": 0.5, "threshold": 0.5, "coins": 0.9}
-# Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/events.md).
+# Up to which k which way finds labels, and its share of μ²: measured on four worlds (docs/notes/events-measured.md).
 WAYS: tuple[tuple[float, Find, float], ...] = (
     (12, "weights", 0.15),
     (25, "weights", 0.3),
