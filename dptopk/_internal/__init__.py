@@ -1,1 +1,1 @@
-"""What every room uses: validation, formatting, tails, caches, lazy loading."""
+"""Helpers of all rooms: validation, formatting, tails, caches, lazy loading."""

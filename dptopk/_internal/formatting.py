@@ -48,7 +48,7 @@ def spreadsheet(value: Any) -> Any:
 
 
 def format_upper(value: float, digits: int = 6) -> str:
-    """An upper bound to so many digits, rounded up: what is read is a bound too.
+    """Format an upper bound with n digits, rounded up, so that the printed number is a bound too.
 
     A relative 1e-12 of it is taken for the rounding of floating-point numbers, and not shown.
 
@@ -59,7 +59,7 @@ def format_upper(value: float, digits: int = 6) -> str:
 
 
 def format_lower(value: float, digits: int = 6) -> str:
-    """A lower bound to so many digits, rounded down.
+    """Format a lower bound with n digits, rounded down.
 
     >>> format_lower(2.2509999)
     '2.25099'
@@ -84,7 +84,7 @@ def numbered(count: int, noun: str) -> str:
 
 
 def describe_l0(l0: int | None) -> str:
-    """How many labels one user touches, in words.
+    """Describe the number of labels that one user can affect.
 
     >>> describe_l0(5), describe_l0(None)
     ('at most 5 labels', 'any number of labels')

@@ -1,4 +1,4 @@
-"""Where a condition changes along a line, by halving.
+"""Find where a monotone condition changes, by bisection.
 
 The answer is always a pair of ends, or an end, at which the condition was tried: a bound takes the end at which it was
 seen to hold, and never a point between. Each function assumes that the condition changes once.
@@ -81,7 +81,7 @@ def bisect(
 
 
 def bisect_each(below: Callable[[Any], Any], low: Any, high: Any, *, halvings: int = 100) -> tuple[Any, Any]:
-    """The same for arrays of ranges at once, whose conditions ``below`` answers together."""
+    """Bisect many ranges at once; ``below`` evaluates all their conditions together."""
     for _ in range(halvings):
         middle = (low + high) / 2
         holds = below(middle)

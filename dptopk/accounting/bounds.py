@@ -300,7 +300,7 @@ class _CompositionQuery:
         return cls(charge, rest, failure, attained, query, interaction, delta, epsilon)
 
     def fresh(self, work: Work) -> _CompositionQuery:
-        """The same question with work of its own; the curves that were built stay."""
+        """Return the same query with a separate work budget; curves already built are shared."""
         return replace(self, query=replace(self.query, work=work))
 
     @cached_property
@@ -320,7 +320,7 @@ class _CompositionQuery:
 
     @property
     def sums(self) -> bool:
-        """Whether the plain sum is the answer: randomised response attains it where no δ is left."""
+        """Whether the plain sum is optimal: if no δ is left, randomised response attains it."""
         asked = self.delta is not None and self.query.delta == 0 and not self.query.lower
         return asked and {type(cost) for cost in self.rest.costs} == {PureDP}
 
@@ -402,7 +402,7 @@ class _CompositionQuery:
 
 
 def _rest_delta(delta: float, bad: float, failure: float) -> float:
-    """What is left of δ for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative when nothing is."""
+    """The δ left for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative if none is left."""
     left = -sum_up([-delta, bad, failure])  # the negated sum is rounded up, so this is rounded down
     if left <= 0 or failure == 0:
         return left

@@ -143,7 +143,7 @@ def _largest(epsilon: Callable[[float], float], target: float, start: float, rto
 
 
 def _next(low: float, at_low: float, high: float, at_high: float, target: float, step: int) -> float:
-    """Where ε, taken as a power of x between or beyond what is known, reaches just below the target.
+    """Interpolate or extrapolate ε as a power of x, to a point just below the target.
 
     Beyond what is known, strides at least double with every ``step``: beside costs that take nearly all of the budget,
     ε hardly depends on x.
@@ -208,7 +208,7 @@ def queries_affordable(
     max_seconds: float | None = None,
     most: int = 10**9,
 ) -> Affordable:
-    """How many queries with one charge a budget affords: n with n queries within it and n + 1 not, or ``most``.
+    """Number of queries with one charge that a budget affords: n fit and n + 1 do not, or ``most``.
 
     Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket on one side of the
     budget, or by bounds to about ``rtol``. Whether n is proven to be the most, and else up to which n the truth may
@@ -283,7 +283,7 @@ def _excluded(lower: Callable[[int], float | None], budget: Budget, found: int, 
 
 
 class _Looks:
-    """What n queries cost, as exactly as it takes to tell on which side of a budget that is.
+    """Cost of n queries, computed only as exactly as needed to compare it with a budget.
 
     A rough bracket on one side of the budget settles it. Once the budget was within a bracket, answers are as accurate
     as is asked from the start: what is left are a few n, the more alike the larger they are.

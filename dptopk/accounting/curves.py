@@ -20,7 +20,7 @@ from dptopk.accounting.work import Work
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked of a bound: δ at ``epsilon`` if that is given, else ε at ``delta``.
+    """A question to a bound: δ at ``epsilon`` if given, otherwise ε at ``delta``.
 
     ``rtol`` is the width of the bracket at which a refining bound may stop; ``work`` counts what refinement may take.
     Without ``lower`` a lower bound is not needed. A lower bound on ε is asked for at ``delta_below`` >= delta: masses

@@ -1,4 +1,4 @@
-"""What a composition bound is: its answer, its registration, and the failure mass that is split off before it is asked.
+"""Composition bounds: their answers, their registration, and the failure mass that is split off beforehand.
 
 Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an (ε, δ)-DP cost is,
 independently of everything else, ruined with probability δ and ε-DP otherwise (KOV's four-outcome pair), so
@@ -101,7 +101,7 @@ class BoundSpec:
     build: Callable[[Charge], Curve]
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
-        """Whether the bound's lower bound is on the optimum of this interaction, and not only of a stronger one."""
+        """Whether the bound's lower bound holds for the optimum of this interaction, not only of a stronger one."""
         return INTERACTIONS.index(interaction) >= INTERACTIONS.index(self.lower_from(charge))
 
     def valid_in(self, charge: Charge) -> tuple[Interaction, ...]:

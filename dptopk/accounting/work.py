@@ -50,12 +50,12 @@ class Work:
         return cls(STAGES[validate.member(EFFORTS, effort=effort)])
 
     def take(self, amount: float) -> bool:
-        """Whether a refinement of this much work is done; its work is spent."""
+        """Spend the work of a refinement; return whether it fits into the budget."""
         self.spent = self.spent + amount if self.spent + amount <= self.budget and not late() else math.inf
         return self.spent < math.inf
 
     def rooms(self) -> Iterator[float]:
-        """What is left of each stage when it begins."""
+        """The remaining work of each stage when it begins."""
         for limit in STAGES.values():
             yield limit - self.spent
 
@@ -79,12 +79,12 @@ def within(max_seconds: float | None) -> Iterator[None]:
 
 
 def guarded() -> bool:
-    """Whether a clock may cut the answer."""
+    """Whether a time limit may end the computation early."""
     return _end.get() < math.inf
 
 
 def late() -> bool:
-    """Whether the time is over; without a limit no clock is read."""
+    """Whether the time limit has passed; without a limit no clock is read."""
     return _end.get() < math.inf and time.monotonic() > _end.get()
 
 

@@ -1,4 +1,4 @@
-"""What is claimed of a mechanism: points (ε, δ) of its privacy profile, and the bounded range of its losses."""
+"""Claims about a mechanism: points (ε, δ) of its privacy profile, and the bounded range of its losses."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Event:
     values: frozenset[Hashable]
 
     def hits(self, answers: Mapping[Answer, int]) -> int:
-        """How many of the counted answers lie in the event."""
+        """Return how many of the counted answers lie in the event."""
         return sum(times for answer, times in answers.items() if self.feature(answer) in self.values)
 
 

@@ -34,7 +34,7 @@ SEARCH_SHARE = 0.5  # of the time; the rest is for the test
 
 @dataclass(frozen=True)
 class Report:
-    """What an audit did: the finding, if any, and how hard it looked."""
+    """The result of an audit: the finding, if any, and the effort of the search."""
 
     finding: Finding | None
     pairs: int
@@ -50,7 +50,7 @@ class Report:
 
 @dataclass
 class _Suspect:
-    """A pair, its draws without and with the additional user, and how it breaks the claim, as far as they tell."""
+    """A pair of data sets, draws without and with the additional user, and how these contradict the claim."""
 
     pair: Pair
     choose: tuple[Counter[Answer], Counter[Answer]] = field(default_factory=lambda: (Counter(), Counter()))
@@ -124,7 +124,7 @@ def normal(answer: Any) -> Answer:
 
 
 def malformed(answer: Answer) -> str:
-    """What is wrong with an answer that no law may have, or ''."""
+    """Return what is wrong with an answer that no mechanism may give, or ''."""
     labels = [label for label, _ in answer]
     return "a label is repeated" if len(set(labels)) < len(labels) else ""
 
@@ -141,7 +141,7 @@ class _Effort:
         return time.monotonic() - self.start
 
     def over(self, share: float) -> bool:
-        """Whether this share of either is used up."""
+        """Whether this share of the time or of the draws is used up."""
         return self.seconds >= share * self.most_seconds or self.draws >= share * self.most_draws
 
 

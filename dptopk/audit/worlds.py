@@ -66,7 +66,7 @@ class World:
             yield self._pair(names, base, moves[rng.integers(len(moves))])
 
     def _moves(self) -> list[tuple[int, ...]]:
-        """How one user may move the counts: by the whole linf on up to l0 labels, and by 1 on one of them."""
+        """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one label."""
         linf, touched = self.sensitivity.linf, self.sensitivity.touched(self.labels) or self.labels
         found = {
             tuple(linf if i in chosen else 0 for i in range(self.labels))

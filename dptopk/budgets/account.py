@@ -1,4 +1,4 @@
-"""What every account of a budget has in common: one owner process, one spend at a time, no copies, records.
+"""Common base of all budget accounts: one owner process, one spend at a time, no copies, records.
 
 An account in memory is the only record of what was spent. So a copy, a pickle or a forked process would be a second
 budget: all three are refused. A check and the spend that follows happen under one lock.
@@ -53,12 +53,12 @@ class Summary:
         return self._account.epsilon_left(self.epsilon_spent)
 
     def fits(self, charge: Charge) -> int:
-        """How many more times a charge fits into the account, as it is when asked; at most 2^30."""
+        """Return how many more times a charge fits into the account in its present state; at most 2^30."""
         return self._account.fits(charge)
 
 
 class Account(ABC):
-    """What a budget is spent from: an Accountant (registered costs) or a Filter (free choice)."""
+    """An account from which a budget is spent: an Accountant (registered costs) or a Filter (free choice)."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -68,7 +68,7 @@ class Account(ABC):
 
     @abstractmethod
     def quote(self, charge: Charge) -> Record:
-        """What a spend would take now.
+        """Return what a spend would take now, without spending.
 
         Raises:
             BudgetExceeded: when it would be refused; the reason says what is missing and what would fit.
@@ -86,7 +86,7 @@ class Account(ABC):
 
     @abstractmethod
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """What a refund would give back; ``record``: of the spend, where it is known."""
+        """Return what a refund would give back, without refunding; ``record``: of the spend, where it is known."""
 
     @abstractmethod
     def revert(self, charge: Charge, record: Record) -> None:
@@ -94,7 +94,7 @@ class Account(ABC):
 
     @abstractmethod
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Where this account would have decided otherwise than a record, beyond rounding; '' when nowhere."""
+        """Describe where this account would decide differently from a record, beyond rounding; '' if nowhere."""
 
     @abstractmethod
     def state(self) -> Record:
@@ -106,15 +106,15 @@ class Account(ABC):
 
     @abstractmethod
     def remaining(self) -> Charge | str:
-        """What is left: a charge of registered costs, or a filter's budget in words."""
+        """Return what is left: a charge of registered costs, or a filter's budget in words."""
 
     @abstractmethod
     def shares(self) -> dict[str, float]:
-        """What is used of each kind of budget, as shares in [0, 1]."""
+        """Return the used share of each kind of budget, in [0, 1]."""
 
     @abstractmethod
     def spent(self) -> Charge:
-        """What has been spent, as it was charged, refunds taken off."""
+        """Return what has been charged, less refunds."""
 
     @abstractmethod
     def epsilon(self) -> float:
@@ -143,11 +143,11 @@ class Account(ABC):
         return self
 
     def epsilon_left(self, spent: float) -> float:
-        """What is left of the ε after a reading of what was spent."""
+        """Return the total ε less the ε computed for what has been spent."""
         return max(self.epsilon() - spent, 0.0)
 
     def can_spend(self, charge: Charge) -> bool:
-        """Whether ``spend`` would accept the charge."""
+        """Return whether ``spend`` would accept the charge."""
         try:
             self.quote(charge)
         except BudgetExceeded:
@@ -183,7 +183,7 @@ class Account(ABC):
             self.revert(charge, self.quote_refund(charge))
 
     def fits(self, charge: Charge) -> int:
-        """How many more times a charge fits, at most 2^30."""
+        """Return how many more times a charge fits, at most 2^30."""
         if not charge:
             return LARGEST_FIT
         return first_true(lambda times: not self._fits(charge, times), 1, LARGEST_FIT + 1) - 1
@@ -209,7 +209,7 @@ class Account(ABC):
 
     @abstractmethod
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
-        """Whether the deltas and failure masses of so many charges are covered."""
+        """Whether the deltas and failure masses of n charges fit into the remaining δ."""
 
     def __copy__(self) -> NoReturn:
         self._no_copy()

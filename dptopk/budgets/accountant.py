@@ -145,7 +145,7 @@ class Accountant(Account):
         return self._missing(charge) if assignment is None else assignment
 
     def _missing(self, charge: Charge) -> str:
-        """Which kinds of cost are not covered, and how many of each would be."""
+        """Name the kinds of cost that are not covered, and how many of each are left."""
         lines = []
         for cost, times in charge:
             if not any(dominates(token, cost) for token in self.registered.costs):
@@ -202,7 +202,7 @@ class Accountant(Account):
         return {"tokens": returned}
 
     def revert(self, charge: Charge, record: Record) -> None:
-        """Put tokens back that a record of ``quote_refund`` names."""
+        """Return the tokens named in a record of ``quote_refund`` to the account."""
         with self._here():
             returned = _tokens(record)
             for cost, token, times in returned:
@@ -215,7 +215,7 @@ class Accountant(Account):
                 self._left[token] += times
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Which tokens of a record would not pay for their costs by today's table."""
+        """Name the tokens of a record that do not cover their costs by the present table."""
         wrong = [f"{token} for {cost}" for cost, token, _ in _tokens(record) if not dominates(token, cost)]
         return f"charge {charge} took " + ", ".join(wrong) if wrong else ""
 
@@ -241,20 +241,20 @@ class Accountant(Account):
             self._adaptive = state["adaptive"]
 
     def remaining(self) -> Charge:
-        """What may still be spent: the tokens left, and the δ left (rounded down)."""
+        """Return what may still be spent: the remaining tokens, and the remaining δ (rounded down)."""
         left = float(self._delta_left)
         while Fraction(left) > self._delta_left:
             left = max(0.0, left * (1 - 2**-52))
         return Charge(self._left, delta=left, neighbours=self.registered.neighbours)
 
     def shares(self) -> dict[str, float]:
-        """What is used of each registered token and of the registered δ, as shares in [0, 1]."""
+        """Return the used share of each registered token and of the registered δ, in [0, 1]."""
         left, delta = self.remaining(), self.registered.delta
         used = {str(token): 1 - left.costs.get(token, 0) / times for token, times in self.registered}
         return used | ({"delta": 1 - left.delta / delta} if delta else {})
 
     def spent(self) -> Charge:
-        """What has been spent, as it was charged (not the tokens it used), refunds taken off."""
+        """Return the costs charged (not the tokens used for them), less refunds."""
         costs = {cost: tokens.total() for cost, tokens in self._used.items()}
         delta = float(Fraction(self.registered.delta) - self._delta_left)
         return Charge(costs, delta=delta, adaptive=self._adaptive, neighbours=self.registered.neighbours)
@@ -299,7 +299,7 @@ class Accountant(Account):
 
 
 def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
-    """What a record says: (cost, token, how many).
+    """Parse a record into (cost, token, number).
 
     Raises:
         InvalidParameter: when it says something else.

@@ -166,7 +166,7 @@ class Filter(Account):
         )
 
     def price(self, cost: Cost) -> tuple[float | None, ...]:
-        """What one cost takes: its price on each metric (None: it has none there) and its failure mass, rounded up.
+        """Return the price of one cost on each metric (None: no price there) and its failure mass, rounded up.
 
         Raises:
             IncompatibleCosts: when it has no price on any metric.
@@ -269,7 +269,7 @@ class Filter(Account):
         return all_priced and spent.sums[name] + taken.sums[name] <= metric.capacity
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
-        """Whether so many fit by their costs; one alone also as a whole."""
+        """Whether n of the charge fit by their costs; a single one may also fit as a whole."""
         try:
             if repetitions == 1:
                 return self.can_spend(charge)
@@ -337,7 +337,7 @@ class Filter(Account):
             self._totals.take_off(charge, Priced.of(charge, record, self._names))
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Which recorded prices differ from today's by more than rounding."""
+        """Name the recorded prices that differ from the present ones by more than rounding."""
         different = []
         priced_by = Filter.of_terms(record["split"]) if "split" in record else self
         whole = cost_of(record["whole"]) if "whole" in record else None
@@ -380,7 +380,7 @@ class Filter(Account):
         )
 
     def spent(self) -> Charge:
-        """What has been spent, as it was charged, refunds taken off."""
+        """Return what has been charged, less refunds."""
         totals = self._totals
         return Charge(+totals.spent, delta=float(totals.delta), adaptive=totals.adaptive, neighbours=self.neighbours)
 
@@ -399,7 +399,7 @@ class Filter(Account):
 
     @property
     def share_left(self) -> float:
-        """What is left of the budget, as a share in [0, 1] of the capacity of the metric with the most left."""
+        """Return the remaining share of the budget, in [0, 1], on the metric with the most left."""
         left = [
             1 - self._totals.sums[metric.name] / metric.capacity
             if not self._totals.unpriced[metric.name]
@@ -409,18 +409,18 @@ class Filter(Account):
         return float(max(Fraction(0), *left))
 
     def shares(self) -> dict[str, float]:
-        """What is used of the budget, as a share in [0, 1] under the name "budget"."""
+        """Return the used share of the budget, in [0, 1], under the name "budget"."""
         return {"budget": 1 - self.share_left}
 
     def remaining(self) -> str:
-        """What is left, in words."""
+        """Describe what is left."""
         left = round_down(Fraction(self.failure_delta) - self._totals.failures)
         epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(left, 4)
         rho = "" if self.budget.rho is None else f"rho up to {format_lower(self._room(self._metrics[0]), 4)}, such as "
         return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
 
     def _room(self, metric: Metric) -> float:
-        """What is left on a metric, as a number that it reads as no more."""
+        """Return what is left on a metric, as a number that the metric does not read as more."""
         if self._totals.unpriced[metric.name]:
             return 0.0
         exact = max(metric.capacity - self._totals.sums[metric.name], Fraction(0))

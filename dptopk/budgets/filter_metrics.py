@@ -1,4 +1,4 @@
-"""What a filter sums up: for each method a capacity, and the price of a cost.
+"""Metrics of filters: for each method a capacity, and the price of a cost.
 
 A metric is sound when any adaptive play, in which each cost is chosen freely after all answers so far, satisfies
 δ(ε) <= δ as long as the prices of what ran add up to at most the capacity. Prices are rounded up, capacities down.
@@ -99,7 +99,7 @@ class Pure(Metric):
 
 
 class Zcdp(Metric):
-    """The sum of ρ's: whatever is chosen, all together is ρ-zCDP (Feldman-Zrnic 2021, at every order at once)."""
+    """The sum of the ρ: all chosen costs together are ρ-zCDP (Feldman-Zrnic 2021, at every order at once)."""
 
     name = "zcdp"
     what = "the sum of rhos"

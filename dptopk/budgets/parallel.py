@@ -51,7 +51,7 @@ class Parallel(Account):
             raise InvalidParameter("parts must be accounts with the same guarantee: it is that of the data set")
 
     def only(self, *segments: Any) -> Parallel:
-        """The same accounts, of some of the segments: what a question about these takes from.
+        """Return the accounts of some segments only, from which a question about these is charged.
 
         Raises:
             InvalidParameter: on a segment that was not declared.
@@ -61,7 +61,7 @@ class Parallel(Account):
         return Parallel({segment: self.parts[segment] for segment in segments})
 
     def quote(self, charge: Charge) -> Record:
-        """What each segment's account would take; refused where one of them refuses."""
+        """Return what each segment's account would take; refused if one of them refuses."""
         validate.instance(Charge, charge=charge)
         if charge.neighbours != "add_remove":
             raise IncompatibleCosts("a user who is replaced is in two segments: they are for add_remove alone")
@@ -78,7 +78,7 @@ class Parallel(Account):
         self._all(record, lambda part, held: part.apply(charge, held))
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """What each segment's account would give back; ``record``: of the spend."""
+        """Return what each segment's account would give back; ``record``: of the spend."""
         held = {} if record is None else self._held(record)
         return {"segments": [[name, part.quote_refund(charge, held.get(name))] for name, part in self.parts.items()]}
 
@@ -111,7 +111,7 @@ class Parallel(Account):
         return held
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Where one of the accounts would decide otherwise today."""
+        """Describe where one of the accounts would decide differently today."""
         held = self._held(record)
         found = (part.disagreement(charge, held[name]) for name, part in self.parts.items())
         return next((difference for difference in found if difference), "")
@@ -126,7 +126,7 @@ class Parallel(Account):
             self.parts[name].restore(held)
 
     def remaining(self) -> Charge | str:
-        """What every segment has left; where they differ, what each has."""
+        """Return what every segment has left; if they differ, what each has."""
         left = {name: part.remaining() for name, part in self.parts.items()}
         first = next(iter(left.values()))
         if all(each == first for each in left.values()):
@@ -134,7 +134,7 @@ class Parallel(Account):
         return "; ".join(f"{name}: {each}" for name, each in left.items())
 
     def shares(self) -> dict[str, float]:
-        """What is used of each segment's account, of its scarcest kind."""
+        """Return the used share of each segment's account, for its scarcest kind."""
         if len(self.parts) == 1:
             return next(iter(self.parts.values())).shares()
         return {str(name): max(part.shares().values()) for name, part in self.parts.items()}
@@ -148,7 +148,7 @@ class Parallel(Account):
         return next(iter(self.parts.values())).epsilon()
 
     def epsilon_left(self, spent: float) -> float:
-        """What is left of the ε in the segment that has least."""
+        """Return the remaining ε of the segment that has least."""
         return min(part.epsilon_left(spent) for part in self.parts.values())
 
     def summary(self) -> Summary:
@@ -161,7 +161,7 @@ class Parallel(Account):
         )
 
     def group(self) -> Charge:
-        """That of one segment's account: the value of the game is the largest over the segments, all of this group."""
+        """The group of one segment's account: the worst case is the largest over segments, all of this group."""
         return next(iter(self.parts.values())).group()
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
@@ -172,7 +172,7 @@ class Parallel(Account):
 
 
 def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Charge:
-    """What one user pays for releases on disjoint segments, when the user counts in at most s of them.
+    """Return a charge that covers releases on disjoint segments if one user counts in at most s of them.
 
     The releases on segments without the user do not depend on the user, so the loss is that of some s of the charges,
     whichever they are. The answer covers every such choice: for costs of one family, ordered by their parameter, it

@@ -39,7 +39,7 @@ Token = TypeVar("Token", bound=Hashable)
 
 
 def dominates(token: Cost, cost: Cost) -> bool:
-    """Whether every mechanism with the cost satisfies the token's statement, by the table of this module.
+    """Return whether every mechanism with the cost satisfies the token's statement, by the table of this module.
 
     False means that the table does not say so.
 
@@ -51,7 +51,7 @@ def dominates(token: Cost, cost: Cost) -> bool:
 
 
 def size(cost: Cost) -> tuple[float, float]:
-    """How much a token is worth, about: (zCDP-like ρ, δ); only the order in which tokens are tried depends on it."""
+    """Rough size of a token: (zCDP-like ρ, δ). Only the order in which tokens are tried depends on it."""
     if cost_model_of(cost).statements is not None:
         epsilon, delta = max(statements(cost))
         return epsilon**2 / 2, delta
@@ -67,7 +67,7 @@ def match(
     covers: Callable[[Token, Demand], bool],
     size: Callable[[Any], Any],
 ) -> dict[tuple[Demand, Token], int] | None:
-    """How many of each token every demand uses, or None when the tokens do not suffice.
+    """Return how many of each token every demand uses, or None if the tokens do not suffice.
 
     Args:
         demands: what is wanted, with counts.

@@ -1,4 +1,4 @@
-"""What is left of a budget, in numbers that people can read: for sessions, for ledgers, for notebooks and as JSON."""
+"""The remaining budget in readable numbers: for sessions, ledgers, notebooks, and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dptopk.costs import Charge
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is left of a budget, at one moment.
+    """The remaining budget at one point in time.
 
     Attributes:
         left: the registered costs that are left, or a filter's budget in words.
@@ -36,7 +36,7 @@ class Remaining:
 
     @classmethod
     def of(cls, account: Account, asked: Mapping[str, Charge]) -> Remaining:
-        """What is left of an account; ``asked``: the most that each kind of question costs, by its name."""
+        """The remaining budget of an account; ``asked``: the maximum cost of each kind of question, by its name."""
         now = account.summary()
         fits = {question: now.fits(charge) for question, charge in asked.items()}
         return cls(
@@ -44,7 +44,7 @@ class Remaining:
         )
 
     def lines(self) -> list[str]:
-        """The same in words."""
+        """Describe the remaining budget in sentences."""
         spent, total = self.epsilon_spent, self.epsilon_total
         used = f"{self.share_used:.1%} of the budget is used"
         left = format_lower(self.epsilon_left, 4)

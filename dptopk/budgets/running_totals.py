@@ -1,4 +1,4 @@
-"""What a filter has let through: sums of prices, exactly, masses of failure, and the costs themselves."""
+"""Running totals of a filter: exact sums of prices, failure masses, and the accepted costs themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dptopk.errors import InvalidParameter
 
 @dataclass(frozen=True)
 class Priced:
-    """What a charge takes at recorded prices.
+    """The sums that a charge takes at recorded prices.
 
     Attributes:
         sums: the sum of its prices on each metric.
@@ -52,7 +52,7 @@ class Priced:
 
 @dataclass
 class RunningTotals:
-    """What ran.
+    """Totals of the accepted charges.
 
     Attributes:
         sums: of prices on each metric.
@@ -84,7 +84,7 @@ class RunningTotals:
         self.adaptive |= charge.adaptive
 
     def ran(self, charge: Charge) -> bool:
-        """Whether so many of each cost ran."""
+        """Whether each cost of the charge was accepted at least that often."""
         return all(self.spent[cost] >= times for cost, times in charge)
 
     def take_off(self, charge: Charge, taken: Priced) -> None:
@@ -107,7 +107,7 @@ class RunningTotals:
             self.spent[cost] += sign * times
 
     def state(self) -> Record:
-        """As JSON; ``restored`` reads it."""
+        """Return the state as JSON; ``restored`` reads it."""
         return {
             "sums": {name: str(total) for name, total in self.sums.items()},
             "unpriced": dict(self.unpriced),

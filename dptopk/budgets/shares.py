@@ -98,15 +98,15 @@ class Shares(Account):
         return self._group
 
     def spent(self) -> Charge:
-        """What all have spent."""
+        """Return what all shares have spent."""
         return Charge.join(*(part.spent() for part in self.parts.values()))
 
     def remaining(self) -> str:
-        """What each has left."""
+        """Return what each share has left."""
         return "; ".join(f"{name}: {part.remaining()}" for name, part in self.parts.items())
 
     def shares(self) -> dict[str, float]:
-        """What is used of each share, of its scarcest kind."""
+        """Return the used part of each share, for its scarcest kind."""
         return {name: max(part.shares().values()) for name, part in self.parts.items()}
 
     def summary(self) -> Summary:
@@ -116,7 +116,7 @@ class Shares(Account):
         return Summary(min(reading, self.epsilon()), self.epsilon(), self.delta, max(used.values()), used, self)
 
     def fits(self, charge: Charge) -> int:
-        """How many more times a charge fits into the share that has most room for it."""
+        """Return how many more times a charge fits into the share with the most room for it."""
         return max(part.fits(charge) for part in self.parts.values())
 
     def state(self) -> Record:

@@ -47,7 +47,7 @@ class Budget:
         return self._epsilon
 
     def terms(self) -> list[float | None]:
-        """As JSON: [ε, δ], or [null, δ, ρ]; ``of_terms`` reads it."""
+        """Return JSON: [ε, δ], or [null, δ, ρ]; ``of_terms`` reads it."""
         return [self._epsilon, self.delta] if self.rho is None else [None, self.delta, self.rho]
 
     @classmethod

@@ -130,7 +130,7 @@ class Charge:
         )
 
     def includes(self, used: Charge) -> bool:
-        """Whether ``used`` is a part of this charge: no cost more often, no larger δ, and nothing assumed beyond it.
+        """Whether ``used`` is part of this charge: no cost occurs more often, no larger δ, no further assumption.
 
         >>> from dptopk.costs import BoundedRange, PureDP
         >>> Charge({BoundedRange(0.1): 25}, delta=1e-9).includes(Charge({BoundedRange(0.1): 8}, delta=1e-9))

@@ -41,7 +41,7 @@ COUNT: Mapping[str, str] = {"count": "value"}
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """How much of each user's events counts.
+    """The limits on each user's contribution.
 
     Args:
         labels_per_user: Δ, the most labels of one user that count; None = all.
@@ -93,7 +93,7 @@ Contribute = Callable[..., Any]
 
 
 def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
-    """What each user adds to each label after the bounds: columns ``within``, user, item, value, perhaps more.
+    """Return what each user adds to each label after the bounds: columns ``within``, user, item, value, perhaps more.
 
     Args:
         source: whose hash decides.
@@ -123,7 +123,7 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
 
 
 def both(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = (), weights: bool = False) -> Any:
-    """What each user adds to each label: ``value`` without a cap on labels, ``capped`` after it.
+    """Return what each user adds to each label: ``value`` without a cap on labels, ``capped`` with it.
 
     With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap.
     """
@@ -176,7 +176,7 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
 
 
 def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
-    """What each user adds to each label before the bounds: columns ``within``, user, item, amount (above 0)."""
+    """Return what each user adds to each label before the bounds: columns ``within``, user, item, amount (above 0)."""
     amount = events.count()
     if "weight" in events.columns:
         amount = _whole(events.weight, bounds.per_label_cap).sum()
@@ -267,7 +267,7 @@ def _values(
     keys: Sequence[str],
     sums: Mapping[str, str],
 ) -> Any:
-    """What each user adds to each label, of users in ``crowded`` buckets and of the others apart.
+    """Return what each user adds to each label, separately for users in ``crowded`` buckets and for others.
 
     A user with at most Δ events has at most Δ labels, and all of them count: without Δ they are the same. So the answer
     does not depend on the buckets, which may therefore look at the data.
@@ -377,7 +377,7 @@ def hash_ranks(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[
 
 
 def _digested(source: OpenTable, bounds: Bounds) -> bool:
-    """Whether lots are by SHA-256."""
+    """Whether the hashes are SHA-256."""
     return bounds.portable or source.backend.mix is None
 
 

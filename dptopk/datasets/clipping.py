@@ -1,4 +1,4 @@
-"""How many labels users have, as a histogram to ask with a sliver of budget: what a cap Δ cuts off, and which to take.
+"""Histogram of the number of labels per user, to choose a cap Δ at a small cost.
 
 Counts of capped data are lower than the true ones, and by how much is itself private. Every user is in one bin, by how
 many labels that user has; so the histogram of the bins has l0 = linf = 1, and noise on it costs one PureDP.
@@ -36,7 +36,7 @@ def users_by_labels(
     engine: Engine | None = None,
     table_name: str | None = None,
 ) -> Histogram:
-    """How many users have how many labels, before any cap: a public-domain histogram for a counting mechanism.
+    """Count users by their number of labels, before any cap: a public-domain histogram for a counting mechanism.
 
     Args:
         table: events, as in events_histogram.
@@ -85,7 +85,7 @@ def _names() -> list[str]:
 
 @dataclass(frozen=True)
 class ClippingLoss:
-    """What a cap of Δ labels a user cuts off: estimates, with about two standard deviations of the noise.
+    """Estimates of what a cap of Δ labels per user cuts off, with about two standard deviations of the noise.
 
     Attributes:
         labels_per_user: the cap Δ.
@@ -102,7 +102,7 @@ class ClippingLoss:
 
 
 def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
-    """What a cap would cut off, from a released histogram of users_by_labels; post-processing, costs nothing.
+    """Estimate what a cap would cut off, from a released users_by_labels histogram; free post-processing.
 
     Args:
         answer: a release of the whole histogram of users_by_labels, with counts.

@@ -127,7 +127,7 @@ def _whole_text(column: Any) -> Any:
 
 
 def _is_empty(kind: Any) -> bool:
-    """Whether a type has no values but NULL: that of a column of a file without rows; Ibis may not know it."""
+    """Whether a type has only NULL values, as for a column of a file without rows; Ibis may not know it."""
     return bool(kind.is_null() or (kind.is_unknown() and str(kind.raw_type).strip('"').upper() == "NULL"))
 
 

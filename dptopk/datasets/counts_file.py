@@ -231,7 +231,7 @@ def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame
 
 
 def _read(reader: Callable[[_File], Any], file: _File) -> Any:
-    """What is read, or a message that does not quote the file."""
+    """Read the file, or raise an error whose message does not quote it."""
     import pandas as pd
 
     name = file.path.name

@@ -32,7 +32,7 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> Histogram:
-    """How many users are at each item, with every user's contribution bounded; a private-domain histogram.
+    """Count the users of each item, with every user's contribution bounded; a private-domain histogram.
 
     Args:
         table: events, one a row: an Ibis table of DuckDB, Spark, PostgreSQL or DataFusion (projections, casts, filters

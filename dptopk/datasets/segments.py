@@ -44,7 +44,7 @@ class Segments(Mapping[Any, Histogram]):
         return len(self.histograms)
 
     def charge(self, charges: Charge | Mapping[Any, Charge]) -> Charge:
-        """What one user pays for releases in all segments, each at its own charge; see segments_charge.
+        """Return a charge that covers one release in each segment; see segments_charge.
 
         Args:
             charges: the charge of each segment's release, or one charge that all of them share.
@@ -187,7 +187,7 @@ def _numbered(events: Any, names: Any) -> Any:
 
 
 def _contributions(source: OpenTable, events: Any, bounds: Bounds, each: Contribute, names: Any, s: int | None) -> Any:
-    """What each user adds to each label of each segment, in at most s segments; the choice looks at that user alone."""
+    """Return what each user adds to each label of each segment, in at most s segments, chosen by that user alone."""
     import ibis
 
     if s is not None:

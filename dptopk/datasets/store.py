@@ -1,4 +1,4 @@
-"""Events that grow every day: bounded counts kept up to date by reading the new day only.
+"""Store of growing events: bounded counts are updated by reading only the new day.
 
 The store keeps, for each user, the Δ labels with the smallest lots, and what the user has added to each (up to τ). A
 new partition is added to these rows and the Δ smallest are kept again. That is what reading everything at once would
@@ -199,7 +199,7 @@ class EventsStore:
 
     @property
     def bounds(self) -> Bounds:
-        """What of each user's events counts."""
+        """The limits on each user's contribution."""
         chosen = {name: self._settings[name] for name in ("labels_per_user", "per_label_cap", "key", "portable")}
         return Bounds(**chosen)
 
@@ -247,7 +247,7 @@ class EventsStore:
             self._file.execute("INSERT INTO partitions SELECT count(*), ? FROM partitions", [version])
 
     def _keep(self, day: Any, items: str) -> None:
-        """Add a day (pyarrow.Table: user, item, amount) to what is kept; ``items``: type of its labels."""
+        """Add a day (pyarrow.Table: user, item, amount) to the stored rows; ``items``: type of its labels."""
         values = {"cap": self.bounds.per_label_cap, **_values(self.bounds)}
         lot, code = _LOT[self.bounds.portable], _CODE[items]
         run, chosen = self._file.execute, partial(_CHOSEN.format, lot=lot, code=code)
@@ -325,7 +325,7 @@ class EventsStore:
 
     @property
     def clipped(self) -> bool:
-        """Whether what a user adds to a label was cut at τ, other than that a user counts once."""
+        """Whether amounts at a label are clipped at τ; false if every user merely counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
     def both(self, labels_per_user: int, *, weights: bool = False) -> tuple[Any, Bounds]:
@@ -361,7 +361,7 @@ class EventsStore:
         return [kind for (kind,) in found]
 
     def _place(self, partition: str) -> int:
-        """Which of the partitions a version is."""
+        """Return the index of a version among the partitions."""
         if not self._settings.get("partitions"):
             raise InvalidParameter(
                 "partition: the store holds what counts of all partitions together; make it with partitions=True"
@@ -382,13 +382,13 @@ class EventsStore:
 
 
 def _values(bounds: Bounds) -> dict[str, Any]:
-    """What the statements need to know of the choice of labels."""
+    """Return the parameters of the SQL statements for the choice of labels."""
     most = 2**62 if bounds.labels_per_user is None else bounds.labels_per_user
     return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most}
 
 
 def _plain(source: Any, column: Any) -> Any:
-    """Text as text and integers as 64 bits, whatever the engine had."""
+    """Return binary columns as text, others unchanged."""
     return source.text(column) if column.type().is_binary() else column
 
 

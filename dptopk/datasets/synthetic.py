@@ -103,7 +103,7 @@ def make_events(
 
 @contextmanager
 def _whole_or_nothing(path: Path) -> Iterator[Path]:
-    """A file beside the path to write to, which takes its place when all is written, and is gone after any failure."""
+    """Write to a temporary file that replaces the path when complete, and is removed after any failure."""
     unfinished = path.with_name(path.name + ".partial")
     try:
         yield unfinished

@@ -35,7 +35,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     table_name: str | None = None,
     progress: Progress | None = None,
 ) -> EventCounts:
-    """How many users are at each item, once of all events and once under a cap; both of the same state of the rows.
+    """Count the users of each item without and with a cap, from the same state of the rows.
 
     Args:
         table: events, as for events_histogram, or an EventsStore that was made without a cap (labels_per_user=None),

@@ -1,4 +1,4 @@
-"""What adaptivity is worth: the adaptive optimum for k bounded-range mechanisms above the batch optimum."""
+"""The cost of adaptivity: the adaptive optimum for k bounded-range mechanisms compared with the batch optimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many selections a budget affords under the published bounds and under the optimum."""
+"""Number of selections that a budget affords under the published bounds and under the optimum."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """What the optimum affords beyond the published bounds."""
+    """Compare what the optimum affords with the published bounds."""
     lines = []
     for name in ("opt_kl", "setwise_zcdp", "mgf", "renyi"):
         more = data["best"] / data[name] - 1

@@ -1,4 +1,4 @@
-"""CR 2022, Figure 1: eq. (3) for k mechanisms of which m are ε-DP and the others ε-BR, beside the optimal DP bound."""
+"""CR 2022, Figure 1: eq. (3) for k mechanisms, m of them ε-DP and the others ε-BR, and the optimal DP bound."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Who wins where."""
+    """Report which bound is smallest where."""
     lines = []
     for epsilon, part in data.groupby("epsilon"):
         at = noise.crossing(part["l0"], part[noise.LAPLACE], part[noise.ANALYTIC])

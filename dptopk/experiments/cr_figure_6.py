@@ -157,7 +157,7 @@ def compare(data: Table) -> list[Comparison]:
 
 
 def _same_counts() -> Comparison:
-    """How far the table's counts are from those read off the figure."""
+    """Report the distance of the table's counts from those read off the figure."""
     counts = {source: dict(words[["word", "count"]].to_numpy().tolist()) for source, words in true_counts().items()}
     shared = [word for word in counts[PAPER] if word in counts[TABLE]]
     equal = sum(counts[PAPER][word] == counts[TABLE][word] for word in shared)

@@ -33,7 +33,7 @@ def compute(settings: Settings) -> Table:
 
 
 def plot(data: Table) -> Figure:
-    """All four, and the small λ of large δ beside."""
+    """Plot all curves for λ up to 10 and, in a second panel, up to 2."""
     figure, panels = style.figure(1, 2, width=9, height=3.9)
     for axes, most in zip(panels, (10, 2), strict=True):
         part = data[data["order"] <= most]

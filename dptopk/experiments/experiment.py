@@ -1,4 +1,4 @@
-"""What an experiment is: a setting, a computation by library calls, a plot, and a comparison with the paper."""
+"""Base of experiments: a setting, a computation by library calls, a plot, and a comparison with the paper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Figure: TypeAlias = "matplotlib.figure.Figure"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an experiment is run.
+    """Settings of a run of experiments.
 
     Attributes:
         quick: a smoke run: fewer points and trials, the same code.
@@ -124,7 +124,7 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one experiment gave: its files (a name with endings .csv, .png, .svg), its table, and how it went."""
+    """The result of one experiment: its files (a name with endings .csv, .png, .svg), its table, and how it went."""
 
     experiment: Experiment
     stem: Path

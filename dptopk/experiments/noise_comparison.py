@@ -24,7 +24,7 @@ EXACT = "Gaussian, exact composition (ours)"
 
 
 def laplace(epsilon: float, touched: int) -> float:
-    """CR Lemma 6.2: noise Lap(1/ε) on counts of which one user touches so many."""
+    """CR Lemma 6.2: noise Lap(1/ε) on counts of which one user can change ``touched``."""
     return float(optimal_dp_epsilon(epsilon, touched, delta=DELTA))
 
 

@@ -78,7 +78,7 @@ def _run_one(experiment: Experiment, stem: Path, settings: Settings, force: bool
 
 
 def _earlier(name: str, out: Path, settings: Settings) -> Outcome | None:
-    """What an earlier run into this folder left of another experiment, if it is complete and up to date."""
+    """Return an experiment's result from an earlier run into this folder, if complete and up to date."""
     stem = out / name
     stored = _stored(stem, settings)
     if stored is None or not (stem.with_suffix(".png").exists() and stem.with_suffix(".svg").exists()):
@@ -88,7 +88,7 @@ def _earlier(name: str, out: Path, settings: Settings) -> Outcome | None:
 
 
 def _mark(settings: Settings) -> dict[str, object]:
-    """What a CSV was computed with; another setting, version or code makes it stale."""
+    """Return the settings, version and code that a CSV was computed with; if they differ, it is stale."""
     return {"quick": settings.quick, "seed": settings.seed, "version": dptopk.__version__, "code": _code()}
 
 

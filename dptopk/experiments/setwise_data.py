@@ -25,7 +25,7 @@ MIXES = (
 
 
 def adaptivity_gaps(counts: Sequence[int], *, epsilon: float = 0.1, delta: float = 1e-6) -> Table:
-    """How much more δ the adaptive optimum takes than the batch one, at the batch optimum's ε_g (DDR Section 3.3).
+    """The ratio of the adaptive to the batch optimum's δ, at the batch optimum's ε_g (DDR Section 3.3).
 
     Returns:
         A row a k: k, epsilon_batch, and brackets epsilon_lower, epsilon_upper, ratio_lower, ratio_upper of the adaptive
@@ -72,7 +72,7 @@ def order_effect(pairs: Sequence[tuple[float, float]], xs: Sequence[float]) -> T
 
 
 def affordable(queries: Sequence[Charge], budget: Budget, bounds: Sequence[str] = BOUNDS) -> Table:
-    """How many queries of each kind a budget affords under each bound: a row a query, a column a bound."""
+    """Number of queries of each kind that a budget affords under each bound: rows are queries, columns bounds."""
     rows = [
         {"query": str(query)} | {bound: queries_affordable(query, budget, bound=bound) for bound in bounds}
         for query in queries
@@ -81,7 +81,7 @@ def affordable(queries: Sequence[Charge], budget: Budget, bounds: Sequence[str] 
 
 
 def mixes(charges: Sequence[str] = MIXES, *, delta: float = 1e-6) -> Table:
-    """The optimum beside CR Lemmas 3.3 (CDP) and 3.4 (zCDP) and the Rényi curves, for mixed charges."""
+    """Compare the optimum with CR Lemmas 3.3 (CDP) and 3.4 (zCDP) and the Rényi curves, for mixed charges."""
     rows = []
     for text in charges:
         charge = Charge.parse(text)

@@ -1,4 +1,4 @@
-"""Mixes of BR, DP and Gaussian costs picked in any order: the optimum beside the published set-wise bounds."""
+"""Mixes of BR, DP and Gaussian costs in any order: the optimum compared with the published set-wise bounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """How much the published bounds give away, for certain."""
+    """Check that the published bounds are upper bounds; report how far they exceed the optimum."""
     lines = []
     for bound, label in BOUNDS.items():
         excess = data[bound] / data["optimal_setwise"] - 1

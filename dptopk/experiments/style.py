@@ -46,7 +46,7 @@ def figure(rows: int = 1, columns: int = 1, *, width: float = 7.2, height: float
 
 
 def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) -> None:
-    """Plot (label, x, y) series, each with a colour and a dash of its own, later ones thinner.
+    """Plot (label, x, y) series, each with a different colour and dash, later ones thinner.
 
     Where curves meet, the thin dashes of the later one leave the earlier one to be seen.
     """

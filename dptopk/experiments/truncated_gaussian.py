@@ -115,7 +115,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """How far the published form is off, and that the mended one is not."""
+    """Report how far the published form exceeds its claim, and that the corrected form does not."""
     lines = []
     for sigma, part in data.groupby("sigma"):
         last = part.iloc[-1]

@@ -1,4 +1,4 @@
-"""What the answers are worth at equal privacy: recall of the true top k, and errors of the released counts."""
+"""Utility at equal privacy: recall of the true top k, and errors of the released counts."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """That all cost the same, and what is best at what."""
+    """Report that all cost the same, and which mechanism is best at which measure."""
     within = data["epsilon"] <= BUDGET.epsilon
     spent = f"{data['epsilon'].min():.4f} to {data['epsilon'].max():.4f}"
     lines = [claim("total ε at δ = 1e-6", f"{BUDGET.epsilon:g}", within.all(), spent)]

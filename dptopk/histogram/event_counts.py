@@ -8,7 +8,7 @@ WEIGHT = 100  # of a user's only label; of d labels each has isqrt(WEIGHT² // d
 
 
 class EventCounts(Histogram):
-    """The histogram of all events (l0 = None) and, beside it, that of the same events under a cap.
+    """Two histograms of the same events: without a cap (l0 = None), and under a cap.
 
     Attributes:
         under_cap: the histogram of the events of at most l0 labels of each user, or the sums of their users' weights;

@@ -27,7 +27,7 @@ LARGEST_DOMAIN = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How far adding or removing one user can move a histogram; every moved count moves in the same direction.
+    """How much adding or removing one user can change a histogram; all changes have the same direction.
 
     Args:
         linf: τ from 1 to 2^62, the most by which one user moves one count.
@@ -65,7 +65,7 @@ class Sensitivity:
         return min(bounds, default=None)
 
     def covers(self, other: Sensitivity) -> bool:
-        """Whether what is proven for this sensitivity holds for the other: no user moves more there than here."""
+        """Whether a proof for this sensitivity holds for the other: no user changes more there than here."""
         wider = self.l0 is not None and (other.l0 is None or other.l0 > self.l0)
         same = (other.neighbours, other.l2 is None) == (self.neighbours, self.l2 is None)
         return other.linf <= self.linf and not wider and same and (other.l2 or 0) <= (self.l2 or 0)
@@ -185,7 +185,7 @@ class Histogram:
         return cls(df[label], df[count], **options)
 
     def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
-        """The same rows under a claim that allows one user more.
+        """Return the same rows under a sensitivity that allows one user larger changes.
 
         Raises:
             InvalidParameter: when the claim allows less than this histogram's, or has other neighbours.
@@ -197,7 +197,7 @@ class Histogram:
         return wider
 
     def __len__(self) -> int:
-        """Number of rows at hand (for a private domain this number is itself private)."""
+        """Number of rows (for a private domain this number is itself private)."""
         return len(self.counts)
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class Histogram:
 
     @property
     def listed(self) -> bool:
-        """Whether every label of a public domain has a place of its own: all are rows, or they are numbered."""
+        """Whether every label of a public domain can be addressed: all are rows, or they are numbered."""
         return self._naming is None
 
     def label_at(self, index: int) -> Any:
@@ -264,7 +264,7 @@ class Histogram:
         return chosen[: max(d, 0)]
 
     def outside(self, labels: Sequence[Any]) -> bool:
-        """Whether one of the labels is surely not in the public domain: decided by the domain, not by the counts."""
+        """Whether one of the labels is not in the public domain; decided by the domain, not by the counts."""
         if self.domain == "private":
             return False
         if self._labels is None:

@@ -96,7 +96,7 @@ def check_distinct(labels: list[Any]) -> None:
 
 
 def missing(label: Any) -> bool:
-    """Whether this is no label but the lack of one: None, NaN, NaT, pandas' NA."""
+    """Whether the value stands for a missing label: None, NaN, NaT, pandas' NA."""
     if label is None:
         return True
     try:
@@ -106,7 +106,7 @@ def missing(label: Any) -> bool:
 
 
 def identity(label: Any) -> Any:
-    """What two labels share exactly when they are one label: type and value, so that 1, 1.0 and True are three.
+    """Return a key that two labels share exactly if they are one label: type and value, so that 1, 1.0 and True differ.
 
     Raises:
         TypeError: when the label is not hashable.
@@ -146,7 +146,7 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _key(label: Any) -> tuple[Any, ...]:
-    """What orders a label: a function of the label alone, the same for one label and comparable with every other."""
+    """Return a sort key: a function of the label alone, comparable with that of every other label."""
     kind = type(label)
     if kind in _REAL and label == label:  # noqa: PLR0124 - a NaN, which a tuple may hold, is smaller than nothing
         return 0, label, kind.__name__, repr(label) if kind is float else ""
@@ -165,14 +165,14 @@ def _key(label: Any) -> tuple[Any, ...]:
 
 
 def _parts(label: Any) -> list[Any] | None:
-    """What a tuple, a frozen set or a dataclass consists of, their subclasses too; None for what is whole."""
+    """Return the parts of a tuple, a frozen set or a dataclass (subclasses too); None for other values."""
     if isinstance(label, tuple | frozenset):
         return list(label)
     return [getattr(label, part.name) for part in fields(label) if part.compare] if is_dataclass(label) else None
 
 
 def _written(label: Any) -> bool:
-    """Whether the text depends on the value alone, not on how a set was filled or where an object lies."""
+    """Whether the text depends on the value alone, not on how a set was filled or on an object's address."""
     return all(map(_written, label)) if type(label) is tuple else label is None or _writer(label) is not None
 
 
@@ -285,7 +285,7 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 
 def _writer(label: Any) -> Callable[[Any], Any] | None:
-    """How labels of this type are written; None for types that are not known here."""
+    """Return the function that writes labels of this type; None for unknown types."""
     kind = type(label)
     if kind in _WRITERS:
         return _WRITERS[kind]

@@ -1,4 +1,4 @@
-"""What a ledger needs of a database: commits that last, one writer at a time, and the statements that differ."""
+"""Interface of a ledger's database: durable commits, one writer at a time, and the dialect's statements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Database(ABC):
 
     @abstractmethod
     def anew(self) -> Database:
-        """The same database for a forked process, with connections of its own."""
+        """Return the same database with new connections, for a forked process."""
 
     @abstractmethod
     def take(self) -> Any:
@@ -56,11 +56,11 @@ class Database(ABC):
 
     @abstractmethod
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Whether these tables are there."""
+        """Whether these tables exist."""
 
     @abstractmethod
     def damage(self, run: Run) -> list[str]:
-        """What the database's own check finds, and which of its settings lose commits."""
+        """Report the database's integrity check, and settings that can lose commits."""
 
     @abstractmethod
     def backup(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the log says of one data set: its accounts, and the sums of what was charged.
+"""State of one data set by the log: its accounts, and the sums of its charges.
 
 Nothing here grows with the number of entries. A charge is entered with the record of what it took from each account
 (``Account.quote``), a release with the record of what came back: folding adds up recorded numbers, exactly.
@@ -31,7 +31,7 @@ def owner_of(analyst: str) -> str:
 
 @dataclass
 class Total:
-    """What was charged in sum, net of what came back."""
+    """The sum of all charges, less refunds."""
 
     costs: Counter[Cost] = field(default_factory=Counter)
     delta: Fraction = Fraction(0)
@@ -56,7 +56,7 @@ class Total:
         return Charge(+self.costs, delta=min(delta, 1 - 2**-53), adaptive=self.adaptive, neighbours=neighbours)
 
     def state(self) -> dict[str, Any]:
-        """As JSON; ``restored`` reads it."""
+        """Return the state as JSON; ``restored`` reads it."""
         costs = {str(cost): times for cost, times in self.costs.items() if times}
         return {"costs": costs, "delta": str(self.delta), "adaptive": self.adaptive, "queries": self.queries}
 
@@ -69,7 +69,7 @@ class Total:
 
 @dataclass
 class DatasetState:
-    """What the log says about one dataset.
+    """The state of one data set by the log.
 
     Attributes:
         terms, account: of the dataset's budget.
@@ -108,11 +108,11 @@ class DatasetState:
         return self._joined(totals.values() if analyst is None else _of(totals, analyst))
 
     def charged(self, name: str) -> Charge:
-        """What was charged under exactly this spelling of a name, since the last renewal."""
+        """The charges under exactly this spelling of a name since the last renewal."""
         return self._joined([self.now[name]] if name in self.now else [])
 
     def shown(self, analyst: str) -> Charge:
-        """What an analyst was charged and was shown of others' answers, since the last renewal."""
+        """The charges of an analyst since the last renewal, including others' answers shown to that analyst."""
         return self._joined([*_of(self.now, analyst), *_of(self.seen, analyst)])
 
     def _joined(self, totals: Iterable[Total]) -> Charge:
@@ -172,7 +172,7 @@ class DatasetState:
             raise InvalidParameter(f"unit: the dataset's privacy unit is {self.unit!r}, got {unit!r}")
 
     def records(self, accounts: Mapping[str, Account], charge: Charge) -> dict[str, Any]:
-        """What each of these accounts takes for a charge.
+        """Return what each of these accounts takes for a charge.
 
         Raises:
             BudgetExceeded: by the first that does not cover it.
@@ -188,7 +188,7 @@ class DatasetState:
         return records
 
     def returns(self, charged: Entry, unused: Charge) -> dict[str, Any]:
-        """What comes back of a charge to each account; where it cannot come back soundly it stays charged."""
+        """Return the refund of a charge to each account; costs that cannot be refunded soundly stay charged."""
         returned = {}
         records = charged.body.get("records", {})
         for owner, account in self.accounts(charged.analyst, charged.body.get("segments")).items():
@@ -205,7 +205,7 @@ class DatasetState:
         return {f"share {name}": (self.terms["shares"][name], part) for name, part in parts} | found
 
     def merged(self) -> dict[str, Any]:
-        """What each account of disjoint segments takes at once when users may have moved between them.
+        """Return what each account of disjoint segments takes when users may have moved between them.
 
         A user who was in one segment and is in another pays in both: every account begins anew with a charge that
         covers what any of them has spent.
@@ -236,7 +236,7 @@ class DatasetState:
             account.apply(Charge.parse(taken["charge"]), taken["record"])
 
     def unspent(self) -> DatasetState:
-        """The same data set and budget, nothing spent, and nobody with a limit: to go through its charges again."""
+        """Return the data set with an unspent budget and no limits, to replay its charges."""
         return replace(self, account=account_of(self.terms), limits={}, now={}, ever={}, seen={}, closed=set())
 
     def copy(self) -> DatasetState:
@@ -244,7 +244,7 @@ class DatasetState:
         return DatasetState.restored(self.name, self.state())
 
     def state(self) -> dict[str, Any]:
-        """As JSON; ``restored`` reads it."""
+        """Return the state as JSON; ``restored`` reads it."""
         return {
             "unit": self.unit,
             "version": self.version,

@@ -1,4 +1,4 @@
-"""What a SQLite ledger asks of its file: one name, a disk whose locks hold, and that it stays where it is.
+"""Conditions on the file of a SQLite ledger: one name, a disk with working locks, and that it is not moved.
 
 SQLite keeps its journal beside the *name* of a database and its locks on the *file*. A file with two names (a hard
 link, or a single file mounted into a container) or on a network disk whose locks do not hold lets two writers each

@@ -1,4 +1,4 @@
-"""Exported heads: the number and hash of the last entry, kept in another place.
+"""Exported heads: the number and hash of the last entry, stored in another place.
 
 A database that was restored from a backup, copied without its journal, or cut off at its end looks whole. A head that
 was written elsewhere after a later commit tells: the log must still hold that entry with that hash. A head file is
@@ -26,7 +26,7 @@ if sys.platform != "win32":  # there heads are replaced without a lock
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a log ended: sequence number and hash of its last entry, and the ledger's identity."""
+    """The end of a log: sequence number and hash of its last entry, and the ledger's identity."""
 
     seq: int
     hash: str
@@ -48,7 +48,7 @@ class Head:
         return cls(seq, hash_, ledger)
 
     def problem(self, ledger: str | None, hash_there: str | None) -> str:
-        """What is wrong with a log that has this hash at the head's entry (None: no such entry); '' for nothing."""
+        """Describe what is wrong with a log with this hash at the head's entry (None: no such entry); '' if nothing."""
         if self.ledger is not None and ledger is not None and self.ledger != ledger:
             return "the head is of another ledger"
         if hash_there is None:
@@ -127,7 +127,7 @@ def _held(path: Path) -> Iterator[None]:
 
 
 class HeadTable:
-    """A head in a database, best of another server: its one row of a table of its own.
+    """A head in a database, preferably on another server: the only row of its table.
 
     Args:
         url: as SQLAlchemy takes it; SQLite or PostgreSQL.
@@ -172,5 +172,5 @@ class HeadTable:
 
 
 def witness_at(place: str | Path) -> HeadFile | HeadTable:
-    """What keeps a head at a path or at the URL of a database."""
+    """Return the storage of a head at a path or a database URL."""
     return HeadTable(str(place)) if "://" in str(place) else HeadFile(Path(place))

@@ -1,4 +1,4 @@
-"""Where the log holds keys, releases and stored answers: names that lead to entries, chained like the log itself.
+"""Lookup of keys, releases and stored answers in the log: names that lead to entries, hash-chained.
 
 A charge is found by its key, a release by its charge, a stored answer by its question, a reuse by whom it was shown to.
 The rows that lead from names to entries lie beside the log and could be lost with every hash of the log in order: then
@@ -29,7 +29,7 @@ def bucket_of(name: str) -> str:
 
 
 def chain_of(places: Iterable[Place], before: str = GENESIS) -> str:
-    """The hash of a chain of places, which goes on from the hash ``before``."""
+    """The hash of a chain of places that continues the hash ``before``."""
     for seq, name in places:
         before = digest(None, f"{before} {seq} {name}")
     return before

@@ -1,4 +1,4 @@
-"""The log and what it says, kept together: reading what others appended, appending, checkpoints, newer formats."""
+"""The log together with its state: reading others' entries, appending, checkpoints, format upgrades."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Journal:
         return entry
 
     def genuine(self, entry: Entry) -> bool:
-        """Whether the entry's hash is its own, in some format."""
+        """Whether the entry's hash is correct in some format."""
         return any(entry.hash == entry.chained(self.store.key, format_) for format_ in range(FORMAT, 0, -1))
 
     @contextmanager

@@ -183,7 +183,7 @@ class Ledger(Reader):
         shares: Mapping[str, Charge | Budget] | None = None,
         **free: Unpack[Free],
     ) -> None:
-        """Open a new budget on the same dataset: an explicit, recorded act, no reset; the lifetime spend goes on.
+        """Open a new budget on the same data set: an explicit, recorded act; the lifetime total continues.
 
         Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by itself, after
         answers, would be a choice between games.
@@ -387,5 +387,5 @@ class Ledger(Reader):
 
 
 def _segments_of(charged: Entry) -> dict[str, Any]:
-    """What a charge says of segments, for the entries that follow from it."""
+    """Return the segments of a charge, for the entries that follow from it."""
     return {name: charged.body[name] for name in ("segments",) if name in charged.body}

@@ -37,7 +37,7 @@ class PostgreSQL(Database):
         self._engine = _engine(url)
 
     def anew(self) -> PostgreSQL:
-        """The same database, with an engine of its own."""
+        """Return the same database with a new engine."""
         return PostgreSQL(self._url)
 
     def take(self) -> Any:
@@ -67,7 +67,7 @@ class PostgreSQL(Database):
         connection.commit()
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Whether these tables are there."""
+        """Whether these tables exist."""
         return all(run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
 
     def damage(self, run: Run) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a ledger says: budgets, charges, stored answers, and whether the log is whole. Nothing here is written.
+"""Read access to a ledger: budgets, charges, stored answers, and verification. Writes nothing.
 
 What leads to an entry (``index``) is believed only when it is what the log says, and the entry only when its hash is
 its own.
@@ -28,7 +28,7 @@ from dptopk.ledger.verify import Inspection, inspect
 
 
 class Reader:
-    """A log that is open, and all that can be asked of it.
+    """An open log, and all queries to it.
 
     Args:
         store: of the log.
@@ -54,7 +54,7 @@ class Reader:
 
     @property
     def test(self) -> bool:
-        """Whether this ledger was marked as one for tests when it was made."""
+        """Whether this ledger was created for tests."""
         return bool(self._now.about.get("test"))
 
     def datasets(self) -> tuple[str, ...]:
@@ -69,13 +69,13 @@ class Reader:
             return self._now.dataset(dataset).copy()
 
     def spent(self, name: str, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
-        """What a dataset has been charged since its last renewal (or ever), net of refunds."""
+        """Return the charges of a data set since its last renewal (or ever), less refunds."""
         with self._store.lock:
             self._journal.refresh()
             return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
 
     def remaining(self, name: str) -> Charge | str:
-        """What remains of a dataset's budget, as its accountant says it."""
+        """Return the remaining budget of a data set, as its account describes it."""
         return self.state(name).account.remaining()
 
     def summary(self, name: str, *, analyst: str | None = None) -> Summary:
@@ -205,14 +205,14 @@ class Reader:
         return list(self.inspect(head=head).problems)
 
     def verify(self, *, head: Mapping[str, Any] | None = None) -> bool:
-        """Whether ``check`` finds nothing."""
+        """Return whether ``check`` finds no problem."""
         return not self.check(head=head)
 
     @staticmethod
     def inspect_file(
         url: str | Path, *, key: str | bytes | None = None, head: Mapping[str, Any] | None = None
     ) -> Inspection:
-        """What ``inspect`` finds in a ledger that may be too damaged to be opened."""
+        """Inspect a ledger that may be too damaged to be opened."""
         heads = [] if head is None else [Head.of(head)]
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:

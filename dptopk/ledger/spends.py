@@ -54,7 +54,7 @@ class Spend:
         )  # fmt: skip
 
     def released_by(self, entry: Entry) -> Self:
-        """The same after its release; what no account took back stays charged."""
+        """Return the spend after its release; costs that no account refunded stay charged."""
         body = entry.body
         net = Charge.parse(body["used"]) if body.get("returned", True) else self.charge
         return replace(self, charge=net, released=True, answer=None if body["answer"] is None else entry.seq)

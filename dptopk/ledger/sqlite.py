@@ -56,7 +56,7 @@ class SQLite(Database):
         self._written: tuple[int, int] | None = None  # when and how long the file was as the write lock was taken
 
     def anew(self) -> SQLite:
-        """The same file, with a connection of its own."""
+        """Return the same file with a new connection."""
         return SQLite(self._file, read_only=self._read_only, ahead=self._ahead, identity=self._identity)
 
     def take(self) -> sqlite3.Connection:
@@ -119,11 +119,11 @@ class SQLite(Database):
         run("COMMIT")
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Whether these tables are there."""
+        """Whether these tables exist."""
         return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master"))
 
     def damage(self, run: Run) -> list[str]:
-        """What SQLite's check of all pages and indexes finds."""
+        """Report SQLite's check of all pages and indexes."""
         return [f"SQLite: {row[0]}" for row in run("PRAGMA integrity_check") if row[0] != "ok"]
 
     def backup(self, path: Path) -> None:
@@ -145,7 +145,7 @@ class SQLite(Database):
             _close([source], os.getpid())
 
     def close(self) -> None:
-        """Close the connection that is kept."""
+        """Close the cached connection."""
         _close(self._idle, os.getpid())
 
 

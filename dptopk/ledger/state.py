@@ -1,4 +1,4 @@
-"""What the log of a ledger says: a fold of its entries into datasets, accounts and totals.
+"""State of a ledger: a fold of its log into data sets, accounts and totals.
 
 The state holds nothing that grows with the number of entries: accounts, and for each analyst the sum of what was
 charged. A charge is entered with the record of what it took from each account (``Account.quote``), a release with the
@@ -139,7 +139,7 @@ def _rekey(ledger: LedgerState, entry: Entry) -> None:
 
 
 def _restore(ledger: LedgerState, entry: Entry) -> None:
-    """An operator goes on with a log that lacks what was written after it was copied; the lost head is no head now."""
+    """An operator continues with an older copy of the log; the lost head no longer counts."""
     if entry.body["lost"] is not None:
         _replace(ledger, entry.body["lost"])
 
@@ -267,7 +267,7 @@ def _refund(account: Account, unused: Charge) -> bool:
 
 
 def _reuse(ledger: LedgerState, entry: Entry) -> None:
-    """An analyst is shown a stored answer that another has paid for: it counts against the analyst's limit."""
+    """An analyst is shown a stored answer charged to another: it counts against the analyst's limit."""
     state, charge = ledger.dataset(entry.dataset), Charge.parse(entry.body["charge"])
     _take(state.limits_of(entry.analyst, entry.body.get("segments")), charge, entry.body["records"])
     state.seen.setdefault(entry.analyst, Total()).add(charge)

@@ -104,7 +104,7 @@ class Store:
 
     @property
     def lock(self) -> threading.RLock:
-        """The lock of this process; a child process gets a lock and connections of its own."""
+        """The lock of this process; a child process gets a new lock and new connections."""
         if os.getpid() != self._pid:
             _leaked.append(self._database)
             self._begin(self._database.anew())

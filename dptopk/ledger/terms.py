@@ -25,7 +25,7 @@ _STORED = ("epsilon", "delta", "lower", "name", "source", "note")
 
 
 class Free(TypedDict, total=False):
-    """What a budget of free choice may be told, as ``Filter`` takes it; what is None is left to the filter."""
+    """Options of a filter budget, as ``Filter`` takes them; None leaves the choice to the filter."""
 
     ranges: Sequence[float] | None
     costs: Sequence[Cost] | None
@@ -129,7 +129,7 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] 
 
 
 def fixed(terms: dict[str, Any]) -> dict[str, Any]:
-    """The same terms with δ divided as at creation, whatever the first charge is: it may come after answers."""
+    """Return the terms with δ divided as at creation, independent of the first charge, which may follow answers."""
     if "filter" not in terms:
         return terms
     return terms | {"filter": {name: value for name, value in terms["filter"].items() if name != "open"}}

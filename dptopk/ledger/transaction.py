@@ -67,7 +67,7 @@ class Transaction:
         return self._database.has_tables(names, self.run)
 
     def damage(self) -> list[str]:
-        """What the database's own check of its pages and indexes finds."""
+        """Report the database's own check of its pages and indexes."""
         return self._database.damage(self.run)
 
     def create_tables(self) -> None:
@@ -147,7 +147,7 @@ class Transaction:
             self.run("INSERT INTO places VALUES (?, ?, ?)", bucket_of(name), seq, name)
 
     def places(self, bucket: str, until: int) -> list[Place]:
-        """What names of a bucket lead to, up to an entry, in order."""
+        """Return the entries that the names of a bucket lead to, in order, up to an entry."""
         found = self.run("SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?", bucket, until)
         return sorted((int(seq), str(name)) for seq, name in found)
 
@@ -166,6 +166,6 @@ class Transaction:
         self.run("INSERT INTO snapshots VALUES (?, ?)", seq, state)
 
     def snapshot(self) -> tuple[int, str] | None:
-        """The kept state and the entry after which it held."""
+        """Return the stored state and the number of its last entry."""
         found = self.run("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1")
         return (found[0][0], found[0][1]) if found else None

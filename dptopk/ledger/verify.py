@@ -20,7 +20,7 @@ from dptopk.ledger.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What verification found.
+    """The result of a verification.
 
     Attributes:
         problems: what must not be in a log: a broken chain, a gap, an impossible history, a missing tail.
@@ -34,7 +34,7 @@ class Inspection:
 
 
 def is_part(used: Charge, whole: Charge) -> bool:
-    """Whether a charge is part of another: no cost more often, no larger δ."""
+    """Whether a charge is part of another: no cost occurs more often, no larger δ."""
     return used.delta <= whole.delta and all(times <= whole.costs.get(cost, 0) for cost, times in used)
 
 
@@ -147,7 +147,7 @@ def fold(entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
 
 
 def misplaced(log: Transaction, state: LedgerState) -> list[str]:
-    """What is wrong with the rows that lead to the keys and answers of a log, up to the last entry of a state."""
+    """Report wrong lookup rows for the keys and answers of a log, up to the last entry of a state."""
     chains = state.index.chains
     for bucket in sorted(log.buckets() | chains.keys()):
         if chain_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):

@@ -1,4 +1,4 @@
-"""What all mechanisms share: refusals, the rows that a counting mechanism counts, and the release they end in."""
+"""Common parts of all mechanisms: refusals, the rows that a counting mechanism counts, and the release."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def check(self, histogram: Histogram, *_: Any, **options: Any) -> None:
-        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
 
     @abstractmethod
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None, *_: Any, **options: Any) -> Release:
@@ -59,7 +59,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def simulate(self, scene: Scene) -> Draw:
-        """How the mechanism selects labels from known counts, by its law in floats: for plans, never for releases.
+        """Simulate the selection of labels from known counts in floating point: for plans, never for releases.
 
         Returns:
             For the number of a block of draws the ranks of the chosen labels (-1: none) and their noisy counts, float64
@@ -79,7 +79,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """How far above the floor a label appears with at least this probability; None in a public domain.
+        """The lead over the floor at which a label appears with at least this probability; None in a public domain.
 
         The floor is the count of rank ``floor_rank``, or 0.
         """
@@ -102,11 +102,11 @@ class Mechanism(ABC):
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
-        """How likely a label is placed after one whose count is lower by ``gap``; None where no formula is known."""
+        """Probability that a label is ranked below one whose count is lower by ``gap``; None if no formula is known."""
         return None
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int | None:
-        """How far above the floor a noisy count must be; None where nothing is compared with a threshold."""
+        """Return the lead over the floor that a noisy count needs; None if there is no threshold."""
         add_remove(sensitivity)
         return None
 
@@ -345,11 +345,11 @@ class CountingMechanism(Mechanism):
         return noisy_largest(scene, self.float_noise(scene, len(scene.counts)))
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of the counts."""
+        """Return the standard deviation of the noise on a count."""
         return self.noise_std(sensitivity)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """As ``noise_std``."""
+        """Return ``noise_std``."""
         return self.noise_std(sensitivity)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
@@ -360,11 +360,11 @@ class CountingMechanism(Mechanism):
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """As ``half_width``."""
+        """Return ``half_width``."""
         return self.half_width(sensitivity, confidence=confidence)
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """What intervals need to know of a release that counts that many labels, or the whole domain."""
+        """Describe to intervals how a release measures its counts: of n labels, or of the whole domain."""
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> float:
@@ -381,7 +381,7 @@ class CountingMechanism(Mechanism):
         return self.measurement(add_remove(sensitivity), 1, whole=False).half_width(1 - confidence, "row", 1)
 
     def check(self, histogram: Histogram, *, labels: Release | Sequence[Any] | None = None) -> None:
-        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         self.charge(histogram.sensitivity, labels=len(rows_to_count(histogram, labels, self)))
 
     def release(

@@ -102,13 +102,13 @@ class Box(CountingMechanism):
         return CountNoise("box", sensitivity.linf / self.epsilon, power=power, step=sensitivity.linf)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """As ``noise_std``."""
+        """Return ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """As ``half_width``."""
+        """Return ``half_width``."""
         return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:

@@ -83,12 +83,12 @@ class Subsets:
         return [0, *self._ranked.at_least(self._top - slack).tolist()]
 
     def _kinds(self, slack: int) -> list[int]:
-        """How many sets there are of each kind."""
+        """Return the number of sets of each kind."""
         n, k = self._within(slack), self._k
         return [_comb(n[i + 1] - i, k - i) - _comb(n[i] - i, k - i) if n[i + 1] > n[i] else 0 for i in range(k)]
 
     def size(self, slack: int) -> int:
-        """How many sets have a gap of at most ``slack``, exactly."""
+        """Return the exact number of sets with a gap of at most ``slack``."""
         return 1 if slack < 0 else sum(self._kinds(slack))
 
     def log_size(self, slacks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

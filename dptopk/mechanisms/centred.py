@@ -93,7 +93,7 @@ class Centred(CountingMechanism):
         return Charge.join(*(Charge({_pair(noise, sensitivity, shift): times}) for noise, shift, times in parts))
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """The charge of measuring the same counts several times, with Y drawn once: only Z is paid for again.
+        """The charge of measuring the same counts several times with Y drawn once: only Z is charged again.
 
         By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several times.
         """
@@ -142,13 +142,13 @@ class Centred(CountingMechanism):
         return self.noise.law(sensitivity, labels)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """As ``noise_std``."""
+        """Return ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """As ``half_width``."""
+        """Return ``half_width``."""
         return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
@@ -156,11 +156,11 @@ class Centred(CountingMechanism):
         return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
 
     def shared(self, sensitivity: Sensitivity, labels: int) -> KnownGaussian | KnownLaplace:
-        """The law of Y when so many labels are counted."""
+        """Return the law of Y if n labels are counted."""
         return self._common(labels, sensitivity.touched(labels) or 0)
 
     def _common(self, labels: int, touched: int) -> KnownGaussian | KnownLaplace:
-        """Of all laws of Y with the same cost (Gaussian: of μ²; Laplace: of ε), the least variance of Z + Y."""
+        """Return the law of Y that minimises the variance of Z + Y at equal cost (Gaussian: in μ²; Laplace: in ε)."""
         if self.common is not None:
             return self.common
         a, b = self.centre.numerator, self.centre.denominator
@@ -171,7 +171,7 @@ class Centred(CountingMechanism):
         return KnownLaplace(epsilon=self.noise.epsilon * weight ** (1 / 3))
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Centred:
-        """The same mechanism with its common noise written out for so many labels."""
+        """Return the mechanism with its common noise made explicit for n labels."""
         return replace(self, common=self.shared(sensitivity, labels))
 
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
@@ -224,7 +224,7 @@ class Centred(CountingMechanism):
         *,
         labels: Release | Sequence[Any] | None = None,
     ) -> Release:
-        """As CountingMechanism.release; counts are multiples of 1/b, and the release names the law of Y."""
+        """Release counts as CountingMechanism does; they are multiples of 1/b, and the release names the law of Y."""
         rows = rows_to_count(histogram, labels, self)
         charge = self.charge(histogram.sensitivity, labels=len(rows))
         written = self.resolved(histogram.sensitivity, len(rows)) if len(rows) else self
@@ -235,7 +235,7 @@ class Centred(CountingMechanism):
         )
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """Z for each of so many labels, Y for all of them."""
+        """Describe the noise to intervals: Z for each of n labels, Y common to all."""
         return Measurement(
             self.law(sensitivity, labels),
             labels,

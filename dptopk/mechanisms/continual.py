@@ -150,7 +150,7 @@ class ContinualTopK:
 
     @property
     def measurements(self) -> Factorisation:
-        """What is measured on which day."""
+        """Return what is measured on each day."""
         return factorise(self.factorisation, self.participation, self.error)
 
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
@@ -171,7 +171,7 @@ class ContinualTopK:
         ), self.measurements.weights * off + SUM_ROUNDING
 
     def _thresholds(self, sensitivity: Sensitivity) -> np.ndarray[Any, Any]:
-        """As ``threshold``, on all days."""
+        """Return ``threshold`` for all days."""
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
         spread, rounding = self.total_noise(sensitivity)
@@ -251,7 +251,7 @@ def _normal_point(probability: Any) -> np.ndarray[Any, Any]:
 
 @dataclass(eq=False)
 class Stream:
-    """The state between days: private, like the data, and to be kept like them (``to_dict``). Made by ``stream``.
+    """The state between days; it is private, and must be stored like the data (``to_dict``). Made by ``stream``.
 
     Several threads may ask, one after the other. It cannot be pickled or copied deeply: a second stream would answer
     the same days again.
@@ -282,7 +282,7 @@ class Stream:
 
     @property
     def charge(self) -> Charge:
-        """What all days cost together; the first answer carries it, the others nothing."""
+        """The charge of all days together; the first answer carries it, the others carry none."""
         return self.mechanism.charge(self.sensitivity, labels=len(self.names) if self.public else None)
 
     @property
@@ -407,7 +407,7 @@ class Stream:
         )
 
     def _totals(self) -> np.ndarray[Any, Any]:
-        """The noisy totals, each a function of its own label's measurements alone.
+        """Return the noisy totals; each depends only on its own label's measurements.
 
         A matrix product would add the terms of a row in an order that depends on how many rows there are, and so on
         labels that are not shown: a total next to a half would be rounded by whether another label has come.

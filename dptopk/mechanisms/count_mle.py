@@ -68,7 +68,7 @@ class CountMLE(Mechanism):
         return self.noise.charge(sensitivity, labels=labels)
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """The charge of a release with so many passes."""
+        """Return the charge of a release with n passes."""
         return self.noise.repeated(sensitivity, labels, passes)
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
@@ -76,17 +76,17 @@ class CountMLE(Mechanism):
         return self.noise.noise_std(sensitivity)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """That of the noise, before the fit."""
+        """Return the value of the noise, before the fit."""
         return self.noise.count_noise(sensitivity, labels=labels)
 
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """That of the noise, before the fit."""
+        """Return the value of the noise, before the fit."""
         return self.noise.count_width(sensitivity, labels=labels, confidence=confidence)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of the noise."""
+        """Return the selection noise of the counts before the fit."""
         return self.noise.selection_noise(sensitivity)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
@@ -157,7 +157,7 @@ class CountMLE(Mechanism):
         raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
 
     def recount_error(self, true: Floats, shown: np.ndarray[Any, Any], scene: Scene) -> Floats:
-        """Of fitted counts, measured as often as the charge of k counts pays for."""
+        """Return the error of fitted counts, measured as often as the charge of k counts allows."""
         k, sensitivity = scene.k, scene.sensitivity
         own, shared = (math.sqrt(variance) for variance in self.variances(sensitivity))
         kind = "laplace" if isinstance(self.noise, KnownLaplace) else "normal"
@@ -172,7 +172,7 @@ class CountMLE(Mechanism):
         return squares
 
     def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
-        """How often that many rows can be counted for at most this charge."""
+        """Return how often n rows can be counted for at most this charge."""
         return _passes(self, charge, sensitivity, rows) if rows else 1
 
     def told(self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class CountMLE(Mechanism):
         return {"ranking": released, "passes": passes}
 
     def check(self, histogram: Histogram, *, ranking: Release | Sequence[Any]) -> None:
-        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         self.charge(histogram.sensitivity, labels=len(self._rows(histogram, ranking)))
 
     def _rows(self, histogram: Histogram, ranking: Release | Sequence[Any]) -> Rows:

@@ -54,11 +54,11 @@ class Exponential(LabelsOnly):
         return noisy_largest(replace(scene, k=1), scene.noise("gumbel", self.utility_range / self.epsilon))
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of Gumbel noise."""
+        """Return the standard deviation of Gumbel noise."""
         return gumbel_std(self.utility_range / self.epsilon)
 
     def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
-        """Raise whatever ``release`` would raise for these arguments; nothing is drawn."""
+        """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         from dptopk.mechanisms.samplers.selection import selection_rate
 
         known(histogram, self)

@@ -65,35 +65,35 @@ class GaussianCounts(CountingMechanism):
         return Charge({GaussianDP(self.mu): 1})
 
     def noise(self, sensitivity: Sensitivity, labels: int) -> Centred:
-        """The noise of so many counts, at least 1; its squares of dominating μ' sum to at most mu²."""
+        """Return the noise for n >= 1 counts; the squares of its dominating μ' sum to at most mu²."""
         return _noise(self.mu, add_remove(sensitivity).linf, validate.count(labels=labels))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """Noise for so many counts."""
+        """Describe the noise of n counts to intervals."""
         return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """As Centred.draw_noise, for ``size`` counts."""
+        """Draw as Centred.draw_noise does, for ``size`` counts."""
         return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
-        """As Centred.float_noise."""
+        """Draw as Centred.float_noise does."""
         return self.noise(scene.sensitivity, max(labels, 1)).float_noise(scene, labels)
 
     def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
-        """As Centred.law."""
+        """Return the law as Centred.law does."""
         return self.noise(sensitivity, max(labels, 1)).law(sensitivity, labels)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """As ``noise_std``, of one count where the number of labels is not given."""
+        """Return ``noise_std``; of one count if the number of labels is not given."""
         return self.noise_std(sensitivity, labels=labels or 1)
 
     def noise_std(self, sensitivity: Sensitivity, *, labels: int = 1) -> float:
-        """Standard deviation of the noise on one count where so many ``labels`` are counted."""
+        """Return the standard deviation of the noise on one count if n ``labels`` are counted."""
         return self.noise(sensitivity, labels).noise_std(sensitivity, labels=labels)
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int = 1) -> float:
-        """As ``Centred.half_width``, for one of so many ``labels``."""
+        """Return ``Centred.half_width`` for one of n ``labels``."""
         return self.noise(sensitivity, labels).half_width(sensitivity, confidence=confidence, labels=labels)
 
     def release(
@@ -103,7 +103,7 @@ class GaussianCounts(CountingMechanism):
         *,
         labels: Release | Sequence[Any] | None = None,
     ) -> Release:
-        """As CountingMechanism.release; counts are multiples of 1/2."""
+        """Release counts as CountingMechanism does; they are multiples of 1/2."""
         number = histogram.domain_size if labels is None else len(labels)
         drawn = self.noise(histogram.sensitivity, max(number, 1)).release(histogram, rng, labels=labels)
         return replace(drawn, charge=self.charge(histogram.sensitivity), mechanism=self)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Selections(LabelsOnly):
-    """What both mechanisms share: k selections of epsilon each, or the clocks that they are made of."""
+    """Common base of both mechanisms: k selections of epsilon each, or the clocks that they consist of."""
 
     k: int
     epsilon: float
@@ -40,13 +40,13 @@ class _Selections(LabelsOnly):
         validate.parameters(self, charge_as=partial(validate.member, CHARGES))
 
     def __repr__(self) -> str:
-        """As a dataclass has it, but an argument with its default is left out."""
+        """Return the text of a dataclass, without arguments at their default."""
         given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)]  # type: ignore[arg-type]
         shown = [f"{name}={value!r}" for name, value, default in given if default is MISSING or value != default]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of Gumbel noise."""
+        """Return the standard deviation of Gumbel noise."""
         return gumbel_std(sensitivity.linf / self.epsilon)
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
@@ -59,7 +59,7 @@ class _Selections(LabelsOnly):
         return 1 / (1 + math.exp(min(self.epsilon * gap / sensitivity.linf, 700.0)))
 
     def float_noise(self, scene: Scene) -> Noise:
-        """Of the scale linf/epsilon."""
+        """Draw Gumbel noise of the scale linf/epsilon."""
         return scene.noise("gumbel", scene.sensitivity.linf / self.epsilon)
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
@@ -111,7 +111,7 @@ class KnownGumbel(_Selections):
         return noisy_largest(scene, self.float_noise(scene))
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         known(histogram, self, self.k)
         self.charge(histogram.sensitivity)
 
@@ -181,13 +181,13 @@ class UnknownGumbel(_Selections):
         return self._cost(sensitivity.linf, selections, special_slots(sensitivity, self.d_bar), self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far the score of ⊥ lies above h_(d_bar+1): linf + c."""
+        """Return the distance of the score of ⊥ above h_(d_bar+1): linf + c."""
         special = special_slots(add_remove(sensitivity), self.d_bar)
         c = gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
         return checked_offset(sensitivity.linf + c, "delta")
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """How far above h_(d_bar+1) a true count must be to be drawn before ⊥ with at least this probability.
+        """Return the lead over h_(d_bar+1) at which a label is drawn before ⊥ with at least this probability.
 
         P = 1/(1 + e^{-(ε/τ)(distance - offset)}); the label must also come before k others.
         """
@@ -201,14 +201,14 @@ class UnknownGumbel(_Selections):
         return self.d_bar + 1
 
     def simulate(self, scene: Scene) -> Draw:
-        """The k largest counts with Gumbel noise, as far as they are above that of ⊥."""
+        """Select the k largest counts with Gumbel noise, those above ⊥ only."""
         from dptopk.mechanisms.samplers.simulation import largest_above
 
         noise, offset = self.float_noise(scene), self.threshold_offset(scene.sensitivity)
         return largest_above(scene, noise, self.floor_rank, offset)
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         slots(histogram, self.d_bar)
         self.charge(histogram.sensitivity)
 

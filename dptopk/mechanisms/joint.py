@@ -77,7 +77,7 @@ class Sequences:
         return self._ranked.at_least(self._top - slack).tolist()
 
     def size(self, slack: int) -> int:
-        """How many sequences have a gap of at most ``slack``, exactly."""
+        """Return the exact number of sequences with a gap of at most ``slack``."""
         return math.prod(end - place for place, end in enumerate(self._within(slack)))
 
     def log_size(self, slacks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What mechanisms that draw a whole answer at once share: refusals, the charge, and the release."""
+"""Common base of mechanisms that draw a whole answer at once: refusals, the charge, and the release."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class JointSelection(LabelsOnly):
         return Charge({self.cost(self.epsilon): 1})
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         check_public(histogram, self, self.k)
         self.charge(histogram.sensitivity)
 

@@ -70,7 +70,7 @@ class KnownLaplace(CountingMechanism):
         return CountNoise("laplace", 1 / rate(self.epsilon, sensitivity))
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """That the difference of two noises is at least the gap."""
+        """Probability that the difference of two noises is at least the gap."""
         return laplace_difference_tail(self.epsilon / sensitivity.linf, max(math.ceil(gap) - 1, 0))
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
@@ -104,7 +104,7 @@ class UnknownLaplace(NoisyFloorMechanism):
     delta: float
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """min(l0, d_bar + 1) × the noise's own pair + δ; at most d_bar counts are released whatever ``labels``."""
+        """min(l0, d_bar + 1) × the noise's pair + δ; at most d_bar counts are released for any ``labels``."""
         self.threshold_offset(sensitivity)
         cost = laplace_cost(self.epsilon, sensitivity)
         return Charge({cost: moving_slots(sensitivity, self.d_bar)}, delta=self.delta)

@@ -48,7 +48,7 @@ class OneShotTopK(JointSelection):
     cost: ClassVar[type[PureDP]] = PureDP
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of exponential noise."""
+        """Return the standard deviation of exponential noise."""
         return self.k * sensitivity.linf / self.epsilon
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Which private labels there are, without counts: a coin for each, as likely as its number of users allows."""
+"""Private selection of labels without counts: one coin per label, with the largest probability its count allows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PartitionSelection(LabelsOnly):
         return coin_chances(coin.order, coin.divergence, coin.first)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One ApproxDP or one LabelCoinsDP, whatever ``labels``.
+        """One ApproxDP or one LabelCoinsDP, for any ``labels``.
 
         Raises:
             InvalidParameter: as ``coin`` does.
@@ -95,7 +95,7 @@ class PartitionSelection(LabelsOnly):
         return (level - 1) * sensitivity.linf + 1
 
     def simulate(self, scene: Scene) -> Draw:
-        """Of what the coins show the k of the largest noisy counts; any k, where none are counted."""
+        """Select, of the labels that the coins show, the k with the largest noisy counts; any k if none are counted."""
         from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
 
         counts, noise = scene.counts, scene.shown_by
@@ -113,7 +113,7 @@ class PartitionSelection(LabelsOnly):
         return draw
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         present_slots(histogram, self)
         self.charge(histogram.sensitivity)
 
@@ -140,7 +140,7 @@ class PartitionSelection(LabelsOnly):
         )
 
     def tossed(self, sensitivity: Sensitivity, counts: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.bool_]:
-        """Which labels are shown, shape (n,), for their counts, shape (n,)."""
+        """Toss the coins: return which labels are shown, shape (n,), for their counts, shape (n,)."""
         chances = self.chances(sensitivity)
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
         likely = chances.shown[level] > chances.hidden[level]

@@ -120,7 +120,7 @@ class RoutedTopK(LabelsOnly):
         return draw
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         check_public(histogram, self, self.k)
         for part in (self.whole, self.peeling):
             part.check(histogram)
@@ -154,7 +154,7 @@ class RoutedTopK(LabelsOnly):
         return (above > 0) == (int(cells.draw(1, bits)[0]) == 0)
 
     def _one_set(self, histogram: Histogram) -> bool:
-        """Whether all labels are asked for, in no order."""
+        """Whether the answer is the set of all labels, without order."""
         return self.k == histogram.domain_size and not self.ordered
 
     def _sides(self, x: Fraction) -> Callable[[int], list[int]]:
@@ -171,7 +171,7 @@ class RoutedTopK(LabelsOnly):
         return weights
 
     def chance_at_once(self, histogram: Histogram) -> float:
-        """How likely the answer is drawn at once, an estimate for counts that are public. Private: not released."""
+        """Estimate the probability that the answer is drawn at once. Depends on the data: not released."""
         if self._one_set(histogram):
             return 1.0
         above = self.margin(histogram) - self.threshold
@@ -180,7 +180,7 @@ class RoutedTopK(LabelsOnly):
         return side if above > 0 else 1 - side
 
     def margin(self, histogram: Histogram) -> float:
-        """How many users must change for peeling to be the better mechanism, times ``rest``. Private: not released."""
+        """Number of users that must change for peeling to be better, times ``rest``. Private: not released."""
         linf, ranked = histogram.sensitivity.linf, Ranked(histogram.counts, histogram.absent)
         if self.ordered:
             # The largest noise of size/k labels is about so many scales: peeling puts a label so far from its place.
@@ -198,12 +198,12 @@ class RoutedTopK(LabelsOnly):
 
     @property
     def statistic_range(self) -> float:
-        """How far ``margin`` can move between neighbours: by rest, and its errors."""
+        """Return the maximum change of ``margin`` between neighbours: rest, and its errors."""
         return math.nextafter(self.rest * (1 + 2 * _STATISTIC_ERROR) + rounding(self.k), math.inf)
 
     @property
     def threshold(self) -> float:
-        """What the noisy margin must exceed for the answer to be drawn at once."""
+        """Return the threshold of the noisy margin above which the answer is drawn at once."""
         noise = self.statistic_range / self.share
         if self.delta:
             return noise * math.log(1 / _WRONG - 1)
@@ -211,7 +211,7 @@ class RoutedTopK(LabelsOnly):
 
     @property
     def _scale(self) -> float:
-        """Of the noise of peeling, in units of linf."""
+        """Return the noise scale of peeling, in units of linf."""
         peeling = self.peeling
         return (1 if isinstance(peeling, KnownGumbel) else self.k) / peeling.epsilon
 

@@ -40,7 +40,7 @@ class SparseGaussian(ThresholdedMechanism):
     delta: float
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One SparseGaussianDP, whatever ``labels``.
+        """One SparseGaussianDP, for any ``labels``.
 
         Raises:
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for so many labels.
@@ -51,7 +51,7 @@ class SparseGaussian(ThresholdedMechanism):
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above 0 a noisy count must be: T."""
+        """Return the threshold T of a noisy count."""
         n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
         return checked_offset(_offset(scale, sensitivity.linf, n, self.delta), "delta")
 

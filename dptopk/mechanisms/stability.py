@@ -31,7 +31,7 @@ CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityTopK(LabelsOnly):
-    """k labels: the top j <= k exactly, as a set, where the gap after the j-th count is surely large; the rest peeled.
+    """k labels: the exact top j <= k as a set if the gap after the j-th count passes a test; the rest by peeling.
 
     j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a threshold, and else j is
     0. The labels missing to k are drawn one by one by Gumbel peeling. Known before: BoundedRange for the choice, PureDP
@@ -65,7 +65,7 @@ class StabilityTopK(LabelsOnly):
         return _charge(self.epsilon, self.delta, peeled, peeling_epsilon(self.k, self.epsilon, self.delta))
 
     def threshold(self, sensitivity: Sensitivity) -> int:
-        """What the noisy gap must exceed: linf + c, c the smallest integer with P[noise > c] <= delta/2."""
+        """The threshold of the noisy gap: linf + c, c the smallest integer with P[noise > c] <= delta/2."""
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
         above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
         # Utilities are sums of at most k + 2 thresholds.
@@ -78,7 +78,7 @@ class StabilityTopK(LabelsOnly):
         return released(self, scene)
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         check_public(histogram, self, self.k)
         rate(TEST * self.epsilon, histogram.sensitivity)
         self.threshold(histogram.sensitivity)
@@ -147,7 +147,7 @@ class StabilityTopK(LabelsOnly):
 
 
 def utilities(gaps: npt.NDArray[np.int64], threshold: int) -> npt.NDArray[np.int64]:
-    """Of trying the top 1, ..., top k: the gap, as far as it helps to pass the test, and more for more labels.
+    """Return the utilities of trying the top 1, ..., top k: the gap, up to what the test needs, plus a bonus per label.
 
     What is added depends on the size alone, and min(·, 2·threshold) moves by no more than the gap: by at most linf.
     """

@@ -81,7 +81,7 @@ def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
 
 
 def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
-    """How many copies of the noise on one count cover the slots and the floor: min(l0, d_bar + 1).
+    """Return the number of noisy counts that covers the slots and the floor: min(l0, d_bar + 1).
 
     There are d_bar + 1 quantities. If fewer than l0 of the touched labels are in the new slots, they and the floor are
     at most l0 quantities. Otherwise the floor can only move to the count of an untouched displaced label; that
@@ -97,7 +97,7 @@ def passing(
     floor_noise: np.ndarray[Any, Any] | int,
     offset: int,
 ) -> np.ndarray[Any, Any]:
-    """Which slots are released: count + noise > floor + floor_noise + offset, strictly.
+    """Return which slots are released: count + noise > floor + floor_noise + offset, strictly.
 
     Args:
         counts: shape (slots,).
@@ -147,7 +147,7 @@ class ThresholdedMechanism(Mechanism):
 
     @abstractmethod
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above the floor (with its noise) a noisy count must be to be released."""
+        """Return the lead over the noisy floor that a noisy count needs to be released."""
 
     @abstractmethod
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
@@ -158,11 +158,11 @@ class ThresholdedMechanism(Mechanism):
         return self.counting.count_noise(sensitivity, labels=self.floor_rank)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of the counts."""
+        """Return the standard deviation of the noise on a count."""
         return self.noise_std(sensitivity)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """As ``noise_std``."""
+        """Return ``noise_std``."""
         return self.noise_std(sensitivity)
 
     def count_width(
@@ -172,7 +172,7 @@ class ThresholdedMechanism(Mechanism):
         return self.counting.count_width(sensitivity, labels=self.floor_rank, confidence=confidence)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
-        """Of two labels that both appear."""
+        """Return the probability for two labels that both appear."""
         return self.counting.swap_chance(sensitivity, gap)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
@@ -188,7 +188,7 @@ class ThresholdedMechanism(Mechanism):
         return largest_above(scene, noise, self.floor_rank, offset, chance)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """How far above the floor a true count must be to be released with at least this probability.
+        """Return the lead over the floor at which a true count is released with at least this probability.
 
         Args:
             sensitivity: the histogram's.
@@ -208,11 +208,11 @@ class ThresholdedMechanism(Mechanism):
         return 0.0
 
     def above_floor(self, noise: Any, floor_noise: Any) -> np.ndarray[Any, Any]:
-        """Noise less the floor's, in counts, rounded up: beside whole numbers that decides as the exact value does."""
+        """Noise minus the floor's noise, rounded up: compared with integers, it decides as the exact value does."""
         return -((floor_noise - noise) // self.divisor)
 
     def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:
-        """What is released of the counts that passed, shape (n,)."""
+        """Return the released values of the counts that passed, shape (n,)."""
         return counts + noise
 
     def law(self, sensitivity: Sensitivity) -> CountNoise:
@@ -244,7 +244,7 @@ class ThresholdedMechanism(Mechanism):
         return self.counting.draw_noise(sensitivity, size, bits)
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         self.slots(histogram)
         self.charge(histogram.sensitivity)
 
@@ -286,7 +286,7 @@ class CutMechanism(ThresholdedMechanism):
         """T: the noise stays in [-T, T]."""
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
-        """T, whatever the confidence: a released count is never further from the true one."""
+        """Return T for every confidence: a released count is never further from the true one."""
         validate.probability(allow_zero=False, confidence=confidence)
         return self.bound(sensitivity)
 
@@ -316,6 +316,6 @@ class NoisyFloorMechanism(ThresholdedMechanism):
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above the noisy floor a noisy count must be to be released: linf + c."""
+        """Return the lead over the noisy floor that a noisy count needs: linf + c."""
         special = special_slots(add_remove(sensitivity), self.d_bar)
         return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")

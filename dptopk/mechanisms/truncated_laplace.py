@@ -46,7 +46,7 @@ class TruncatedLaplace(CutMechanism):
     delta: float
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Δ × DP(ε) + δ, whatever ``labels``.
+        """Δ × DP(ε) + δ, for any ``labels``.
 
         Raises:
             InvalidParameter: when l0 is None, because there is no bound.
@@ -60,7 +60,7 @@ class TruncatedLaplace(CutMechanism):
         return checked_offset(_cut(decay, sensitivity.linf, n, self.delta), "delta")
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above 0 a noisy count must be: T."""
+        """Return the threshold T of a noisy count."""
         return self.bound(sensitivity)
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
@@ -76,7 +76,7 @@ class TruncatedLaplace(CutMechanism):
         chance, bound, decay = self.at_threshold(sensitivity), self.bound(sensitivity), rate(self.epsilon, sensitivity)
 
         def hidden(above: int) -> float:
-            """Of a count of T + ``above``: noise below -above, or just there and the coin says no."""
+            """P[a count of T + ``above`` is hidden]: noise below -above, or equal to it and the coin refuses."""
             below = _tail(decay, bound, above)
             until = _tail(decay, bound, above - 1) if above else 1 - below
             return chance * below + (1 - chance) * until

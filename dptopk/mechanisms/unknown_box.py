@@ -42,7 +42,7 @@ class UnknownBox(NoisyFloorMechanism):
     delta: float
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One cost for the slots and the floor + δ, whatever ``labels``.
+        """One cost for the slots and the floor + δ, for any ``labels``.
 
         For linf > 1 a displaced label's slot and the floor may carry in different ways, so that l0 + 1 values move.
         """
@@ -62,7 +62,7 @@ class UnknownBox(NoisyFloorMechanism):
         return _offset(self.counting.law(sensitivity, self.floor_rank), special, self.delta)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
-        """That of d_bar + 1 counts, whatever the number of labels."""
+        """Draw the noise of d_bar + 1 counts, for any number of labels."""
         return self.counting.float_noise(scene, self.floor_rank)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:

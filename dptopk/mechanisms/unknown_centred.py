@@ -68,12 +68,12 @@ class UnknownCentred(NoisyFloorMechanism):
         return self.counting.centre.denominator
 
     def _moving(self, sensitivity: Sensitivity) -> Sensitivity:
-        """How the slots and the floor move: for linf > 1 a displaced label's slot and the floor may share a move."""
+        """Return how slots and floor can move: for linf > 1 a displaced label's slot and the floor may share a move."""
         l0 = add_remove(sensitivity).l0
         return sensitivity if l0 is None else replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """The pairs of Z for the slots and the floor, and of Y, + δ, whatever ``labels``."""
+        """The pairs of Z for the slots and the floor, and of Y, + δ, for any ``labels``."""
         self.threshold_offset(sensitivity)
         noised = self.counting.charge(self._moving(sensitivity), labels=self.d_bar + 1)
         return Charge.join(noised, Charge(delta=self.delta))
@@ -100,7 +100,7 @@ class UnknownCentred(NoisyFloorMechanism):
     def count_width(
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
-        """Of Z and Y together."""
+        """Return the width of Z and Y together."""
         return super().count_width(self._moving(sensitivity), labels=labels, confidence=confidence)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
@@ -122,7 +122,7 @@ class UnknownCentred(NoisyFloorMechanism):
         return draw
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """d_bar counts and the floor were given noise, rows above the threshold were kept."""
+        """Describe the noise to intervals: on d_bar counts and the floor; rows above the threshold are released."""
         noised = self.counting.measurement(self._moving(sensitivity), self.floor_rank, whole=True)
         offset = self.threshold_offset(sensitivity)
         return replace(noised, counted=self.d_bar, threshold=offset, noisy_floor=True)

@@ -101,7 +101,7 @@ class WeightedGaussian(LabelsOnly):
         return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise for this histogram; nothing is drawn."""
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         present_slots(histogram, self)
         self.charge(histogram.sensitivity)
 

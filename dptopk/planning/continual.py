@@ -31,7 +31,7 @@ def plan_continual(
     factorisation: Kind | Literal["auto"] = "auto",
     error: Error = "max",
 ) -> ContinualTopK:
-    """The mechanism that answers a top k on each of so many days within one total budget.
+    """Return the mechanism that answers a top k on each of n days within one total budget.
 
     Args:
         k: labels in each answer.

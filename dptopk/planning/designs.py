@@ -95,7 +95,7 @@ class Design:
 
     @property
     def pure(self) -> bool:
-        """Whether its costs compose without a δ."""
+        """Whether the design's costs compose without a δ."""
         return self.noise != "gaussian" and not self.joint
 
     def left(self, request: Request, split: Split) -> float:
@@ -321,7 +321,7 @@ def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noq
 
 
 def _partition_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
-    """Coins by the budget, whatever ρ is, since it takes long to find them, and noise of what they leave.
+    """Coins scaled to the budget, for every ρ, because finding them is slow; noise with the rest.
 
     How many labels are counted is not known before.
     """
@@ -431,5 +431,5 @@ def _named(name: str, domain: Domain) -> Design:
 
 
 def method_names() -> tuple[str, ...]:
-    """What can be asked for: a kind of design, or one by its name, which may stand for one of each domain."""
+    """Names that ``method`` accepts: a kind of design, or one design, which may exist for each domain."""
     return (*METHODS, *dict.fromkeys(design.name for design in all_designs()))

@@ -82,7 +82,7 @@ class BudgetItem:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What one user can move."""
+        """The sensitivity: what one user can change."""
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
 
     @property
@@ -150,7 +150,7 @@ class Division:
         return Charge.join(*(part.charge for part in self.parts))
 
     def schedule(self, days: int = 30) -> list[dict[str, Any]]:
-        """What to ask on which day: each query's times spread evenly over the days."""
+        """Return the queries of each day: each query's repetitions are spread evenly over the days."""
         validate.count(days=days)
         lines: list[dict[str, Any]] = []
         for part in self.parts:

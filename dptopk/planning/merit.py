@@ -16,7 +16,7 @@ REFERENCE = 1e4
 
 @dataclass(frozen=True)
 class Merit:
-    """What a design delivers.
+    """The expected quality of a design.
 
     Attributes:
         total: what is compared; inf where it depends on gaps between counts that nobody knows.

@@ -36,7 +36,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run, what it will cost, and what the user will get; made before any data is seen.
+    """A plan: the mechanisms that will run, their cost and expected accuracy; made before any data is seen.
 
     Attributes:
         k: how many labels are asked for.
@@ -90,11 +90,11 @@ class Plan:
 
     @property
     def threshold(self) -> int | None:
-        """How far above the floor a noisy count must be for its label to be released; None where nothing compares."""
+        """The lead over the floor that a noisy count needs to be released; None if there is no threshold."""
         return self.mechanisms[0].threshold_offset(self.sensitivity)
 
     def appears_at(self, probability: float = 0.5) -> int | None:
-        """How far above the floor a true count must be for its label to appear with that probability (1/2 or more).
+        """The lead over the floor at which a label appears with that probability (1/2 or more).
 
         The floor is the count of rank d_bar + 1, or 0 where the whole histogram takes part. None in a public domain.
         """
@@ -106,7 +106,7 @@ class Plan:
 
     @property
     def warnings(self) -> list[str]:
-        """What to say of a budget that protects hardly anyone."""
+        """Warnings about a budget that gives little protection."""
         return budget_warnings(self.budget.epsilon, self.budget.delta, self.users)
 
     @cached_property
@@ -271,7 +271,7 @@ def appearing(mechanism: Mechanism, sensitivity: Sensitivity, confidence: float 
 
 
 def _guarantees(mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float) -> list[str]:
-    """What a phase will deliver, known before any data is seen."""
+    """Return what a phase guarantees, known before any data is seen."""
     lines = []
     noise = mechanism.count_noise(sensitivity, labels=k)
     if noise is not None:

@@ -1,4 +1,4 @@
-"""What was asked of a plan: the validated arguments of plan_topk, and how a budget may be divided."""
+"""A request for a plan: the validated arguments of plan_topk, and the division of the budget."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ class Request:
 
     @property
     def touched(self) -> int:
-        """How many of k labels one user touches at most."""
+        """The largest number of the k labels that one user can affect."""
         return self.sensitivity.touched(self.k) or self.k
 
 
 def floor_digits(value: float, digits: int = 6) -> float:
-    """The value to so many digits, rounded down: numbers that people can read and repeat."""
+    """Round a value down to n digits, so that people can read and repeat it."""
     return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value))
 
 

@@ -1,4 +1,4 @@
-"""How the selections of a plan are charged: as k bounded ranges, or as the clocks that one user can change."""
+"""Charge of a plan's selections: as k bounded ranges, or as the clocks that one user can change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Charged(NamedTuple):
 
 
 def charge_of_selections(request: Request, split: Split) -> Charged:
-    """What is less at the (ε, δ) of the request, or what was asked for.
+    """Return the smaller charge at the (ε, δ) of the request, or the requested one.
 
     ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than selections never pay.
     """
@@ -81,7 +81,7 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
 
 
 def _each(kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float) -> float:
-    """ε of each of so many equal costs, to about a per cent; composed ε's grow about as that of each."""
+    """Return the ε of each of n equal costs, to about a per cent; composed ε's grow about in proportion."""
     each = start
     for _ in range(8):
         charge = Charge({kind(each): times})

@@ -22,7 +22,7 @@ MOST_COUNTS = 5000
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a design does to a shape, on average over simulated draws: estimates.
+    """Estimated results of a design on a shape, averaged over simulated draws.
 
     Attributes:
         error: root mean square error of the counts that are shown; 0 where none are.
@@ -105,7 +105,7 @@ class Shape:
     def outcome(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool, draws: int = BLOCK_DRAWS
     ) -> Outcome:
-        """Simulate a design on these counts, with fixed seeds; at least so many draws."""
+        """Simulate a design on these counts, with fixed seeds and at least n draws."""
         counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
         open_ended = len(mechanisms) > 1 and mechanisms[0].open_ended
         selection = mechanisms if open_ended else mechanisms[:1]

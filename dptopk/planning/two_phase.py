@@ -77,7 +77,7 @@ class TwoPhasePlan(Plan):
 
     @property
     def threshold(self) -> int | None:
-        """How large a noisy count of the capped data must be for its label to be found; None for coins.
+        """The threshold on a noisy count of the capped data for its label to be found; None for coins.
 
         With weights, of users who have no other label.
         """
@@ -85,7 +85,7 @@ class TwoPhasePlan(Plan):
         return None if offset is None else self._in_users(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
-        """How large a count of the capped data must be for its label to be found with that probability.
+        """The count of the capped data at which its label is found with that probability.
 
         With weights, of users who have no other label.
         """
@@ -173,7 +173,7 @@ class TwoPhasePlan(Plan):
         return replace(shown(counted, self.k, self.counted), charge=self.charge, phases=charges, note=note)
 
     def _told(self, found: int) -> str:
-        """What was found under which cap, and what it was counted on."""
+        """Describe the cap under which labels were found, and the data on which they were counted."""
         labels = "1 label was" if found == 1 else f"{found} labels were"
         weights = "; of d labels of a user each counted 1/√d to find them" if self.weights else ""
         about = "counts and error bars are about" if self.counted else "their order is that of"
@@ -332,7 +332,7 @@ def _phases(
 
 
 def _finding(how: str, under: Sensitivity, mu: float, delta: float) -> Any:
-    """What finds labels at about the cost of a Gaussian of this μ."""
+    """Return the mechanism that finds labels at about the cost of a Gaussian with this μ."""
     own = DELTA[how] * delta
     if how == "coins":
         return PartitionSelection(epsilon=floor_digits(float(gaussian_epsilon(mu, delta=own)), digits=3), delta=own)

@@ -7,7 +7,7 @@ LARGEST_DELTA = 1e-3
 
 
 def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> list[str]:
-    """What to say of a budget that protects hardly anyone; nothing is refused.
+    """Return warnings about a budget that gives little protection; nothing is refused.
 
     Args:
         epsilon: the total.

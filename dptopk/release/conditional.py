@@ -1,4 +1,4 @@
-"""Intervals for counts that were kept because they passed a fixed threshold, whoever else was there.
+"""Intervals for counts released because they passed a fixed threshold, independent of the other labels.
 
 Given which labels passed, their noisy counts are independent, each with the law of x + N given x + N > T. That law does
 not depend on how many others were given noise, which is private. Its likelihood ratio rises with x, so the x for which
@@ -22,7 +22,7 @@ TAIL_ERROR = 1e-6
 
 
 def level(alpha: float, rows: int) -> float:
-    """The level of each of so many independent intervals that miss together with probability at most alpha."""
+    """Return the level of each of n independent intervals that jointly fail with probability at most alpha."""
     return float(-np.expm1(np.log1p(-alpha) / max(rows, 1)))
 
 

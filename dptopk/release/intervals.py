@@ -1,4 +1,4 @@
-"""What the noise of released counts lets a reader conclude: intervals and ranks that hold after any selection.
+"""Confidence intervals and rank ranges of released counts that hold after any selection.
 
 Post-processing of a release and of the parameters of its mechanism: it costs nothing. Proofs: docs/notes/intervals.md.
 """
@@ -87,7 +87,7 @@ class CountNoise:
 
     @property
     def precise(self) -> bool:
-        """Whether ``tail`` is no more than a share 1e-6 too large."""
+        """Whether ``tail`` is too large by at most a relative 1e-6."""
         return self.bound is None or self.kind == "laplace" or self.scale <= self.bound <= EDGE_POINTS
 
     def missed(self, n: int, w: int) -> float:
@@ -105,7 +105,7 @@ class CountNoise:
 
 @dataclass(frozen=True)
 class Measurement:
-    """How the counts of a release were measured: all that intervals need to know besides the counts.
+    """How the counts of a release were measured: everything that intervals need apart from the counts.
 
     A released count is true count + (N + Y)/divisor, N its own noise, Y the common noise, if any.
 
@@ -136,7 +136,7 @@ class Measurement:
 
     @property
     def selected(self) -> bool:
-        """Whether rows were kept because of these very values."""
+        """Whether rows were selected by these same noisy values."""
         return self.cut or self.threshold is not None
 
     def kept(self, rows: int, of: int) -> Measurement:
@@ -145,7 +145,7 @@ class Measurement:
 
     @property
     def by_passing(self) -> bool:
-        """Whether intervals rest on what passed a fixed threshold: noise on a private number of counts."""
+        """Whether intervals use the conditional law of a fixed threshold: noise on a private number of counts."""
         return self.counted is None and self.threshold is not None and self.noise.precise
 
     @classmethod
@@ -316,7 +316,7 @@ class _Ranks:
 
 
 def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, rounding: int) -> _Ranks:
-    """Ranks that the true counts can have when no own noise is above the width, whatever the rule for ties.
+    """Return the ranks that the true counts can have if no noise exceeds its width, under any rule for ties.
 
     In the whole domain where that can be told for every row, else among the rows shown.
     """
@@ -333,7 +333,7 @@ def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, 
 
 
 def _unseen(exact: np.ndarray[Any, Any], measurement: Measurement, width: int) -> np.ndarray[Any, Any] | None:
-    """How many labels that are not shown may have at least the count of each row; None where no number is proven."""
+    """Bound the number of hidden labels with at least the count of each row; None if no bound is proven."""
     if not measurement.selected:
         return np.zeros(len(exact), dtype=np.int64)
     low, least, divisor = exact - width, int(exact.min()), measurement.divisor

@@ -65,7 +65,7 @@ class Release:
         return len(self.labels)
 
     def made_on(self, histogram: Histogram) -> bool:
-        """Whether this answer was drawn from that very Histogram object."""
+        """Whether this answer was drawn from this same Histogram object."""
         return self.source is not None and self.source == histogram.identity
 
     @classmethod
@@ -82,7 +82,7 @@ class Release:
         measurement: Measurement | None = None,
         note: str = "",
     ) -> Release:
-        """What a mechanism has drawn from a histogram, with what is known of that histogram in advance."""
+        """Make the release of what a mechanism drew from a histogram, with the facts known about it in advance."""
         notes = [note] if note else []
         if histogram.capped and counts is not None:
             notes.append(capped_note(histogram.sensitivity))
@@ -147,7 +147,7 @@ class Release:
         return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
 
     def shown(self, *, confidence: float = CONFIDENCE) -> pd.DataFrame:
-        """What a reader should see: ``table``, with the simultaneous intervals' low and high where there are any.
+        """Return the rows to display: ``table``, with the simultaneous intervals' low and high where there are any.
 
         Where there are, ``attrs["confidence"]`` says with which probability all of them hold.
         """
@@ -180,7 +180,7 @@ class Release:
         return plot_counts(self.shown(confidence=confidence), axes, title=title)
 
     def to_markdown(self, *, confidence: float = CONFIDENCE) -> str:
-        """The rows with their simultaneous intervals as a Markdown table, and under it what to read beside them.
+        """Return the rows with their joint intervals as a Markdown table, followed by the footnotes.
 
         Args:
             confidence: of the intervals, in (0, 1).
@@ -197,7 +197,7 @@ class Release:
         return "\n".join([self.shown().to_string(index=False), *self.remarks()])
 
     def remarks(self) -> list[str]:
-        """What to read beside the rows: the charge, the mechanism, the note, and whether a fixed seed was used."""
+        """Return the footnotes of the table: the charge, the mechanism, the note, and whether a fixed seed was used."""
         lines = [f"charge: {self.charge}", f"mechanism: {_name(self.mechanism)}"]
         lines += [self.note] if self.note else []
         return [*lines, "made with a fixed seed: not for production"] if self.seeded else lines
@@ -284,7 +284,7 @@ def _needed(module: str) -> Any:
 
 
 def capped_note(sensitivity: Sensitivity) -> str:
-    """What the caps of a histogram made of events mean for its counts."""
+    """Explain what the caps of a histogram made from events mean for its counts."""
     labels = "" if sensitivity.l0 is None else f"{describe_l0(sensitivity.l0)}, "
     return (
         f"counts are of capped data: each user was limited to {labels}at most {sensitivity.linf} at each. True totals "

@@ -1,4 +1,4 @@
-"""What pays for a session's questions: an account in memory, or a data set's account in a ledger."""
+"""The budget of a session: an account in memory, or a data set's account in a ledger."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class InMemoryBudget:
         return release
 
     def account(self) -> Account:
-        """What is spent from."""
+        """The account that is charged."""
         return self._account
 
     def declare(self, segments: Segments) -> None:
@@ -88,7 +88,7 @@ class InMemoryBudget:
             )
 
     def declared(self, segments: Segments) -> bool:
-        """Whether these segments have accounts of their own."""
+        """Whether these segments have separate accounts."""
         if self._own:
             return self._segments is segments
         parts = self._account.parts if isinstance(self._account, Parallel) else {}
@@ -139,7 +139,7 @@ class LedgerBudget:
         return replace(release, charge=free, phases={}, mechanism=_rebuilt(release.mechanism), note=note)
 
     def has_answer(self, query: str) -> bool:
-        """Whether an identical question on the same data version has a stored answer; nobody is charged."""
+        """Whether an identical question on the same data version has a stored answer; nothing is charged."""
         return self._ledger.stored_answer(self._dataset, query) is not None
 
     def fits(self, *sensitivities: Sensitivity) -> None:
@@ -159,11 +159,11 @@ class LedgerBudget:
         )  # fmt: skip
 
     def asked(self, key: str) -> Spend | None:
-        """What was charged under a key, and what became of it."""
+        """Return the charge under a key, and its state."""
         return self._ledger.asked(self._dataset, self._analyst, key)
 
     def finalize(self, receipt: Receipt, release: Release) -> Release:
-        """Record the answer. It is paid for: where it cannot be stored it is given all the same, with a note."""
+        """Record the answer. It is already charged: if it cannot be stored it is returned nevertheless, with a note."""
         answer: dict[str, Any] | None = release.to_dict()
         lost = ""
         if len(canonical_json(answer)) > MOST_STORED:  # labels are as long as users make them
@@ -188,7 +188,7 @@ class LedgerBudget:
             )
 
     def declared(self, segments: Segments) -> bool:
-        """Whether the ledger has an account for each of these segments."""
+        """Whether the ledger has a separate account for each of these segments."""
         known = self._ledger.state(self._dataset).segments
         if known is None or segments.segments_per_user > 1 or self._segments is not None:
             return False
@@ -216,7 +216,7 @@ def _for_each(segments: Segments, account: Account) -> Parallel:
 
 
 def covers_both(account: Account, first: Charge, then: Charge) -> bool:
-    """Whether an account covers one charge and, when that has been paid, another; nothing is spent."""
+    """Whether an account covers one charge and then another; nothing is spent."""
     if not isinstance(account, Filter):
         return account.can_spend(Charge.join(first, then))
     with suppress(BudgetExceeded, IncompatibleCosts):

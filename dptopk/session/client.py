@@ -84,7 +84,7 @@ class Client:
         return pd.DataFrame(self._call("GET", "/datasets"))
 
     def schema(self) -> dict[str, Any]:
-        """What is known of the data set without looking into it."""
+        """Return what is known about the data set without reading it."""
         return self._about("GET", "")
 
     def budget(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Client:
         return self._about("GET", "/budget")
 
     def remaining(self) -> Remaining:
-        """What is left of the part that is used up first: of one's own, where one was allotted."""
+        """Return the remaining part that is used up first: the analyst's own, if one was allotted."""
         balance = self.budget()
         part = balance.get("mine", balance["total"])
         fits = {str(one["text"]): int(one["fits"]) for one in balance["fits"]}
@@ -103,7 +103,7 @@ class Client:
     def plan(
         self, k: int | Mechanism, *, budget: Budget | None = None, accuracy: float | None = None, **options: Any
     ) -> dict[str, Any]:
-        """What a question would cost and deliver, and what it would leave; free.
+        """Return the cost and accuracy of a question and the budget it would leave; free.
 
         Args:
             k: how many labels; or a mechanism.
@@ -315,14 +315,14 @@ class Client:
 
 
 def _passing(error: DptopkError) -> bool:
-    """Whether asking again, with the same key, may help."""
+    """Whether a retry with the same key may succeed."""
     return isinstance(error, LedgerError) or (
         isinstance(error, ServiceError) and (error.status in {0, 429} or error.status >= 500)
     )
 
 
 def _final(error: DptopkError) -> bool:
-    """Whether a question is refused for good, so that its key is of no use; not so where only its token is unknown."""
+    """Whether a question is refused permanently, so that its key is void; false if only the token is unknown."""
     return not (_passing(error) or (isinstance(error, ServiceError) and error.status < 402))
 
 
@@ -331,7 +331,7 @@ def _released(answer: Mapping[str, Any]) -> dict[str, Release]:
 
 
 def _segments(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Which segments, as JSON: a column, or a column -> values."""
+    """Encode the segments as JSON: a column, or a column -> values."""
     if isinstance(segments, str):
         return {"segments": {segments: []}}
     return {"segments": {column: list(values) for column, values in segments.items()}}

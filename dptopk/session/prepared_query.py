@@ -1,4 +1,4 @@
-"""A question of a session: a mechanism or a plan, asked of a histogram, with its price known before it is drawn."""
+"""A question of a session: a mechanism or plan on a histogram, with its cost known before noise is drawn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedQuery:
-    """What is asked, of what, and the most that it can cost; ``of`` makes one that fits.
+    """A question, its histogram, and its maximum cost; ``of`` makes one that fits.
 
     Attributes:
         mechanism: one of ``dptopk.mechanisms``, or a Plan.

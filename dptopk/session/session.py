@@ -184,7 +184,7 @@ class Session:
 
     @property
     def histogram(self) -> Histogram:
-        """What is asked about."""
+        """The histogram that questions are about."""
         return self._histogram
 
     def __copy__(self) -> NoReturn:
@@ -231,7 +231,7 @@ class Session:
         return release
 
     def answered(self, mechanism: Mechanism | Plan, **options: Any) -> bool:
-        """Whether the ledger holds an answer to this very question, which ``run(..., reuse=True)`` gives again, free.
+        """Whether the ledger has an answer to this question, which ``run(..., reuse=True)`` returns free of charge.
 
         Args:
             mechanism: as for ``run``.
@@ -520,7 +520,7 @@ class EventsSession(Session):
 
 
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
-    """How a plan that an account is to pay for charges its selections: as clocks only where clocks are registered.
+    """Decide how a plan charges its selections to an account: as clocks only if clocks are registered.
 
     A filter has no price for them (docs/notes/clocks.md), and tokens of other types do not cover them.
     """

@@ -130,7 +130,7 @@ class _Homogeneous(OptimumCurve):
 
 
 def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
-    """Indices l that may attain the maximum of G(l): all but those surely smaller than a neighbour.
+    """Indices l that may attain the maximum of G(l): all except those proven to be below a neighbour.
 
     Args:
         epsilon: ε in (0, 700].
@@ -263,7 +263,7 @@ def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Poi
 
 
 def _reach(k: int, i: Floats, q: Floats, rest: Floats) -> Floats:
-    """How far below i the terms of the pmf count, to a relative e^-46; a guess, as what is left is bounded anyway."""
+    """Estimate how far below i the terms of the pmf matter, to a relative e^-46; the rest is bounded in any case."""
     rate = np.maximum(np.log((k - i + 1) / i * (rest / q)), 1e-300)
     return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * rest * q))
 

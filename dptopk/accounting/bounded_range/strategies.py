@@ -72,7 +72,7 @@ class OptimumCurve(Curve):
         return Answer(upper, self._below(upper, query.delta_below), CUT_BY_TIME if late() else "")
 
     def _root(self, log_target: float) -> float:
-        """An x with ln δ(x) <= log_target, checked against all strategies, and hardly any larger than needed.
+        """Return an x with ln δ(x) <= log_target, checked against all strategies, and close to the smallest.
 
         Where time is cut it is whichever x was checked so far, or epsilon_max.
         """

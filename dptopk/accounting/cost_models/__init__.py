@@ -1,1 +1,1 @@
-"""What the accounting knows about each type of cost, one module a type."""
+"""The registered facts about each type of cost, one module per type."""

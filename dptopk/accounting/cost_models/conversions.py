@@ -1,4 +1,4 @@
-"""What each primitive cost implies in every other notion, as one table; all entries are upper bounds.
+"""Table of the conversions between privacy notions for each primitive cost; all entries are upper bounds.
 
 | cost                 | ε-DP | ε-BR | (ξ, ρ)-zCDP         | exact ρ        | (μ, τ)-CDP       | source                |
 |----------------------|------|------|---------------------|----------------|------------------|-----------------------|
@@ -42,7 +42,7 @@ def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
 
 
 def is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
-    """Whether one of the cost's statements says that it is (ε, δ)-DP."""
+    """Whether the cost is stated to be (ε, δ)-DP."""
     return any(e <= epsilon and d <= delta for e, d in statements(cost))
 
 

@@ -42,7 +42,7 @@ FINER, CHEAP = (64, 16, 4), 2**22
 
 
 def loss_components(charge: Charge) -> list[LossComponent]:
-    """What the dominated costs of a charge (without failure mass) contribute; other costs are left out."""
+    """Return the loss components of a charge's dominated costs, without failure mass; other costs are ignored."""
     found: list[LossComponent] = []
     for cost_type in DOMINATED:
         costs, build = charge.of(cost_type), cost_models()[cost_type].loss_components
@@ -149,7 +149,7 @@ def _first_width(query: Query) -> float:
 
 
 def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Query) -> Bracket:
-    """The upper end once more, on a grid so much finer that it is all but exact, where that is cheap.
+    """Recompute the upper end on a much finer grid, on which it is almost exact, if that is cheap.
 
     It is off to second order only; the width of the bracket is that of its lower end.
     """

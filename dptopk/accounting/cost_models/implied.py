@@ -1,4 +1,4 @@
-"""What a cost implies in the other notions, and the rows of ``conversions`` that more than one type of cost shares."""
+"""Implications of a cost in other notions, and rows of ``conversions`` that several types of cost share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def max_kl(epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """What a cost of one type implies; None where nothing is known (or the class has no finite bound)."""
+    """The implications of one type of cost; None if nothing is known (or the class has no finite bound)."""
 
     pure: Callable[[Any], float] | None = None
     bounded_range: Callable[[Any], float] | None = None
@@ -43,7 +43,7 @@ def response_mean_loss(epsilon: float) -> float:
 
 
 def pure_row(epsilon: Callable[[Any], float], mean_loss: Callable[[Any], float] | None = None) -> Implied:
-    """What ε-DP implies, for a type of cost that implies ε(cost)-DP; ``mean_loss`` of its law, where that is known."""
+    """The implications of ε-DP for a type of cost that implies ε(cost)-DP; ``mean_loss``: of its law, if known."""
     mean_loss = mean_loss or (lambda cost: response_mean_loss(epsilon(cost)))
     return Implied(
         pure=epsilon,
@@ -55,5 +55,5 @@ def pure_row(epsilon: Callable[[Any], float], mean_loss: Callable[[Any], float] 
 
 
 def gaussian_row(zcdp: Callable[[Any], tuple[float, float]], mu: Callable[[Any], float]) -> Implied:
-    """What Gaussian noise implies, for data that move by ``mu`` standard deviations."""
+    """Return the implications of Gaussian noise for data that move by ``mu`` standard deviations."""
     return Implied(zcdp=zcdp, exact_zcdp=zcdp, cdp=lambda cost: (zcdp(cost)[1], mu(cost)))

@@ -143,7 +143,7 @@ def _given_none_fails(
     takes=(MultiDP, PureDP),
 )
 def multi_dp(charge: Charge) -> Curve:
-    """Optimal composition of costs with several constraints each, beside pure DP costs.
+    """Optimal composition of costs with several (ε, δ) constraints each, together with pure DP costs.
 
     Exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
     """
@@ -173,7 +173,7 @@ class MixtureCurve(Curve):
 
     @cached_property
     def listed(self) -> bool:
-        """Whether the outcomes can be listed: else nothing but this, ``epsilon_max`` and ``note`` may be asked."""
+        """Whether the outcomes can be enumerated; if not, only this, ``epsilon_max`` and ``note`` may be used."""
         return len(self.costs) <= MOST_DIFFERENT_COSTS and outcomes(self.parts(PERTURBATION)) <= MOST_LISTED_OUTCOMES
 
     @cached_property
@@ -196,7 +196,7 @@ class MixtureCurve(Curve):
 
     @cached_property
     def note(self) -> str:
-        """What was dropped."""
+        """Describes the constraints that were dropped."""
         dropped = [pair for cost in self.costs for pair in _mixture_of(cost, 0.0).dropped]
         if len(dropped) > MOST_NAMED_COSTS:
             return f"{len(dropped)} inactive constraints dropped"
@@ -237,7 +237,7 @@ def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
 
 
 def outcomes(parts: Parts) -> int:
-    """How many losses the composition would list."""
+    """Number of losses that the composition would enumerate."""
     grid = common_lattice(parts)
     if grid is not None:
         return 2 * sum(times * grid.nodes[responses[0][0]] for responses, times in parts) + 1

@@ -9,7 +9,7 @@ from dptopk.errors import InvalidParameter
 
 
 def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
-    """Those that say anything: with little noise δ rounds up to 1 where ε is small.
+    """Return the informative statements: with little noise δ rounds up to 1 at small ε.
 
     Raises:
         InvalidParameter: where none says anything.

@@ -78,7 +78,7 @@ class ExponentialClock(LossComponent):
     count: int
 
     def log_mgf(self, tilt: float) -> float:
-        """Of all copies; inf from κ on."""
+        """Return the log moment generating function of all copies; inf from κ on."""
         return self.count * float(clock_log_mgf(self.epsilon, np.array([tilt]))[0])
 
     @property
@@ -107,7 +107,7 @@ class ExponentialClock(LossComponent):
         return 1
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """The pair on the grid, as far as its tilted mass matters.
+        """Return the pair on the grid, without cells whose tilted mass is negligible.
 
         Raises:
             OverflowError: when the tilt is not below κ, or the grid is too fine to reach far enough.
@@ -138,7 +138,7 @@ class ExponentialClock(LossComponent):
 
 
 def _cells(step: float) -> int:
-    """How many steps (in units of 1/κ) a cell from below takes: as steps are halved, cells shrink by sqrt(2)."""
+    """Return the number of steps (of 1/κ) in a cell from below: as steps are halved, cells shrink by sqrt(2)."""
     return max(1, math.floor(math.sqrt(0.05 / step)))
 
 

@@ -108,7 +108,7 @@ def mixture(constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0) -> Mix
 
 @lru_cache(maxsize=64)
 def worst_case(cost: MultiDP, nudge: float) -> Mixture:
-    """The mixture of a cost, kept: a composition asks for it many times."""
+    """Return the mixture of a cost; cached, because a composition needs it many times."""
     return mixture(cost, nudge=nudge)
 
 

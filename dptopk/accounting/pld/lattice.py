@@ -239,7 +239,7 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
 
 
 def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callable[[float], float]:
-    """How much splitting can have added: a function of ε that bounds δ'(ε) - δ(ε) from above.
+    """Return a function of ε that bounds δ'(ε) - δ(ε), the amount added by splitting, from above.
 
     With L' the loss on the grid, E = L' - L and u = e^{-L}, E[e^{-L'} | L] = u. So the convex (1 - e^x u)_+ gains
 

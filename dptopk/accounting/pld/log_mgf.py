@@ -165,7 +165,7 @@ def quadratic_log_mgf(coefficients: Callable[[Any], tuple[float, float]]) -> Cal
 
 
 def zcdp_log_mgf(zcdp: Callable[[Any], tuple[float, float]]) -> Callable[[Mapping[Any, int]], LogMGF]:
-    """The same for costs that are (ξ, ρ)-zCDP: λ D_{1+λ} <= λ (ξ + ρ (1 + λ))."""
+    """Bound the log moment generating function of (ξ, ρ)-zCDP costs: λ D_{1+λ} <= λ (ξ + ρ (1 + λ))."""
 
     def coefficients(cost: Any) -> tuple[float, float]:
         xi, rho = zcdp(cost)

@@ -1,4 +1,4 @@
-"""What a type of cost contributes to a product of dominating pairs: its loss atoms, from above and from below.
+"""Contributions of a type of cost to a product of dominating pairs: its loss atoms, from above and below.
 
 | cost                    | above                                         | below                                  |
 |-------------------------|-----------------------------------------------|----------------------------------------|
@@ -38,7 +38,7 @@ NEGLIGIBLE = 50.0
 
 @dataclass(frozen=True)
 class Grid:
-    """How pairs are asked for: the grid step, the tilt, the side (1: dominating, -1: dominated).
+    """Parameters of a discretised pair: the grid step, the tilt, the side (1: dominating, -1: dominated).
 
     From below, ε's closer than ``width`` may be merged into one pair.
     """
@@ -50,7 +50,7 @@ class Grid:
 
 
 class LossComponent:
-    """What one kind of cost contributes to a product."""
+    """The contribution of one kind of cost to a product of pairs."""
 
     def log_mgf(self, tilt: float) -> float:
         """K(θ) = ln E[e^{θ L}], good enough to choose a tilt."""
@@ -58,15 +58,15 @@ class LossComponent:
 
     @property
     def exact(self) -> bool:
-        """Whether the pairs from above are those of the costs themselves, before they are brought onto a grid."""
+        """Whether the pairs from above are the exact pairs of the costs, before they are put on a grid."""
         return True
 
     def raised(self) -> float:
-        """How much the rounding of the pairs can have raised δ, relatively, beyond the errors that they state."""
+        """Relative amount by which rounding of the pairs can have raised δ, beyond their stated errors."""
         return 0.0
 
     def atoms(self) -> int:
-        """How many losses are listed before they are brought onto the grid, where that is many."""
+        """Number of losses listed before they are put on the grid, if that is large."""
         return 0
 
     def work(self) -> float:
@@ -78,7 +78,7 @@ class LossComponent:
         raise NotImplementedError
 
     def roundings(self) -> tuple[int, int]:
-        """How many pairs are brought onto the grid, from above and from below; sizes the first grid."""
+        """Number of pairs put on the grid, from above and from below; determines the size of the first grid."""
         raise NotImplementedError
 
     def factors(self) -> int:

@@ -38,7 +38,7 @@ MOST_LABELS, MOST_EPSILON, LEAST_EPSILON = 10**6, 1e3, 1e-6
 
 @lru_cache(maxsize=256)
 def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
-    """The coin under which labels appear earliest, of those tried, with δ(epsilon) <= delta for so many labels.
+    """Return the best of the tried coins: labels appear earliest, with δ(epsilon) <= delta for n labels.
 
     Where the game is too large to be played, that is the coin which added divergences allow.
 
@@ -60,7 +60,7 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
 
 
 def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
-    """What to say, with about the ε that is needed."""
+    """Return the message of a refusal, with approximately the ε that is needed."""
 
     def levels(epsilon: float) -> float:
         coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in ORDERS)

@@ -34,7 +34,7 @@ CHANCE_ROUNDING, LARGEST_EXPONENT = 2.0**-48, 700.0
 
 
 class Chances(NamedTuple):
-    """Of each level from 0 on: the chance to be shown and to be hidden, shape (levels,); the smaller one is exact."""
+    """For each level from 0 on, P[shown] and P[hidden], shape (levels,); the smaller one is exact."""
 
     shown: Floats
     hidden: Floats

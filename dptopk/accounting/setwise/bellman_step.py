@@ -95,7 +95,7 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
 
 
 class _Cells:
-    """What the chords are worth whose ends are in the cells i and i + N, by the offset k of the node above node i.
+    """Values of the chords with ends in the cells i and i + N, by the offset k of the node above node i.
 
     ``first`` is, for each i, the smallest k for which the best of them does not end in the first points of its cells;
     for k above ``first`` + 1 it ends in the last ones. NaN where all are worth the same.
@@ -120,7 +120,7 @@ class _Cells:
         self._roots = tuple(np.sqrt(np.where(inside, each, 0.0)).reshape(-1) for each in (R, S))
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
-        """What the best chord of each cell is worth at the node of an offset."""
+        """Value of the best chord of each cell at the node of an offset."""
         worth = np.take(self.geometry.root_omega, offsets)
         worth *= self._roots[0]
         worth -= self._roots[1]
@@ -130,7 +130,7 @@ class _Cells:
         return self._added(worth, offsets, near, far)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
-        """What the chord that ends in the first points of some cells is worth at the node of an offset."""
+        """Value, at the node of an offset, of the chord that ends in the first points of some cells."""
         near, far = self._ends
         return self._added(np.zeros(len(some)), offsets, near[some], far[some])
 

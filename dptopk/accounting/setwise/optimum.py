@@ -132,7 +132,7 @@ class SetwiseCurve(Curve):
         return next(run for value, run in search.runs if value <= least * (1 + tuning.AS_GOOD))
 
     def bracketed(self, query: Query) -> bool:
-        """Whether a lower bound is looked for: if it is asked for, or to see whether a split into groups will do."""
+        """Whether to compute a lower bound: if requested, or to judge whether a split into groups is sharp enough."""
         several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
         return query.lower or (several and not self.concentrated.costs)
 
@@ -264,7 +264,7 @@ class Run:
         return above + 2 * Group(((max(last), sum(last.values())),), steps=steps).work
 
     def reach(self, copies: int) -> float:
-        """How many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a small share of δ."""
+        """Number of standard deviations of a group's loss that matter: beyond, V <= e^{-z²/2} is a small share of δ."""
         delta = self.query.delta if self.query.epsilon is None else self.guess / 100
         z = math.sqrt(2 * math.log(copies / (tuning.WINDOW_SHARE * max(delta, FLOOR))))
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
@@ -305,14 +305,14 @@ class Run:
         return self.curve.lattice_step(self.groups, pairs, self.variance, self.query, self.tolerance)
 
     def concentrated(self, step: float, inside: Charge) -> GroupPair:
-        """The pair of the concentrated costs, and of others beside them."""
+        """The pair of the concentrated costs together with others."""
         reach = self.guess if self.query.epsilon is None else self.query.epsilon
         reach += tuning.CONCENTRATED_REACH * math.sqrt(self.variance)
         together = Charge({**self.curve.concentrated.costs, **inside.costs})
         return concentrated_pair(together, max(step, reach / tuning.CONCENTRATED_POINTS), reach)
 
     def of_product(self, parts: Sequence[LossComponent], step: float) -> float:
-        """What is asked, of the product of pairs on a lattice; infinite losses add their mass."""
+        """Evaluate the query on the product of pairs on a lattice; infinite losses add their mass."""
         law = product(
             [pair for part in parts for pair in part.pairs(Grid(step, self.order, 1))],
             step=step,
@@ -455,7 +455,7 @@ class _Search:
 
 
 def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[GroupPair]:
-    """The pairs of groups of the bounded ranges in a charge, each valid beside any other cost (Theorem C).
+    """The pairs of groups of the bounded ranges in a charge, each valid together with any other cost (Theorem C).
 
     Args:
         charge: costs without failures, some of them bounded ranges.

@@ -1,4 +1,4 @@
-"""Which groups a registration is split into, and on which grids: a guess at the cheapest split that is sharp enough.
+"""Choice of groups and grids for a registration: a heuristic for the cheapest split that is sharp enough.
 
 Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the price of a split is
 measured (docs/notes/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP ε² to the variance
@@ -47,17 +47,17 @@ class Group:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many there are of each."""
+        """Number of costs of each range."""
         return tuple(count for _, count in self.ranges)
 
     @property
     def single(self) -> bool:
-        """Whether there is one ε only, played as it is."""
+        """Whether there is only one ε, used without rounding."""
         return len(self.ranges) == 1 and self.levels is None
 
     @property
     def each(self) -> float:
-        """How many costs of each range a part has, on average."""
+        """Average number of costs of each range in a part."""
         return sum(count for _, count in self.ranges) / len(self.ranges) / self.copies
 
     @cached_property
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def states(self) -> int:
-        """How many layers the recursion has."""
+        """Number of layers of the recursion."""
         if self.levels:
             unit = self.levels.weights[-1] / self.largest**2
             return math.ceil(math.fsum(count * max(unit * e * e, self.levels.weights[0]) for e, count in self.ranges))
@@ -183,7 +183,7 @@ def _banded(groups: list[Group], ranges: Mapping[float, int], order: float, allo
 
 @lru_cache(maxsize=64)
 def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
-    """Ends of parts of one, two or three, so many of them of more than one."""
+    """Ends of parts of one, two or three, of which ``bands`` have more than one."""
     if not length:
         return ((0,),) if not bands else ()
     return tuple(
@@ -234,7 +234,7 @@ def _joined(groups: list[Group], allowed: float, work: float, steps: int) -> lis
 
 
 def _in_time(groups: list[Group], work: float) -> list[Group]:
-    """The same, with those taken apart again, the smallest first, for which there is no time."""
+    """Split groups that exceed the time limit, smallest first."""
     found: list[Group] = []
     for group in reversed(groups):
         if group.single or group.work <= work:
@@ -246,7 +246,7 @@ def _in_time(groups: list[Group], work: float) -> list[Group]:
 
 
 def _packed(groups: list[Group], most: float, steps: int) -> list[Group]:
-    """Single ranges, in falling order, joined while a group has at most so many multisets."""
+    """Join single ranges, in decreasing order, while a group has at most n multisets."""
     found: list[Group] = []
     for group in sorted(groups, key=lambda one: -one.largest):
         if found and found[-1].copies == group.copies == 1:

@@ -144,7 +144,7 @@ class Layer:
         return chord * (1 + 4 * ROUNDOFF) + np.maximum(values[at - 1] - values[at + 1], 0) * self._moved(x)
 
     def _moved(self, x: NDArray[Any]) -> Floats:
-        """How far rounding can move x within a cell, as a share of the cell."""
+        """Bound on the movement of x within a cell by rounding, as a share of the cell."""
         return 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
 
     def below(self, x: Floats, above: Layer) -> Floats:
@@ -216,7 +216,7 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
 
 
 class Ladder:
-    """V of n equal ranges, n = 0, 1, 2, ..., each from the one before; climbed as far as was ever asked."""
+    """V of n equal ranges, n = 0, 1, 2, ..., each computed from the previous one, as far as needed so far."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -242,5 +242,5 @@ class Ladder:
 
 @lru_cache(maxsize=12)
 def ladder(epsilon: float, steps: int, *, upper: bool, reach: float) -> Ladder:
-    """The ladder of one range; kept for the next question."""
+    """The ladder of one range, cached for later queries."""
     return Ladder(Rules.of({epsilon: 1}, steps, upper=upper, reach=reach))

@@ -29,7 +29,7 @@ def common_grid(epsilons: tuple[float, ...], counts: State, steps: int, *, upper
 
 @lru_cache(maxsize=8192)  # a partition asks for the same groups and steps again and again
 def rounding_noise(epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool = True) -> float:
-    """What ``common_grid`` adds to the variance of the loss, about: ε's rounded outward, and ``cell`` h² a step."""
+    """Approximate variance that ``common_grid`` adds to the loss: ε's rounded outward, and ``cell`` h² per step."""
     if len(epsilons) == 1:
         return cell * (epsilons[0] / steps) ** 2 * counts[0]
     return float(_changes(epsilons, counts, steps, cell, upper=upper).min())

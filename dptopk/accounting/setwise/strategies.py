@@ -56,7 +56,7 @@ class FixedRanges(LossComponent):
 
 
 def best_t(epsilon: float, order: float) -> float:
-    """The t that makes ln E[e^{λL}] of RR_{ε,t} largest (DDR Theorem 5), kept off the ends; a guess."""
+    """Approximate t that maximises ln E[e^{λL}] of RR_{ε,t} (DDR Theorem 5), away from the ends."""
     b = epsilon / 2
     s = math.log(order / (1 + order)) + b
     s += math.log(-math.expm1(-2 * (order + 1) * b)) - math.log(-math.expm1(-2 * order * b))

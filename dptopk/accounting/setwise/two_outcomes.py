@@ -1,4 +1,4 @@
-"""How nearly the conversion of zCDP is attained: laws with two outcomes that satisfy a (ξ, ρ) statement.
+"""Lower bounds on the conversion of zCDP: laws with two outcomes that satisfy a (ξ, ρ) statement.
 
 P = (p, 1-p) and Q = (p e^{-l}, 1 - p e^{-l}) have D_α(P‖Q), D_α(Q‖P) <= ξ + ρα for every α > 1 if that holds on a grid
 of orders with room to spare: D_α rises in α and never exceeds the largest loss, so between orders α < β it is enough
@@ -74,7 +74,7 @@ def _orders(rho: float, xi: float, loss: float) -> Floats:
 
 
 def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
-    """Whether both divergences stay below ξ + ρα at every order."""
+    """Whether both divergences are at most ξ + ρα at every order."""
     log_q = log_p - loss
     rest_p, rest_q = math.log(-math.expm1(log_p)), math.log(-math.expm1(log_q))
     allowed = xi + rho * (1 + np.append(0.0, orders[:-1]))

@@ -1,4 +1,4 @@
-"""What an engine is to the bounding of events: a table, a way to run expressions, and the few things Ibis leaves to it.
+"""Interface of an engine to the bounding of events: a table, execution of expressions, and what Ibis lacks.
 
 All queries are Ibis expressions. What an engine does in its own way is a Backend, written as data in a file of its own;
 what all of them must have in common is the contract (contract.py), which a backend passes before it is let in.
@@ -30,7 +30,7 @@ def digits_of_ibis(text: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """What an engine does in its own way; everything else is Ibis.
+    """The operations that an engine does differently from the Ibis defaults.
 
     Args:
         name: of the Ibis backend, such as "postgres".
@@ -105,7 +105,7 @@ class OpenTable:
         return column if encode is None else encode(column)
 
     def coarse(self, name: str) -> bool:
-        """Whether different texts of a column are equal in it, as under a collation; asked without looking at a row.
+        """Whether a column can treat different texts as equal, as under a collation; tested without reading a row.
 
         The largest of no rows is NULL, so that a pair of texts is compared, but as values of this column are. Every
         collation of the engines that takes different texts for one does so for one of these pairs.
@@ -187,7 +187,7 @@ def without_data(
 
 
 def _failure(error: Exception) -> str:
-    """What the engine cannot do, where Ibis says so: no word of the data. The log has the kind of the error."""
+    """Return the operation that the engine lacks, if Ibis names it, without data. The log has the type of the error."""
     _LOG.info("the engine raised %s", type(error).__name__)
     if type(error).__module__ != "ibis.common.exceptions":
         return ""

@@ -55,7 +55,7 @@ EDGES = (-(2**63), -(2**53) - 1, -(2**31) - 1, -1, 0, 1, 2**31, 2**53, 2**53 + 1
 
 
 class Broken(Exception):
-    """What an engine did in place of what the contract says."""
+    """An engine's departure from the contract."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The contract of an engine that reads files itself: each check is a clause, on small files in a folder of its own."""
+"""The contract of an engine that reads files itself: each check is a clause, tested on small files in a folder."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class DuckDB:
         return without_data("engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings))
 
     def open(self, table: Any, *, columns: Sequence[str] | None, table_name: str | None) -> OpenTable:
-        """The table on a connection of its own."""
+        """Open the table on a separate connection."""
         connection = self.connect()
         try:
             return self._opened(connection, table, columns, table_name)

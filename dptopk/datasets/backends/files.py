@@ -1,4 +1,4 @@
-"""What the name of a file says about its format, and the files that a table has while it is read."""
+"""File formats by name, and the fixed list of files of a table while it is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHUNK = 2**20
 
 
 def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
-    """What changes when one of the files does."""
+    """Return a state that changes when one of the files does."""
     found = [Path(path).stat() if Path(path).exists() else None for path in paths]
     return [each and (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found]
 
@@ -52,7 +52,7 @@ class Files:
 
     @property
     def delimiter(self) -> str:
-        """What separates the cells of a text file."""
+        """The separator of the cells of a text file."""
         return _DELIMITERS[self.kind]
 
     def tell_apart(self, columns: Sequence[str] | None) -> None:
@@ -127,6 +127,6 @@ def well_formed(path: str) -> None:
 
 
 def opened(kind: str, action: Callable[[], Any]) -> Any:
-    """What opening a file of this format gives, or a refusal without a word of the data."""
+    """Open a file of this format, or refuse it with a message that contains no data."""
     hint = f"is it damaged, or not {'UTF-8 text' if kind in _DELIMITERS else kind}?"
     return without_data("table", f"the {kind} file could not be read: {hint}", action)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_backend(connection: Any, backend: Backend) -> pd.DataFrame:
-    """Try an engine on every clause of the contract, on made-up tables that Ibis puts beside yours for the time.
+    """Test an engine on every clause of the contract, on made-up temporary tables.
 
     Args:
         connection: an Ibis connection to it, such as ibis.clickhouse.connect(...).

@@ -1,4 +1,4 @@
-"""Which Ibis expressions make a row from one row of the events alone: these are taken, and all others refused.
+"""Accepts the Ibis expressions in which each row depends on one row of the events only; refuses all others.
 
 Through a limit, a window, a join or a group one user's rows decide which of the others' count, and no bound holds.
 """

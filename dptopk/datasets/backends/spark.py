@@ -106,7 +106,7 @@ def _parquet(session: Any, files: Files) -> Any:
 
 
 def _differing(paths: Sequence[str]) -> bool:
-    """Whether two of the files give a column different types: Spark would take those of one file."""
+    """Whether two of the files give a column different types: Spark would use those of one file."""
     from pyarrow.parquet import ParquetFile
 
     types = dict[str, tuple[str, str]]()

@@ -1,4 +1,4 @@
-"""How many users must change for a set of k labels drawn at once to find fewer of the top k than a peeled one.
+"""Number of users that must change before k labels drawn at once find fewer of the top k than peeling does.
 
 Drawing at once is nearly perfect where gaps are wide and nearly random where they are narrow, with little between:
 the number of sets with a little more slack then grows faster than their probability falls. Peeling degrades slowly.
@@ -130,7 +130,7 @@ def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -
 
 
 def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
-    """Of every column the logarithms of the sums of the rows before each split and from it on, shape of ``split``."""
+    """For every column, return the log sums of the rows before each split and from it on, shape of ``split``."""
     none = np.full((1, logs.shape[1]), -np.inf)
     before = np.concatenate((none, np.logaddexp.accumulate(logs)))
     after = np.concatenate((np.logaddexp.accumulate(logs[::-1])[::-1], none))
@@ -139,7 +139,7 @@ def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
 
 
 def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Callable[[Floats], Floats]) -> Floats:
-    """s_j of every level: by how much the top k must rise for peeling to find so many of them.
+    """Return s_j for every level j: by how much the top k must rise for peeling to find j of them.
 
     Given how many others are peeled the threshold is known, and then how high the top k must stand.
     """
@@ -158,7 +158,7 @@ def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Calla
 
 
 def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
-    """Where an increasing function of each element has these values, by bisection."""
+    """Return the arguments at which an elementwise increasing function has these values, by bisection."""
     ends = np.full(values.shape, reach)
     return np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
 

@@ -38,7 +38,7 @@ class SideLaw:
 
     @cached_property
     def peak(self) -> Fraction:
-        """Where the density on the reals from 1 on is largest."""
+        """Return the mode of the density on [1, ∞)."""
         return max(self.power / self.rate, Fraction(1))
 
     @cached_property

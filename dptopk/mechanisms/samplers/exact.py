@@ -26,7 +26,7 @@ _GUIDE_BITS = 16
 
 @contextmanager
 def precise(digits: int) -> Iterator[None]:
-    """Compute with so many decimal digits, correctly rounded, within the widest range of exponents."""
+    """Compute with the given number of decimal digits, correctly rounded, within the widest range of exponents."""
     context = decimal.Context(
         prec=digits,
         rounding=decimal.ROUND_HALF_EVEN,

@@ -124,7 +124,7 @@ def above(top: Any, levels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 class Race:
-    """What the clocks of one selection have in common."""
+    """The parameters that all clocks of one selection share."""
 
     def __init__(self, rate: Fraction, stop: Fraction | None, bits: Bits) -> None:
         self.rate = rate
@@ -133,7 +133,7 @@ class Race:
         self._slabs: list[tuple[Fraction | None, Fraction]] = [(None, Fraction(0))]
 
     def clocks(self, labels: npt.NDArray[np.int64], levels: npt.NDArray[Any], origin: Any) -> Arrivals:
-        """Return a clock of its own for every label."""
+        """Return an independent clock for every label."""
         return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
     def time_block(

@@ -71,7 +71,7 @@ class Ranked:
         return self.at(np.arange(size))
 
     def at_least(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How many labels have at least each of these counts, int64, of the shape of ``values``."""
+        """Return, for each value, how many labels have at least that count; int64, shape of ``values``."""
         listed = self._rising.size - np.searchsorted(self._rising, values, side="left")
         return listed + np.where(values <= 0, self._absent, 0)
 
@@ -85,7 +85,7 @@ class Answers(Protocol):
     """The largest gap."""
 
     def size(self, slack: int) -> int:
-        """How many answers have a gap of at most ``slack`` >= lowest, exactly."""
+        """Return the exact number of answers with a gap of at most ``slack`` >= lowest."""
 
     def log_size(self, slacks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """The logarithm of that, about right."""

@@ -35,7 +35,7 @@ SMALLEST_SUM = 1e-280
 
 @lru_cache(maxsize=256)
 def laplace_offset(rate: float, special: int, delta: float) -> int:
-    """The smallest integer c >= 0 with P[max of ``special`` noises - N0 > c] <= delta, as far as can be certified.
+    """Return the smallest certified integer c >= 0 with P[max of ``special`` noises - N0 > c] <= delta.
 
     >>> laplace_offset(0.1, 1, 1e-6), laplace_offset(0.1, 100, 1e-6)
     (153, 199)
@@ -45,7 +45,7 @@ def laplace_offset(rate: float, special: int, delta: float) -> int:
 
 @lru_cache(maxsize=256)
 def gaussian_offset(scale: float, special: int, delta: float) -> int:
-    """The same for Gaussian noise.
+    """Return the offset of ``laplace_offset`` for Gaussian noise.
 
     >>> gaussian_offset(10.0, 1, 1e-6), gaussian_offset(10.0, 100, 1e-6)
     (67, 79)
@@ -131,7 +131,7 @@ def _gaussian_lattice_sum(scale: float, other: float, m: int, c: int, first: int
 
 
 def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
-    """With Φc, the normal tail at x + 1/2, in place of S: S <= (1 + 1/scale²) Φc(x + 1/2) from scale 1000 on.
+    """Bound S by the normal tail Φc at x + 1/2: S <= (1 + 1/scale²) Φc(x + 1/2) from scale 1000 on.
 
     For x >= scale the weights are convex: each is at most its integral over the unit interval around it. For x < scale
     the midpoint rule errs by at most 1/8 of the second derivative's absolute integral, 4 e^{-1/2} / scale: over the
@@ -179,5 +179,5 @@ def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, l
 
 
 def _certified(total: float, union: float) -> float:
-    """The smaller of both bounds; whatever is not a number or could have underflowed leaves the union bound."""
+    """Return the smaller of both bounds; the union bound if the other is NaN or could have underflowed."""
     return min(union, tail_up(total)) if total >= SMALLEST_SUM else union

@@ -19,7 +19,7 @@ _COARSEST = 32
 
 
 def possible(participation: Participation) -> bool:
-    """Whether the optimum takes seconds at most."""
+    """Whether the optimum can be computed within seconds."""
     return participation.days <= (LARGEST_ALONE if participation.most == 1 else LARGEST_SEVERAL)
 
 
@@ -66,7 +66,7 @@ def _fixed_point(participation: Participation, error: Error) -> Matrix:
 
 
 def _stretched(law: Matrix, size: int) -> Matrix:
-    """A law of so many days with the same shape."""
+    """Return a law for n days with the same shape."""
     old, new = (np.arange(len(law)) + 0.5) / len(law), (np.arange(size) + 0.5) / size
     wide = np.exp(np.interp(new, old, np.log(law)))
     return wide / wide.sum()

@@ -27,7 +27,7 @@ class Participation:
 
     @classmethod
     def of(cls, days: int, most: int | None, apart: int) -> Participation:
-        """The same days of a user, however they are said: never more than fit, no distance where there is one day."""
+        """Normalise the days of a user: never more than fit, and no distance for a single day."""
         apart = min(apart, days)
         fit = -(-days // apart)
         most = fit if most is None else min(most, fit)

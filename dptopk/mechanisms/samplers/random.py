@@ -1,4 +1,4 @@
-"""Where random bits come from: a cryptographically secure source, or a seeded NumPy generator.
+"""Sources of random bits: a cryptographically secure one, or a seeded NumPy generator.
 
 The samplers of this package read whole machine words from a `Bits` source and nothing else; their laws are exact if the
 words are independent and uniform. Two sources exist:

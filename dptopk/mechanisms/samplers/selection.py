@@ -43,7 +43,7 @@ _LARGEST_RATE = Fraction(sys.float_info.max)
 
 @dataclass(frozen=True)
 class Selection:
-    """What a selection brought.
+    """The result of a selection.
 
     Attributes:
         indices: int64, the labels in the order in which they were selected.
@@ -176,7 +176,7 @@ def _entries(
 
 
 def _prune(arrivals: Arrivals, found: Arrivals | None, need: int) -> tuple[float, Arrivals, Arrivals | None]:
-    """Return a score that ``need`` different labels surely reach (or -inf), and the rings that may reach it.
+    """Return a score that ``need`` different labels certainly reach (or -inf), and the rings that may reach it.
 
     The labels in ``arrivals`` differ; those ``found`` in crowds may have rung repeatedly.
     """

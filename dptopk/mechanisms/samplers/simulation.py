@@ -1,4 +1,4 @@
-"""What mechanisms select from known counts, many draws at once: their laws in floats; for plans, never for releases."""
+"""Vectorised simulation, in floating point, of selections from known counts: for plans, never for releases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Standard:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What a mechanism is simulated on.
+    """The public counts and sizes on which a mechanism is simulated.
 
     Attributes:
         k: how many labels are asked for.
@@ -89,7 +89,7 @@ class Scene:
 
 
 def seeded(purpose: str, number: int) -> np.random.Generator:
-    """A stream of its own for each purpose: what routes an answer must not depend on what draws it."""
+    """Return a separate random stream for each purpose: routing must not depend on the noise of the answer."""
     return np.random.default_rng([4, *purpose.encode(), number])
 
 
