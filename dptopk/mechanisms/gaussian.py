@@ -75,7 +75,7 @@ class KnownGaussian(CountingMechanism):
         return CountNoise("gaussian", self.scale(sensitivity))
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """That the difference of two noises is at least the gap."""
+        """Probability that the difference of two noises is at least the gap."""
         return gaussian_difference_tail(self.sigma * sensitivity.linf, max(math.ceil(gap) - 1, 0))
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
@@ -112,7 +112,7 @@ class UnknownGaussian(NoisyFloorMechanism):
     delta: float
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One discrete Gaussian pair for each of the n quantities that can move, + δ, whatever ``labels``."""
+        """One discrete Gaussian pair for each of the n quantities that can move, + δ, for any ``labels``."""
         self.threshold_offset(sensitivity)
         return _pairs(moving_slots(sensitivity, self.d_bar), self.sigma, sensitivity, self.delta)
 
@@ -157,7 +157,7 @@ class TruncatedGaussian(CutMechanism):
     d_bar: int | None = None
 
     def moving(self, sensitivity: Sensitivity) -> int:
-        """How many counts of shift linf cover all that one user moves.
+        """Return the number of counts with shift linf that covers everything one user can move.
 
         Raises:
             InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
@@ -167,7 +167,7 @@ class TruncatedGaussian(CutMechanism):
         return finite_l0(sensitivity, "for the whole-histogram form; give d_bar otherwise")
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One discrete Gaussian pair, not cut, for each of the n quantities that can move, + δ, whatever ``labels``."""
+        """One untruncated discrete Gaussian pair per quantity that can move, + δ, for any ``labels``."""
         self.bound(sensitivity)
         return _pairs(self.moving(sensitivity), self.sigma, sensitivity, self.delta)
 
@@ -179,7 +179,7 @@ class TruncatedGaussian(CutMechanism):
         return bound
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """How far above 0 (whole) or the noisy floor (cut at d_bar) a noisy count must be: T or linf + 2T.
+        """Return the lead that a noisy count needs over 0 (whole histogram) or the noisy floor (d_bar): T or linf + 2T.
 
         Whole: a touched label that only one of two neighbours has counts at most linf there, and passes T when its
         noise is one of the linf outermost values: with the probability q that the δ of a touched label pays for.

@@ -84,12 +84,12 @@ class Look:
 
     @property
     def mechanism(self) -> Box:
-        """What the ranks are released by."""
+        """The mechanism that releases the ranks."""
         return Box(epsilon=floor_digits(self.share * self.budget.epsilon))
 
     @property
     def rest(self) -> Budget:
-        """What is left for the answer, by basic addition."""
+        """The budget left for the answer, by basic composition."""
         exact = decimal(self.budget.epsilon) - decimal(self.mechanism.epsilon)
         return Budget(round_down(exact), self.budget.delta)
 
@@ -118,7 +118,7 @@ class Look:
         return min(plans, key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss)
 
     def total(self, plan: Plan) -> Plan:
-        """The plan for the rest as it is told: its guarantee is that of the look and the answer, by addition."""
+        """The plan for the rest, with the guarantee of probe and answer together, by basic composition."""
         spent = self.mechanism.epsilon
         bound = replace(
             plan.bound,
@@ -199,7 +199,7 @@ def _falling(counts: Array) -> Array:
 
 
 def worth_a_look(histogram: Histogram, k: int, budget: Budget, counts: Any) -> bool:
-    """Whether a look is worth its price for most data, by what is public (docs/notes/utility.md)."""
+    """Whether a probe is worth its cost for most data, by public facts only (docs/notes/utility.md)."""
     touched = histogram.sensitivity.l0 or math.inf
     several = touched >= LEAST_LABELS and k < MOST_ROWS * touched
     shown = counts not in (None, "none") and histogram.domain == "private" and budget.rho is None

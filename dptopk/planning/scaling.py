@@ -64,7 +64,7 @@ def refine(request: Request, found: Candidate, draws: int) -> Candidate:
 
 
 def criterion(request: Request, found: Candidate) -> float:
-    """What is compared: ε where an accuracy was asked for, else the merit."""
+    """The compared value: ε if an accuracy was requested, otherwise the merit."""
     if request.epsilon is None and found.bound is not None:
         return found.bound.epsilon
     return _estimate(found, request) if request.epsilon is None else found.merit.total
@@ -100,7 +100,7 @@ def _gaussian(epsilon: float, delta: float) -> float:
 
 
 def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
-    """The plain sum of the costs; the one cost of box counts beside the optimum of the selections."""
+    """The plain sum of the costs; box counts add their one cost to the optimum of the selections."""
     whole = pure_sum(joined(phases))
     if design.noise != "box" or not delta:
         return whole
@@ -180,7 +180,7 @@ def scale_exact(request: Request, guess: Candidate, effort: Effort) -> Candidate
 
 
 def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
-    """The same with what is left of the budget, if that makes the threshold an integer lower."""
+    """Return the design with the rest of the budget added, if that lowers the threshold by an integer."""
     if request.epsilon is None or found.bound is None or found.merit.threshold is None:
         return found
     rho = found.rho * _step(request, found, found.bound.epsilon, COARSE_SPARE)

@@ -163,7 +163,7 @@ def _in_rho(budget: Budget, asked: dict[str, Any]) -> Plan:
 
 
 def default_d_bar(k: int) -> int:
-    """How many of the largest counts take part where a histogram is cut and nothing was said: 10 k, at least 100."""
+    """Default number of largest counts that take part in a truncated histogram: 10 k, at least 100."""
     return max(10 * validate.count(k=k), 100)
 
 
@@ -203,7 +203,7 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
 
 
 def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
-    """Those that are within ``near`` of the best but for the luck of the draws, the best first."""
+    """Return the designs within ``near`` of the best, allowing for simulation error, best first."""
     least = min(guess.merit.total + _doubt(guess) for guess in found)
     hopeful = [guess for guess in found if guess.merit.total - _doubt(guess) <= near * least]
     return sorted(hopeful, key=lambda guess: guess.merit.total)
