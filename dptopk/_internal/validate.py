@@ -37,7 +37,7 @@ def text(**arguments: Any) -> str:
     """Return the one argument if it is text that is not empty."""
     ((name, value),) = arguments.items()
     if not isinstance(value, str) or not value:
-        raise InvalidParameter(f"{name} must be a non-empty text", parameter=name)
+        raise InvalidParameter(f"{name} must be non-empty text", parameter=name)
     return value
 
 

@@ -38,9 +38,7 @@ class _AskedOfTheClass:
 
     def __get__(self, instance: object, owner: type) -> Callable[..., Filter]:
         if instance is not None:
-            raise AttributeError(
-                "Accountant.filter(budget) makes a new account; an Accountant has no filter of its own"
-            )
+            raise AttributeError("call Accountant.filter(budget) on the class, not on an account")
         return _filter
 
 
@@ -166,7 +164,7 @@ class Accountant(Account):
                 paid[cost] += times
                 wanted[token] += times
             if paid != Counter(dict(charge.costs)):
-                raise InvalidParameter("the record of a charge names other costs than the charge")
+                raise InvalidParameter("the record of this charge names different costs")
             if any(self._left[token] < times for token, times in wanted.items()):
                 raise BudgetExceeded(charge, self.remaining(), "the tokens named are not left")
             if Fraction(charge.delta) > self._delta_left:
@@ -307,9 +305,9 @@ def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
     try:
         rows = [(cost_of(cost), cost_of(token), n) for cost, token, n in record["tokens"]]
     except (KeyError, TypeError, ValueError):
-        raise InvalidParameter("the record of a charge is not one of registered tokens") from None
+        raise InvalidParameter("the record of this charge does not fit a registration") from None
     if any(type(n) is not int or n < 1 for _, _, n in rows):
-        raise InvalidParameter("the record of a charge is not one of registered tokens")
+        raise InvalidParameter("the record of this charge does not fit a registration")
     return rows
 
 

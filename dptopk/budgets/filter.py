@@ -102,7 +102,7 @@ class Filter(Account):
             method = "renyi" if declared is None else "ranges"
         method = validate.member(METHODS, method=method)
         if (declared is not None) != (method == "ranges") or (order is not None and method != "renyi"):
-            raise InvalidParameter(f"method {method!r} does not go with the options given: ranges, costs, order")
+            raise InvalidParameter(f"method {method!r} cannot be combined with these options: ranges, costs, order")
         validate.member(EFFORTS, effort=effort)
         self._split: Record | None = None  # the terms of the filter that the first charge chose
         self._begun, self._wholes = False, 0  # whether anything was charged, and how many charges as a whole
@@ -127,7 +127,7 @@ class Filter(Account):
         """The metrics for the budget: the first is the one that the budget is meant for."""
         if self.budget.rho is not None:
             if method != "renyi" or order is not None:
-                raise InvalidParameter("a budget in rho has one method; give none of method, ranges, costs and order")
+                raise InvalidParameter("a budget in rho has one method only; omit method, ranges, costs and order")
             return [Zcdp(self.budget.rho)]
         pure = Pure(self.budget.epsilon)
         exact = Fraction(self.budget.delta) - Fraction(self.failure_delta)
@@ -311,7 +311,7 @@ class Filter(Account):
             return self
         other = Filter.of_terms(record["split"])
         if not self._open or self._begun or other.budget != self.budget or other.failure_delta > self.budget.delta:
-            raise InvalidParameter("the record of a charge divides delta anew, after the first charge")
+            raise InvalidParameter("the record of this charge divides delta again, after the first charge")
         return other
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
@@ -468,7 +468,7 @@ def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
     kinds |= {cost.epsilon for cost in costs if isinstance(cost, BoundedRange)}
     for cost in costs:
         if split_failure(Charge({cost: 1})) != (Charge({cost: 1}), 0.0) or cost_model_of(cost).log_mgf is None:
-            raise InvalidParameter(f"costs: {cost} has failure mass or no Rényi curve, and so no price")
+            raise InvalidParameter(f"costs: {cost} has failure mass or no Rényi curve, so it has no price")
     others = {cost for cost in costs if not isinstance(cost, BoundedRange)}
     declared = [*map(BoundedRange, sorted(kinds, reverse=True)), *sorted(others, key=str)]
     if not declared:

@@ -48,7 +48,7 @@ class Parallel(Account):
             raise InvalidParameter("parts must map segments to accounts, at least one")
         self.parts: dict[Any, Account] = dict(parts)
         if len({(part.group(), getattr(part, "delta", None)) for part in self.parts.values()}) > 1:
-            raise InvalidParameter("parts must be accounts with the same guarantee: it is that of the data set")
+            raise InvalidParameter("parts must be accounts with the same guarantee, which is that of the data set")
 
     def only(self, *segments: Any) -> Parallel:
         """Return the accounts of some segments only, from which a question about these is charged.
@@ -57,7 +57,7 @@ class Parallel(Account):
             InvalidParameter: on a segment that was not declared.
         """
         if not all(segment in self.parts for segment in segments):
-            raise InvalidParameter("segments: one of them was not declared")
+            raise InvalidParameter("segments: one of these was not declared")
         return Parallel({segment: self.parts[segment] for segment in segments})
 
     def quote(self, charge: Charge) -> Record:
@@ -105,9 +105,9 @@ class Parallel(Account):
         try:
             held: dict[Any, Record] = dict(record["segments"])
         except (KeyError, TypeError, ValueError):
-            raise InvalidParameter("the record of a charge is not one of segments") from None
+            raise InvalidParameter("the record of this charge does not fit segments") from None
         if held.keys() != self.parts.keys():
-            raise InvalidParameter("the record of a charge is for other segments")
+            raise InvalidParameter("the record of this charge is for different segments")
         return held
 
     def disagreement(self, charge: Charge, record: Record) -> str:

@@ -46,7 +46,7 @@ class Priced:
                     else:
                         sums[name] += times * metrics[name](_amount(price))
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise InvalidParameter("the record of a charge is not one of prices") from None
+            raise InvalidParameter("the record of this charge does not fit a filter") from None
         return cls(sums, unpriced, failures)
 
 

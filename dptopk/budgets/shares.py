@@ -48,9 +48,7 @@ class Shares(Account):
         if not parts or not all(isinstance(part, Account) for part in parts.values()):
             raise InvalidParameter("parts must map names to accounts, at least one")
         if any(part.spent() for part in parts.values()):
-            raise InvalidParameter(
-                "parts must be accounts nothing was spent of: shares are fixed before the first answer"
-            )
+            raise InvalidParameter("parts must be unspent accounts: shares are fixed before the first answer")
         self.delta = validate.probability(delta=delta)
         self.parts = dict(parts)
         self._group = Charge.join(*(part.group() for part in parts.values()))
@@ -129,7 +127,7 @@ class Shares(Account):
             part.restore(state[name])
 
     def _refused(self, *_: object, **__: object) -> NoReturn:
-        raise InvalidParameter("several analysts share this budget: spend from account(analyst)")
+        raise InvalidParameter("this budget is divided into shares: spend from account(analyst)")
 
     quote = apply = quote_refund = revert = disagreement = _delta_fits = _refused
 

@@ -44,8 +44,8 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
     columns = _columns(data)
     if len(columns) != 2:
         raise InvalidParameter(
-            f"labels: a table of two columns is a histogram, labels first and counts second, this one has "
-            f"{len(columns)}; choose two, or, where a row is an event, use dptopk.datasets.events_histogram"
+            f"labels: a table must have two columns, labels and counts; this one has "
+            f"{len(columns)}; choose two, or use dptopk.datasets.events_histogram if each row is an event"
         )
     return list(columns[0]), columns[1]
 
@@ -56,7 +56,7 @@ def _columns(data: Any) -> list[Any]:
             return read(data)
     raise InvalidParameter(
         "counts must be given, or labels with their counts: a dict, a Counter, a list of (label, count) pairs, "
-        "value_counts(), or a table of two columns; of bare labels collections.Counter(labels) makes one"
+        "value_counts(), or a table of two columns; for a list of labels use collections.Counter(labels)"
     )
 
 
@@ -76,8 +76,8 @@ def whole_counts(counts: Any) -> NDArray[np.int64]:
     array = _one_by_one(counts)
     if array.ndim != 1:
         raise InvalidParameter(
-            f"counts must be one-dimensional, got {array.ndim} dimensions; of a data frame of counts "
-            "Histogram.from_pandas makes a histogram, of a table of events datasets.events_histogram"
+            f"counts must be one-dimensional, got {array.ndim} dimensions; for a data frame of counts use "
+            "Histogram.from_pandas, for a table of events datasets.events_histogram"
         )
     if array.dtype == object:
         array = _from_objects(array)

@@ -342,7 +342,7 @@ def _unlisted(
     if kind == "private":
         raise InvalidParameter("domain_size is known only for a public domain")
     if absent_label is None and not numbered:
-        raise InvalidParameter("domain_size: labels without a row need names; give domain=labels, or absent_label")
+        raise InvalidParameter("domain_size: labels without a row need names; pass domain=labels, or absent_label")
     size = validate.count(domain_size=size, at_least=0)
     if size < rows:  # how many rows there are may be private
         raise InvalidParameter("domain_size must be at least the number of rows")
@@ -375,7 +375,7 @@ def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
     """Rows asked for, None when all were."""
     if complete:
         if limit is not None:
-            raise InvalidParameter("limit is of an incomplete histogram: give complete=False with it")
+            raise InvalidParameter("limit is for incomplete histograms: give complete=False as well")
         return None
     if limit is None:
         return rows

@@ -160,7 +160,7 @@ def _key(label: Any) -> tuple[Any, ...]:
         return 1, _text(label) if _written(label) else "", *names, tuple(ordered)
     writer, text = _writer(label), _text(label)
     if writer is None and _ADDRESS.search(text):
-        raise InvalidParameter("labels: one has no text of its own, only an address of memory; use texts or tuples")
+        raise InvalidParameter("labels: the text of one is only a memory address; use text or tuples")
     return 1, text, *names, canonical_json(writer(label)) if writer else ""
 
 
@@ -178,7 +178,7 @@ def _written(label: Any) -> bool:
 
 def _refuse_ties(keys: list[Any]) -> None:
     if len(set(keys)) < len(keys):
-        raise InvalidParameter("labels: two differ, but not in their text and type, so nothing orders them; use texts")
+        raise InvalidParameter("labels: two differ, but not in text and type, so they cannot be ordered; use text")
 
 
 def _text(label: Any) -> str:

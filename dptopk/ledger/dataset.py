@@ -147,7 +147,7 @@ class DatasetState:
             return accounts
         names = list(segments)
         if self.segments is None or not names:
-            raise InvalidParameter("segments: none were declared for this data set, or none were named")
+            raise InvalidParameter("segments: this data set has none, or none were named")
         return {owner: account.only(*names) for owner, account in accounts.items() if isinstance(account, Parallel)}
 
     def check_fit(self, charge: Charge, sensitivity: Sensitivity | None, version: str | None, unit: str | None) -> None:
@@ -164,7 +164,7 @@ class DatasetState:
         if sensitivity is not None and not sensitivity.covers(truth):
             raise InvalidParameter(
                 f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}; "
-                "ask with the caps of the dataset, or larger ones"
+                "use the caps of the dataset, or larger ones"
             )
         if version is not None and version != self.version:
             raise InvalidParameter(f"version: the dataset is at {self.version!r}, got {version!r}")
@@ -229,7 +229,7 @@ class DatasetState:
         """
         owned = self.by_owner()
         if self.segments and merged.keys() != owned.keys():
-            raise LedgerError("a new version without the record of what an account of segments takes")
+            raise LedgerError("a new version lacks the record of what the accounts of segments take")
         for owner, taken in merged.items():
             terms, account = owned[owner]
             account.restore(account_of(terms).state())

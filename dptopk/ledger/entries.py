@@ -44,7 +44,7 @@ class Entry:
         """
         seq, at, kind, dataset, analyst, text, previous, digest_ = row
         if type(seq) is not int or not all(isinstance(cell, str) for cell in row[1:]):
-            raise LedgerError("a row of the log holds something else than it was made for: the ledger was damaged")
+            raise LedgerError("a row of the log has the wrong content: the ledger was damaged")
         try:
             body = json.loads(text)
         except (ValueError, RecursionError):
@@ -83,11 +83,11 @@ def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
         read = json.loads(json.dumps(dict(body or {}), allow_nan=False), object_pairs_hook=_distinct)
         canonical_json(read)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidParameter(f"{name} cannot be written down as JSON: {type(error).__name__}") from None
+        raise InvalidParameter(f"{name} cannot be written as JSON: {type(error).__name__}") from None
     return dict(read)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("two keys become the same text")
+        raise ValueError("two keys have the same text")
     return dict(pairs)

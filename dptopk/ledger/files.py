@@ -74,8 +74,8 @@ class LedgerFile:
             )
         if not self.network and backed_by_network(self.path, found):
             raise LedgerError(
-                f"the ledger {self.path.name!r} is on a network file system, whose locks may not hold; use a local "
-                "disk or PostgreSQL (network=True if you know that they hold)"
+                f"the ledger {self.path.name!r} is on a network file system, where locks may not work; use a local "
+                "disk or PostgreSQL (network=True if you know that they work)"
             )
 
     def identity(self) -> tuple[int, int]:

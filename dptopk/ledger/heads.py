@@ -42,15 +42,15 @@ class Head:
         try:
             seq, hash_, ledger = head["seq"], head["hash"], head.get("ledger")
         except (KeyError, TypeError, AttributeError):
-            raise InvalidParameter("head must hold seq and hash, as an exported head does") from None
+            raise InvalidParameter("head must contain seq and hash, as an exported head does") from None
         if type(seq) is not int or not isinstance(hash_, str) or not isinstance(ledger, str | None):
-            raise InvalidParameter("head must hold seq and hash, as an exported head does")
+            raise InvalidParameter("head must contain seq and hash, as an exported head does")
         return cls(seq, hash_, ledger)
 
     def problem(self, ledger: str | None, hash_there: str | None) -> str:
         """Describe what is wrong with a log with this hash at the head's entry (None: no such entry); '' if nothing."""
         if self.ledger is not None and ledger is not None and self.ledger != ledger:
-            return "the head is of another ledger"
+            return "the head belongs to another ledger"
         if hash_there is None:
             return f"the tail is missing: the log has no entry {self.seq}, which was written before"
         if hash_there != self.hash:

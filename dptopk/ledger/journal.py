@@ -51,7 +51,7 @@ class Journal:
         """
         with self.store.transaction() as log:
             if not log.has_tables(("entries",)):
-                raise LedgerError("this is no ledger: it was never initialised")
+                raise LedgerError("this is not a ledger: it was never initialised")
         if self._witness is not None:
             self._witness.read()  # what is no head is the caller's mistake
         self.refresh()
@@ -168,12 +168,12 @@ class Journal:
                 open for reading only and has no such rows.
         """
         if self.state.format < FORMAT:
-            raise LedgerError("keys and answers of an older format are found once the ledger was opened for writing")
+            raise LedgerError("this ledger has an older format: open it for writing once to look up keys and answers")
         name = name_of(kind, *found_by)
         bucket = bucket_of(name)
         places = log.places(bucket, self.state.last[0])
         if chain_of(places) != self.state.index.chains.get(bucket, GENESIS):
-            raise LedgerError("what leads to keys and answers is not what the log says: the ledger was damaged")
+            raise LedgerError("the lookup rows for keys and answers do not match the log: the ledger was damaged")
         seqs = [seq for seq, found in places if found == name]
         if not seqs:
             return None
@@ -232,7 +232,7 @@ class Journal:
 
     def _refuse_a_part(self) -> None:
         if self._broken:
-            raise LedgerError("a part of this transaction failed: nothing was written")
+            raise LedgerError("part of this transaction failed: nothing was written")
 
     def append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
         """Append an entry and fold it in, as it was read back."""
@@ -269,18 +269,18 @@ class Journal:
 
         Raises:
             InvalidParameter: when nothing is wrong with it.
-            LedgerError: when the log is not whole, or the head is of another ledger.
+            LedgerError: when the log is not whole, or the head belongs to another ledger.
         """
         lost = kept = None if witness is None else witness.read()
         if lost is not None and lost.ledger not in {None, self.state.about.get("id")}:
-            raise LedgerError("the head is of another ledger")
+            raise LedgerError("the head belongs to another ledger")
         with self.write() as log:
             _refuse_broken(log, self.store.key)
             log.create_tables()
             if lost is not None and (self._replaced(lost) or log.hash_of(lost.seq) == lost.hash):
                 lost = None
             if lost is None and not incomplete and not misplaced(log, self.state):
-                raise InvalidParameter("head-file: the ledger lacks nothing that it names; there is nothing to accept")
+                raise InvalidParameter("head-file: the ledger has the entry it names; there is nothing to accept")
             self._place_again(log)
             body: dict[str, Any] = {"lost": None if lost is None else asdict(lost), "reason": reason}
             body |= {"incomplete": True} if incomplete else {}
@@ -297,7 +297,7 @@ class Journal:
             format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else format_
             log.place(index.add(entry, format_))
         if index.chains != self.state.index.chains:
-            raise LedgerError("the log does not hold the keys and answers that were written to it: it was changed")
+            raise LedgerError("the log lacks keys or answers that were written to it: it was changed")
 
     def _checkpoint(self, log: Transaction) -> None:
         text = canonical_json(self.state.state())

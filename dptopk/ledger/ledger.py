@@ -118,12 +118,12 @@ class Ledger(Reader):
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
         if declared and sensitivity.neighbours != "add_remove":
-            raise InvalidParameter("segments: a user who is replaced may be in two of them; they are for add_remove")
+            raise InvalidParameter("segments need add_remove neighbours: a replaced user may be in two segments")
         about = {"unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
         body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
         with self._journal.write() as log:
             if name in self._now.datasets:
-                raise InvalidParameter(f"name: the dataset {name!r} exists already")
+                raise InvalidParameter(f"name: the dataset {name!r} already exists")
             self._journal.append(log, "dataset", name, "", body)
 
     def set_limit(
@@ -167,7 +167,7 @@ class Ledger(Reader):
                 merged = self._now.dataset(dataset).merged()
             except BudgetExceeded:
                 raise InvalidParameter(
-                    "version: users may have moved between segments, and what these have spent is too much for one"
+                    "version: users may have moved between segments, which together spent more than one may"
                 ) from None
             body = {"version": version, "merged": merged} if merged else {"version": version}
             self._journal.append(log, "version", dataset, "", normal(version=body))
@@ -208,9 +208,9 @@ class Ledger(Reader):
         """
         secret = secret_of(key)
         if self._store.key is None or secret is None:
-            raise InvalidParameter("key: this ledger was made without one, and stays so")
+            raise InvalidParameter("key: this ledger was created without a key, which cannot be added later")
         if secret == self._store.key:
-            raise InvalidParameter("key: it is the one that the ledger has")
+            raise InvalidParameter("key: the new key is the present one")
         self._journal.rekey(secret)
 
     @classmethod
@@ -241,7 +241,7 @@ class Ledger(Reader):
 
         Raises:
             InvalidParameter: when nothing is wrong with the ledger, or reason is empty.
-            LedgerError: when the log itself is damaged, or the head is of another ledger.
+            LedgerError: when the log itself is damaged, or the head belongs to another ledger.
         """
         plain_text(reason=reason)
         with accepted_log(url, network) as incomplete, cls(url, key=key, create=False, network=network) as ledger:
@@ -294,9 +294,9 @@ class Ledger(Reader):
         if not isinstance(once, str):
             raise InvalidParameter(f"once must be text, got {type(once).__name__}")
         if segments is not None and version is None:
-            raise InvalidParameter("version is needed with segments: of the next one users may be in other segments")
+            raise InvalidParameter("version must be given with segments: in the next one users may have moved")
         if seeded and not self.test:
-            raise LedgerError("a release with a fixed seed may be written only to a ledger marked as a test one")
+            raise LedgerError("a release with a fixed seed may be written only to a ledger created for tests")
         body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
@@ -316,7 +316,7 @@ class Ledger(Reader):
         if before is None:
             return None
         if "segments" in before.body and before.seq < state.versioned:
-            raise InvalidParameter("version: under this key segments of older data were charged; take a new key")
+            raise InvalidParameter("version: segments of an older version were charged under this key; use a new key")
         return Receipt(before.seq, state.name, analyst, Charge.parse(before.body["charge"]))
 
     def finalize(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
@@ -338,10 +338,10 @@ class Ledger(Reader):
             charged = log.entry(receipt.seq)
             mine = charged is not None and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
             if charged is None or not mine or self._journal.find(log, "release", receipt.seq) is not None:
-                raise InvalidParameter("receipt: this charge was settled before, or is not in this ledger")
+                raise InvalidParameter("receipt: this charge was already settled, or is not in this ledger")
             charge = Charge.parse(charged.body["charge"])
             if not is_part(used, charge):
-                raise InvalidParameter(f"used: {used} is not a part of the charge {charge}")
+                raise InvalidParameter(f"used: {used} is not part of the charge {charge}")
             unused = charge.minus(used)
             body = {"charge": receipt.seq, "used": str(used), "unused": str(unused), "answer": stored, "returned": {}}
             body |= {"query": charged.body["query"], **_segments_of(charged)}

@@ -93,7 +93,7 @@ def _engine(url: str) -> Engine:
     try:
         engine = sa.create_engine(url, pool_pre_ping=True)
     except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError("cannot open the ledger: its URL cannot be read; write postgresql://user@host/name") from None
+        raise LedgerError("cannot open the ledger: the URL is malformed; write postgresql://user@host/name") from None
     except ModuleNotFoundError as error:
         if not url.startswith("postgres"):
             raise LedgerError("a ledger is a SQLite file or a PostgreSQL database") from None

@@ -40,7 +40,7 @@ class Reader:
         self._journal = journal
 
     def __reduce__(self) -> NoReturn:
-        raise InvalidParameter("a Ledger cannot be copied or pickled: open it anew, by its path, where it is used")
+        raise InvalidParameter("a Ledger cannot be copied or pickled: open it again by its path where it is used")
 
     def __enter__(self) -> Self:
         return self

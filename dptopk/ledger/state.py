@@ -57,7 +57,7 @@ class LedgerState:
             raise LedgerError(f"entry {entry.seq} does not follow entry {self.last[0]}: the log was changed")
         fold = _FOLDS.get(entry.kind)
         if fold is None:
-            raise LedgerError(f"entry {entry.seq} is of the unknown kind {entry.kind!r}")
+            raise LedgerError(f"entry {entry.seq} has the unknown kind {entry.kind!r}")
         try:
             _check_hash(self, entry)
             if self._audit is not None:
@@ -115,7 +115,7 @@ def _format_of(ledger: LedgerState, entry: Entry) -> int:
     """
     format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else ledger.format
     if format_ not in range(1, FORMAT + 1):
-        raise LedgerError(f"the ledger is of format {format_!r}; this version reads format {FORMAT} and older")
+        raise LedgerError(f"the ledger has format {format_!r}; this version reads format {FORMAT} and older")
     return int(format_)
 
 
@@ -213,7 +213,7 @@ def _charge(ledger: LedgerState, entry: Entry) -> None:
 def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any]) -> None:
     """Take a charge from all accounts at recorded terms."""
     if accounts.keys() != records.keys():
-        raise LedgerError("a charge without the record of an account that it must fit")
+        raise LedgerError("a charge lacks the record of an account")
     for owner, account in accounts.items():
         account.apply(charge, records[owner])
 

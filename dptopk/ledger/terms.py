@@ -45,7 +45,7 @@ def terms_of(
     """
     given: dict[str, Any] = {name: value for name, value in free.items() if value is not None}
     if not given.keys() <= Free.__annotations__.keys():
-        raise InvalidParameter(f"a budget takes {', '.join(Free.__annotations__)} besides, got {', '.join(given)}")
+        raise InvalidParameter(f"a budget also takes {', '.join(Free.__annotations__)}; got {', '.join(given)}")
     if (registered is None) == (budget is None):
         raise InvalidParameter("give exactly one of registered and budget")
     if budget is not None:
@@ -119,7 +119,7 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] 
     if segments is None:
         return None
     if not isinstance(segments, Mapping) or len(segments) != 1:
-        raise InvalidParameter("segments must be such as {'region': ['eu', 'us']}: what they are by, and their names")
+        raise InvalidParameter("segments must be a column and its names, such as {'region': ['eu', 'us']}")
     ((by, names),) = segments.items()
     if isinstance(names, str) or not isinstance(names, Sequence) or not names or len(set(names)) < len(names):
         raise InvalidParameter("segments must be a list of distinct names, at least one")

@@ -138,7 +138,7 @@ class Transaction:
         self.run(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({marks})", *row)  # noqa: S608
         read = self.entry(bare.seq)
         if read is None or read.hash != row[-1] or read.chained(self._key, FORMAT) != row[-1]:
-            raise LedgerError("the ledger's database did not keep what was written")
+            raise LedgerError("the ledger's database lost what was written")
         return read
 
     def place(self, places: Iterable[Place]) -> None:

@@ -99,23 +99,23 @@ class _Audit:
         seq = entry.body["charge"]
         dataset, _, charge = self.charges.pop(seq, ("", "", Charge()))
         if dataset != entry.dataset:
-            raise LedgerError(f"entry {entry.seq} releases entry {seq}, which is no open charge of its dataset")
+            raise LedgerError(f"entry {entry.seq} releases entry {seq}, which is not an open charge of its dataset")
         used = Charge.parse(entry.body["used"])
         self.answers[entry.seq] = (entry.dataset, used)
         if ledger.format == 1:
             return
         unused = Charge.parse(entry.body["unused"])
         if not is_part(used, charge) or (unused and unused != charge.minus(used)):
-            raise LedgerError(f"entry {entry.seq} gives back more than was not used")
+            raise LedgerError(f"entry {entry.seq} refunds more than was unused")
         state = ledger.dataset(entry.dataset)
         if entry.body["returned"] and seq < max(state.renewed, state.versioned if state.segments else 0):
-            raise LedgerError(f"entry {entry.seq} gives back to a budget that was renewed or merged since")
+            raise LedgerError(f"entry {entry.seq} refunds to a budget that was renewed or merged since")
 
     def _reuse(self, ledger: LedgerState, entry: Entry) -> None:
         dataset, used = self.answers.get(entry.body["answer"], ("", Charge()))
         charge = Charge.parse(entry.body["charge"])
         if dataset != entry.dataset or not is_part(used, charge) or Fraction(charge.delta) < Fraction(used.delta):
-            raise LedgerError(f"entry {entry.seq} charges less than the answer it shows has cost")
+            raise LedgerError(f"entry {entry.seq} charges less than the cost of the answer it shows")
         limits = ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments"))
         for owner, account in limits.items():
             self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))

@@ -276,7 +276,7 @@ def divide(queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effor
         InvalidParameter: when the wanted accuracies and locks alone cost more than the total.
     """
     if not queries:
-        raise InvalidParameter("queries: there is none")
+        raise InvalidParameter("queries must not be empty")
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
     asks = sum(query.times * query.inside for query in queries)
     plain = tuple(_plain(query) for query in queries)
@@ -293,7 +293,7 @@ def divide(queries: Sequence[BudgetItem], epsilon: float, delta: float, *, effor
 
     needed = float(prices @ np.maximum(least, fixed) ** 2) * (1 + 1e-6)
     if not (fixed == 0).any():
-        raise InvalidParameter("queries: all are locked, and nothing is left to divide")
+        raise InvalidParameter("queries: all are locked, so there is nothing to divide")
     scaled = _largest(designs, scales, budget, max(2 * needed, epsilon**2 / 50), needed, effort)
 
     return _divided(designs, scaled, _even(tuple(each), budget, effort), budget)
@@ -343,7 +343,7 @@ def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> A
     costs, unit = prices[free], worth[free] * np.sqrt(prices[free] / rest)
     floor = least[free] ** 2 * costs / rest  # shares of the rest
     if floor.sum() >= 1:
-        raise InvalidParameter("the wanted accuracies and locks cost more than the total")
+        raise InvalidParameter("the requested accuracies and locks cost more than the total")
     extra = cp.Variable(int(free.sum()), nonneg=True)
     objective = (unit / unit.max()) @ cp.power(floor + extra, -0.5)
     with warnings.catch_warnings():  # of a solution that is not exact: whatever it is, its cost is computed afterwards
@@ -390,7 +390,7 @@ def _largest(
         inside = low < guess < high and (found or high < math.inf or guess > low)
         total = guess if inside else (low + high) / 2 if high < math.inf else 2 * total
     if not found:
-        raise InvalidParameter("the wanted accuracies and locks, or the thresholds, cost more than the total")
+        raise InvalidParameter("the requested accuracies and locks, or the thresholds, cost more than the total")
     return found
 
 

@@ -113,7 +113,7 @@ class Plan:
     def alternatives(self) -> pd.DataFrame:
         """All designs that fit, each scaled to the same budget, best first: what they deliver and what they run."""
         if self.compared is None:
-            raise InvalidParameter("alternatives: this plan was not made by plan_topk")
+            raise InvalidParameter("alternatives: only plans made by plan_topk have them")
         return self.compared()
 
     def release(self, histogram: Histogram, rng: Generator | None = None, *, average: bool = True) -> Release:
@@ -175,7 +175,7 @@ class Plan:
         first = self.phases[0].mechanism
         if self.domain == "private" and first.floor_rank is None and not histogram.complete:
             raise InvalidParameter(
-                "complete: the plan needs the whole histogram, this one was cut to its top; plan with d_bar= below its "
+                "complete: the plan needs the whole histogram, this one has only the top rows; set d_bar= below its "
                 "number of rows"
             )
         first.check(histogram)

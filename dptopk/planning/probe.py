@@ -55,7 +55,7 @@ def at_ranks(histogram: Histogram, k: int) -> Histogram:
     validate.instance(Histogram, histogram=histogram)
     sensitivity = add_remove(histogram.sensitivity)
     if not histogram.complete:
-        raise InvalidParameter("look: needs the whole histogram, this one was cut to its top rows")
+        raise InvalidParameter("look: needs the whole histogram, this one has only the top rows")
     looked = ranks(k)
     top = histogram.counts[histogram.top_rows(looked[-1])]
     counts = [int(top[rank - 1]) if rank <= len(top) else 0 for rank in looked]

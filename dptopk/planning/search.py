@@ -116,7 +116,7 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     if isinstance(budget, Budget) and budget.rho is not None:
         return _in_rho(budget, locals())
     if domain == "public" and d_bar is not None:
-        raise InvalidParameter("d_bar is for private domains: in a public one every label takes part")
+        raise InvalidParameter("d_bar is for private domains: in a public domain every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
     request = Request(
         k=validate.count(k=k),
@@ -156,7 +156,7 @@ def _in_rho(budget: Budget, asked: dict[str, Any]) -> Plan:
     from dptopk.planning.in_rho import plan_in_rho
 
     if asked["domain"] == "private" and not budget.delta:
-        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist costs some δ")
+        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist needs a δ")
     if asked["charge_as"] == "auto":
         asked["charge_as"] = "bounded_range"
     return plan_in_rho(budget, lambda total: plan_topk(**asked | {"budget": total}))
@@ -321,7 +321,7 @@ def _why(request: Request, best: Candidate, compared: int) -> str:
 def _nothing_fits(request: Request) -> str:
     """Why no design is left: the argument to change first."""
     if request.domain == "private" and request.delta == 0:
-        return "budget.delta must be above 0: hiding which labels exist costs some δ"
+        return "budget.delta must be above 0: hiding which labels exist needs a δ"
     reasons = {design.misfit(request) for design in all_designs() if design.domain == request.domain}
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a limit on the labels of one user"
@@ -339,6 +339,6 @@ def _total(
     if budget is None:
         return None, validate.positive(accuracy=accuracy), validate.probability(delta=delta or 0.0)
     if delta is not None:
-        raise InvalidParameter("delta goes with accuracy; a budget has its own")
+        raise InvalidParameter("delta is for accuracy=; a budget has its own delta")
     total = validate.instance(Budget, budget=budget)
     return total.epsilon, None, total.delta

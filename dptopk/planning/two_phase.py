@@ -244,9 +244,7 @@ def plan_two_phases(
     """
     k, budget = validate.count(k=k), validate.instance(Budget, budget=budget)
     if not budget.delta:
-        raise InvalidParameter(
-            "budget.delta must be above 0: hiding which labels exist costs some δ", parameter="delta"
-        )
+        raise InvalidParameter("budget.delta must be above 0: hiding which labels exist needs a δ", parameter="delta")
     weights = validate.member(FIND, find=find) == "weights" or (find == "auto" and per_label_cap == 1)
     if weights and per_label_cap != 1:
         raise InvalidParameter("find='weights': users add at most 1 to a label; per_label_cap must be 1")
@@ -287,7 +285,7 @@ def plan_two_phases(
             under=under,
             min_users=min_users,
         )
-    raise refusal or InvalidParameter("budget: no way of finding labels fits it")
+    raise refusal or InvalidParameter("budget: it is too small for every way of finding labels")
 
 
 def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
@@ -299,7 +297,7 @@ def _noises(counts: Counts | None, how: str, k: int) -> tuple[str, ...]:
     """What noise on the counts is to be compared."""
     if counts in COUNTING:
         if (counts, how) == ("box", "coins"):
-            raise InvalidParameter("counts='box': coins find any number of labels; take another way to find them")
+            raise InvalidParameter("counts='box': coins find any number of labels; choose another find=")
         return (str(counts),)
     if counts not in ("auto", None, "none"):
         raise InvalidParameter(

@@ -175,7 +175,7 @@ class Measurement:
         bound = self.noise.bound
         if self.counted is None or (kind == "row" and self.selected):
             if bound is None:
-                raise InvalidParameter("the number of counts that were given noise is not known")
+                raise InvalidParameter("the number of noisy counts is not known")
             return bound  # sure, and so for every kind
         if kind == "fcr" and self.selected:
             return self._false_coverage(alpha, rows)

@@ -83,7 +83,7 @@ class InMemoryBudget:
                 self._segments = segments
         if not self.declared(segments):
             raise InvalidParameter(
-                "segments: other ones were declared before, or others may spend from this budget; give the session a "
+                "segments: others were declared before, or others may spend from this budget; give the session a "
                 "Budget, or an accounts.Parallel with an account for each segment"
             )
 

@@ -362,7 +362,7 @@ def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mappi
     asked.setdefault("counts", "none" if accuracy is None else "auto")
     if budget is not None:
         if "delta" in asked:
-            raise InvalidParameter("delta goes with accuracy; a budget has its own")
+            raise InvalidParameter("delta is for accuracy=; a budget has its own delta")
         asked |= {"epsilon": validate.instance(Budget, budget=budget).epsilon, "delta": budget.delta}
     else:
         asked["accuracy"] = accuracy

@@ -50,7 +50,7 @@ class PreparedQuery:
             InvalidParameter: when it does not.
         """
         if average and not isinstance(mechanism, Plan):
-            raise InvalidParameter("average: only a Plan has counts that are averaged")
+            raise InvalidParameter("average: only the counts of a Plan can be averaged")
         _takes(mechanism, options)
         options = {name: _once(name, value) for name, value in options.items()}
         return cls(mechanism, histogram, options, average, _charge(mechanism, histogram, options))

@@ -100,10 +100,10 @@ class Session:
         if (budget is None) == (ledger is None):
             raise InvalidParameter("give exactly one of budget and ledger")
         if ledger is not None and (dataset is None or analyst is None):
-            raise InvalidParameter("dataset and analyst are needed with a ledger")
+            raise InvalidParameter("dataset and analyst must be given with a ledger")
         random_bits(rng)  # refuses what is no generator before anything is charged
         if source is not None and (not isinstance(source, str) or not source):
-            raise InvalidParameter("source must be a non-empty text")
+            raise InvalidParameter("source must be non-empty text")
         book: InMemoryBudget | LedgerBudget
         if ledger is not None:
             from dptopk.ledger.ledger import Ledger
@@ -445,7 +445,7 @@ class Session:
         self._here()
         book, days = self._book, calendar or Calendar()
         if isinstance(book, InMemoryBudget):
-            raise InvalidParameter("ledger: a stream needs one, which lasts as long as the stream")
+            raise InvalidParameter("ledger: a stream needs one that exists as long as the stream")
         stream = StreamSession.begin(book, self._histogram, name, mechanism, path, days)
         stream.rng = self._rng
         return stream

@@ -59,7 +59,7 @@ class Calendar:
         if str(day).isdecimal():
             return validate.count(day=int(day))
         if self.first_day is None:
-            raise InvalidParameter(f"day={day!r}: this stream has no first_day, so that its days have numbers alone")
+            raise InvalidParameter(f"day={day!r}: this stream has no first_day, so its days have only numbers")
         return validate.count(day=(_date(day=day) - _date(first_day=self.first_day)).days + 1)
 
     def name(self, number: int) -> str:
@@ -130,7 +130,7 @@ class StreamSession:
         public = like.labels.tolist() if like.domain == "public" else None
         first = mechanism.stream(like.sensitivity, labels=public)  # whatever cannot be, fails here
         if isinstance(book.account(), Parallel):
-            raise InvalidParameter("name: users may be in other segments on another day; no stream with segments")
+            raise InvalidParameter("name: streams cannot have segments, since users may change segments between days")
         whole = mechanism.days_apart == 1 and (mechanism.days_per_user or mechanism.days) >= mechanism.days
         if book.unit is None and not whole:
             raise InvalidParameter(
@@ -225,15 +225,15 @@ class StreamSession:
         if number != len(days) + 1:
             after = self.calendar.name(len(days) + 1)
             raise InvalidParameter(
-                f"day={number}: the next day to be answered is day {len(days) + 1} ({after}); where a day has no data, "
-                "answer it with an empty histogram"
+                f"day={number}: the next day to be answered is day {len(days) + 1} ({after}); for a day without data "
+                "give an empty histogram"
             )
         for earlier, (name, _) in days.items():
             if name == validate.text(partition=partition):
-                raise InvalidParameter(f"partition: {partition!r} was counted on day {earlier}, and may be once alone")
+                raise InvalidParameter(f"partition: {partition!r} was counted on day {earlier}, and counts only once")
         spend = self._book.asked(_key(self.name))
         if spend is None or not spend.current:  # the data of now are for another budget
-            raise LedgerError("the budget that paid for this stream was renewed: create another stream")
+            raise LedgerError("the budget charged for this stream was renewed: create another stream")
         if isinstance(data, EventsStore):
             most = self.mechanism.days_per_user or self.mechanism.days
             if 1 < most < self.mechanism.days and (data.days_per_user or most + 1) > most:

@@ -90,9 +90,9 @@ def test_states_and_records_survive_json(made) -> None:
     assert other.state() == regions.state()
     assert other.only("us").fits(ONE) == regions.only("us").fits(ONE)
     assert not regions.only("us").disagreement(ONE, record)
-    with pytest.raises(InvalidParameter, match="other segments"):
+    with pytest.raises(InvalidParameter, match="different segments"):
         regions.apply(ONE, record)
-    with pytest.raises(InvalidParameter, match="not one of segments"):
+    with pytest.raises(InvalidParameter, match="does not fit segments"):
         regions.apply(ONE, {"tokens": []})
 
 
@@ -272,7 +272,7 @@ def test_a_mechanism_that_goes_on_over_an_update_is_not_one_charge_for_each_segm
         ledger.charge("visits", "ann", one, segments=[name], version="1", once=f"stream {name}")
     ledger.set_version("visits", "2")
     for name in "ab":
-        with pytest.raises(InvalidParameter, match="take a new key"):
+        with pytest.raises(InvalidParameter, match="use a new key"):
             ledger.charge("visits", "ann", one, segments=[name], version="2", once=f"stream {name}")
         with pytest.raises(InvalidParameter, match="version"):
             ledger.charge("visits", "ann", one, segments=[name], version="1")

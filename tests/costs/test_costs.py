@@ -100,7 +100,7 @@ def test_join_of_an_instance_joins_it_too():
 def test_an_accountant_has_no_filter_of_its_own():
     """It would be a new account that knows nothing of what the accountant has spent."""
     assert Accountant.filter(Budget(1, 1e-6)).remaining() is not None
-    with pytest.raises(AttributeError, match="makes a new account"):
+    with pytest.raises(AttributeError, match="on the class"):
         Accountant(Charge({PureDP(0.1): 2}), delta=1e-6).filter(Budget(1, 1e-6))
 
 

@@ -240,9 +240,9 @@ def test_no_two_labels_are_listed_in_the_order_of_their_rows():
 @pytest.mark.parametrize("labels", [[Odd(), Odd()], [(Odd(), 1), (Odd(), 1)], [own_type()()], [len, lambda: 1]])
 @pytest.mark.parametrize("counts", [(1, 2), (2, 1), (0, 0), (5, 5)])
 def test_labels_that_nothing_orders_are_refused_whatever_the_counts(labels, counts):
-    with pytest.raises(InvalidParameter, match=r"labels: .*use texts"):
+    with pytest.raises(InvalidParameter, match=r"labels: .*use text"):
         Histogram(labels, counts[: len(labels)])
-    with pytest.raises(InvalidParameter, match=r"labels: .*use texts"):
+    with pytest.raises(InvalidParameter, match=r"labels: .*use text"):
         Histogram(["a"], [1]).positions(labels)
 
 

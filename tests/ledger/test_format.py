@@ -77,7 +77,7 @@ def test_a_state_that_was_handed_out_spends_nothing(path, ledger):
 def test_a_release_beyond_its_receipt_is_refused(ledger):
     receipt = ledger.charge("d", "ann", ONE)
     for used in (ONE.times(2), Charge({BoundedRange(0.1): 1}, delta=2e-9), Charge({PureDP(0.1): 1})):
-        with pytest.raises(InvalidParameter, match="not a part"):
+        with pytest.raises(InvalidParameter, match="not part"):
             ledger.finalize(receipt, used)
     assert not ledger.history("d")[0].released
 
@@ -106,7 +106,7 @@ def test_a_stored_ledger_of_each_format_opens_verifies_and_goes_on(tmp_path, num
         receipt = Receipt(open_charge.seq, "articles", open_charge.analyst, open_charge.charge)
         writer.finalize(receipt, Charge(delta=1e-8), answer={"rows": []})
         assert writer.spent("articles").costs[BoundedRange(0.1)] == 8
-        with pytest.raises(InvalidParameter, match="settled before"):
+        with pytest.raises(InvalidParameter, match="already settled"):
             writer.finalize(receipt, Charge())
         assert writer.stored_answer("articles", "q2") == {"rows": []}
         assert writer.verify(head=last)
@@ -219,13 +219,13 @@ def test_refunds_that_were_never_due_are_found_by_verification(path, ledger, mon
     receipt = ledger.charge("d", "ann", ONE.times(5))
     monkeypatch.setattr("dptopk.ledger.ledger.is_part", lambda used, whole: True)
     ledger.finalize(receipt, Charge({PureDP(0.1): 1}))
-    assert "gives back more" in ledger.check()[0]
+    assert "refunds more" in ledger.check()[0]
 
 
 def test_a_foreign_trigger_cannot_swallow_a_charge(path, ledger):
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TRIGGER eater BEFORE INSERT ON entries BEGIN SELECT RAISE(IGNORE); END")
-    with pytest.raises(LedgerError, match="did not keep"):
+    with pytest.raises(LedgerError, match="lost what was"):
         ledger.charge("d", "ann", ONE)
 
 

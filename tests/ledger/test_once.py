@@ -43,7 +43,7 @@ def test_what_became_of_it(ledger):
     done = ledger.asked("articles", "ann", "key")
     assert done.released
     assert ledger.answer(done) == {"rows": [1]}
-    with pytest.raises(InvalidParameter, match="settled before"):
+    with pytest.raises(InvalidParameter, match="already settled"):
         ledger.finalize(ledger.charge("articles", "ann", CHARGE, once="key"), CHARGE)
 
 

@@ -166,7 +166,7 @@ def test_a_budget_that_others_spend_from_is_not_multiplied():
         session.segments(by_region())
     owned = Session(segments(1)["eu"], budget=Budget(2.0, 0.0))
     owned.segments(by_region())
-    with pytest.raises(InvalidParameter, match="other ones were declared"):
+    with pytest.raises(InvalidParameter, match="others were declared"):
         owned.segments(by_region())  # a second choice of users
 
 
@@ -175,7 +175,7 @@ def test_a_ledger_charges_segments_of_its_owner_alone(tmp_path):
     plain.create_dataset("d", registered=REGISTERED, delta=1e-5, sensitivity=ONE)
     with pytest.raises(InvalidParameter, match="no such segments by 'region'"):
         asking(plain).segments(by_region())
-    with pytest.raises(InvalidParameter, match="none were declared"):
+    with pytest.raises(InvalidParameter, match="this data set has none"):
         plain.charge("d", "ann", Charge({PureDP(0.5): 1}), segments=["eu"], version="1")
     ledger = declared(tmp_path)
     with pytest.raises(InvalidParameter, match="no such segments by 'age'"):
@@ -250,7 +250,7 @@ def test_a_charge_to_segments_says_which_data_it_is_for(tmp_path):
     """Charged for the old eu alone and drawn from the new one, an answer would be paid for by nobody who came there."""
     ledger = declared(tmp_path)
     half = Charge({PureDP(0.5): 1})
-    with pytest.raises(InvalidParameter, match="version is needed"):
+    with pytest.raises(InvalidParameter, match="version must be given"):
         ledger.charge("d", "ann", half, segments=["eu"])
     ledger.charge("d", "ann", half, segments=["us"], version="1")
     first = ledger.charge("d", "ann", half, segments=["eu"], version="1", once="first")
@@ -260,7 +260,7 @@ def test_a_charge_to_segments_says_which_data_it_is_for(tmp_path):
     with pytest.raises(InvalidParameter, match="version: the dataset is at '2'"):
         ledger.charge("d", "ann", half, segments=["eu"], version="1")
     for version in ("1", "2"):
-        with pytest.raises(InvalidParameter, match="older data"):
+        with pytest.raises(InvalidParameter, match="older version"):
             ledger.charge("d", "ann", half, segments=["eu"], version=version, once="first")
     with pytest.raises(InvalidParameter, match="version"):  # its histogram is of the old version
         begun.segments(by_region())["eu"].run(NOISE)

@@ -283,7 +283,7 @@ def test_after_a_renewal_answers_are_there_and_further_days_are_not(ledger, sess
     first = stream.answer(1, day(tea=900))
     ledger.renew("sales", registered=MECHANISM.charge(ONE), delta=1e-5, reason="new year")
     assert rows(stream.stored(1)) == rows(first)
-    with pytest.raises(LedgerError, match="the budget that paid"):
+    with pytest.raises(LedgerError, match="the budget charged"):
         stream.answer(2, day(tea=900))
 
 
