@@ -172,11 +172,12 @@ class Measurement:
             )
         if kind == "fcr" and self.noise.kind == "box" and self.threshold is not None:
             kind = "simultaneous"  # dependent noise and a number of rows that depends on it
+        # Bounded noise is never beyond its bound: a width that holds at every confidence and for every kind.
         bound = self.noise.bound
         if self.counted is None or (kind == "row" and self.selected):
             if bound is None:
                 raise InvalidParameter("the number of noisy counts is not known")
-            return bound  # sure, and so for every kind
+            return bound
         if kind == "fcr" and self.selected:
             return self._false_coverage(alpha, rows)
         return smallest_width(self.noise, self._together if kind == "simultaneous" else 1, alpha, self.common)
@@ -275,9 +276,11 @@ def _of_passed(
         kind = "simultaneous"
     law = Passed(int(measurement.threshold or 0), noise.tail, measurement.at_threshold)
     together = level(alpha, passed)
+    # Benjamini-Yekutieli: of m counts that passed R are shown, each at level αR/m.
     each = {"simultaneous": together, "row": alpha, "fcr": alpha * rows / max(passed, 1)}[kind]
     low, high = law.intervals(values, each)
     lowest, highest = law.intervals(values, together)
+    # These intervals hold jointly: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps = (highest[None, :] >= lowest[:, None]).sum(axis=1)
     answer = table.assign(low=low, high=high, rank_low=1 + above, rank_high=perhaps)
@@ -322,7 +325,7 @@ def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, 
     """
     width = measurement.rank_width(alpha) + rounding
     ordered = np.sort(exact)
-    # Surely above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w (i itself is among them).
+    # Certainly above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w (i itself is among them).
     above = len(exact) - np.searchsorted(ordered, exact + 2 * width, side="right")
     perhaps = len(exact) - np.searchsorted(ordered, exact - 2 * width, side="left")
     if measurement.whole and len(exact):

@@ -32,11 +32,13 @@ ROOT_TOLERANCE = 1e-13
 
 def _mills(x: Floats) -> Floats:
     """Mills' ratio Q(x)/φ(x) for x >= -1 or so."""
+    # Q(x) = erfc(x/√2)/2 and erfcx(y) = e^{y²} erfc(y): no underflow far out.
     return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
 
 
 def _mills_slope(x: Floats) -> Floats:
     """1 - x Q(x)/φ(x) = -d/dx of Mills' ratio, x > -1, to SLOPE_ERROR: asymptotic where the difference cancels."""
+    # 1 - x R(x) = x^-2 - 3 x^-4 + 15 x^-6 - ..., an alternating asymptotic series.
     far = np.maximum(x, FAR) ** -2.0
     series, term = np.zeros_like(far), far
     for k in range(TERMS):
@@ -51,6 +53,7 @@ def _log_mills_difference(a: Floats, width: float) -> Floats:
         bulk = np.minimum(a, 1e4)  # far out, where the difference cancels: the slope falls, and δ is below e^-5e7
         beyond = np.minimum(width * _mills_slope(a), _mills(a))
         return np.log(np.where(a > 1e4, beyond, _mills(bulk) - _mills(bulk + width)))
+    # R' = x R - 1, so R(a) - R(b) is the integral of 1 - x R(x) over [a, b]: Gauss-Legendre.
     points = a[:, None] + width * (1 + _NODES) / 2
     return math.log(width) + np.log(_mills_slope(points) @ (_WEIGHTS / 2))
 
@@ -126,6 +129,7 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     target = math.log(validate.probability(delta=delta, allow_zero=False))
     target -= 3 * SLACK + 4 * EPS * abs(target)  # gaussian_delta moves δ up by SLACK, and takes one more logarithm
     low, high = -700.0, math.log(x[0] + 100) + 1  # of ln μ
+    # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t.
     tail = math.sqrt(-2 * target)
     at, slope, before = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300)), math.nan, (math.nan, math.nan)
     for number in range(120):  # secants to just below; halving where they lead outside, and at times

@@ -153,6 +153,7 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
         # A loss that misses a grid point from below by rounding alone is taken to be there; the shift pays for it.
         rounding += SNAP * step
         indices, log_masses, moves = np.floor(pairs.losses / step + SNAP), pairs.log_masses, np.zeros(1)
+    # e^{θL} factors over the parts of L: tilted parts convolve to the tilted product, and log scales add.
     exponents = log_masses + (tilt * step) * indices
     log_mgf = log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
@@ -184,6 +185,7 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     place = (below - first).astype(np.int64)
     rest = np.clip(losses - below * step, 0.0, step)
     if side > 0:
+        # The split of ``_place``; the tilt moves from the loss to the grid point that takes its mass.
         whole = -math.expm1(-step)
         up = masses * np.exp(tilt * (step - rest)) * (-np.expm1(-rest) / whole)
         down = masses * np.exp(-(tilt + 1) * rest) * (-np.expm1(rest - step) / whole)
@@ -228,6 +230,7 @@ def product(pairs: Sequence[Pairs], *, step: float, tilt: float, side: int, twis
     return LossDistribution(
         step=step,
         first=low,
+        # True masses are at least 0: to cut negative ones moves none of them further from the truth.
         masses=np.maximum(masses, 0.0),
         tilt=tilt,
         log_scale=log_scale,

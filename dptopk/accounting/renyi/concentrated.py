@@ -56,6 +56,7 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
     2.753
     """
     rho, xi = validate.nonnegatives(rho=rho), validate.nonnegatives(xi=xi)
+    # The least of ξ + ρα + ln(1/δ)/(α - 1), at α = 1 + sqrt(ln(1/δ)/ρ).
     return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * _log_inverse(delta))))
 
 
@@ -68,6 +69,7 @@ def cdp_epsilon(mu: ArrayLike, tau: ArrayLike, *, delta: ArrayLike) -> Floats:
         tau: >= 0; of a composition sqrt(Σ τ_i²).
     """
     mu, tau = validate.nonnegatives(mu=mu), validate.nonnegatives(tau=tau)
+    # The loss has mean at most μ and is τ-subgaussian around it: P[L > μ + t] <= e^{-t²/(2τ²)} = δ at this t.
     return np.asarray(outward(mu + tau * np.sqrt(2 * _log_inverse(delta))))
 
 
@@ -90,6 +92,7 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     """
     if not (rho >= 0 and xi >= 0):
         raise InvalidParameter(f"rho and xi must be at least 0, got {rho} and {xi}")
+    # ln E[e^{λL}] = λ D_{1+λ} <= λ (ξ + ρ (1 + λ)).
     return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
 
 
@@ -115,6 +118,7 @@ def zcdp_rho(*, epsilon: float, delta: float, conversion: str = "bs16") -> float
     def fits(rho: float) -> bool:
         return float(zcdp_curve(rho).epsilon(delta)) <= epsilon
 
+    # At every ρ this conversion is no larger than that of BS16, so its answer fits and the search begins there.
     low, high = bracket(fits, 2 * low, least=low, most=1e12)
     if high >= 1e12:
         raise InvalidParameter(f"epsilon must be below 1e6 for this delta, got {epsilon}")

@@ -113,6 +113,7 @@ class _Cells:
         noise = far * tolerance(h)
         # Neither is positive, as it must be where the values are convex: the best may be at either end.
         self._hollow = np.flatnonzero((np.maximum(R, S) <= noise) & (np.minimum(R, S) < -noise))
+        # The best end w = sqrt(ωR/S), ω = e^{kh}, lies beyond the first point, w = 1, from k = ln(S/R)/h on.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             self.first = np.ceil(np.log(np.where(S > noise, S, 0.0) / np.where(R > noise, R, 0.0)) / h)
         inside = (self.first >= 0) & (self.first <= N)
@@ -121,6 +122,7 @@ class _Cells:
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Value of the best chord of each cell at the node of an offset."""
+        # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1 is this square.
         worth = np.take(self.geometry.root_omega, offsets)
         worth *= self._roots[0]
         worth -= self._roots[1]

@@ -71,6 +71,7 @@ def law_of_weights(ranges: Mapping[float, int], levels: Floats, weights: tuple[i
             least += count * weights[min(place, len(levels) - 1)]
             continue
         a, b = float(levels[place - 1]), float(levels[place])
+        # The coin p of Lemma 3 (Theorem E) solves e^{-ε} = (1 - p) e^{-a} + p e^{-b}.
         # Differences and expm1 are within 36 roundoffs; 1 - larger is exact to one more.
         larger = min(math.expm1(a - epsilon) / math.expm1(a - b) * (1 + 64 * ROUNDOFF), 1.0)
         coin = np.zeros(weights[place] - weights[place - 1] + 1)

@@ -64,6 +64,7 @@ class Rules:
         epsilons, counts = np.array(self.epsilons), states.astype(float)
         top = counts @ epsilons
         mean = counts @ np.array([mean_loss(epsilon) for epsilon in self.epsilons])
+        # A loss with range ε has a standard deviation of at most ε/2 (Popoviciu), and variances add.
         sigma = np.sqrt(counts @ epsilons**2) / 2
         low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
         high = np.minimum(mean + math.hypot(self.reach, tuning.STRAY) * sigma, top)
@@ -74,6 +75,7 @@ class Rules:
         """V of the empty multiset, [1 - e^x]_+, rounded outward."""
         reach = max(*self.steps, 1) + 2
         x = np.arange(-reach, reach + 1) * self.h
+        # x = j h and expm1 err by a few roundoffs relatively; 64 of them are outward on either side.
         exact = np.maximum(-np.expm1(x), 0.0)
         values = exact * (1 + 64 * ROUNDOFF) + FLOOR if self.upper else exact * (1 - 64 * ROUNDOFF)
         return Layer(-reach, values, 0, self.h, self.upper)
@@ -116,6 +118,7 @@ class Layer:
             return self.values[..., :0]
         edge = self.values[..., :1]
         if not self.upper:
+            # V falls in x, and is at least its value for the empty multiset, 1 - e^x.
             return np.maximum(edge, -np.expm1(nodes * self.h) * (1 - 64 * ROUNDOFF))
         # The chord from H(0) = 1 to the first node; from a little more where values rounded up would not be convex.
         origin = edge - (self.values[..., 1:2] - edge) / math.expm1(self.h)
@@ -192,6 +195,7 @@ def solve(rules: Rules, counts: State) -> Layer:
                 check()
                 origin = rows[found[some] - each[part]]
                 left = Layer(before.first, before.values[origin], before.top[origin], rules.h, rules.upper)
+                # Bellman: V is the largest value over the cost that is played first.
                 best[some] = np.maximum(best[some], rules.step(left, part, window))
         before = Layer(window[0], best, tops[found][:, None], rules.h, rules.upper)
         rows[found] = np.arange(len(found))

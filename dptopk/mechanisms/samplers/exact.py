@@ -64,6 +64,7 @@ def below(word: int, known: int, units: Callable[[int], int], bits: Bits) -> boo
     units(b) is an integer within 1 of 2**b * p.
     """
     while True:
+        # U 2^known is in [word, word + 1], p 2^known within 1 of the target: decided unless these overlap.
         target = units(known)
         if word + 1 <= target - 1:
             return True
@@ -86,6 +87,7 @@ def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bo
     """
     words = bits.uint64(chances.size)
     whole = (chances * 2.0**64).astype(np.uint64)
+    # Where the first 64 bits of U and of the chance differ, they decide.
     drawn: npt.NDArray[np.bool_] = words < whole
     for i in np.flatnonzero(words == whole):
         drawn[i] = _below(int(words[i]), Fraction(float(chances[i])), bits)
@@ -96,6 +98,7 @@ def _below(word: int, chance: Fraction, bits: Bits) -> bool:
     """Decide U < chance for a uniform U whose first 64 bits are ``word``."""
     known = 64
     while True:
+        # U 2^known is in [word, word + 1]: decided unless the chance lies inside.
         target = chance * 2**known
         if word + 1 <= target or word >= target:
             return bool(word < target)
@@ -157,6 +160,7 @@ class Cells:
             lower, upper, partial = [], [], 0
             for weight in weights:
                 partial += weight
+                # The true sums are within ``error`` of both: each quotient is rounded away from the truth.
                 lower.append((max(partial - error, 0) << known) // (total + error))
                 upper.append((partial + error << known) // max(total - error, 1))
             if all(high - low <= 1 for low, high in zip(lower, upper, strict=True)):

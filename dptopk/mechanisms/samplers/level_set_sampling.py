@@ -102,6 +102,8 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
     blocks = _blocks(answers, float(rate))
     cells = Cells(_weights(answers, blocks, rate))
     while True:
+        # e^{-rate·gap} = P[slack >= gap] for a geometric slack: draw its block, an answer that fits the block's end,
+        # and then whether the slack within the block reaches the answer's gap.
         first, last = blocks[int(cells.draw(1, bits)[0])]
         answer = answers.draw(last, bits)
         short = answers.gap(answer) - first
@@ -111,6 +113,7 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
 
 def uniform_below(bound: int, bits: Bits) -> int:
     """Return a uniform integer in [0, bound), for bounds of any size; exact, by rejection."""
+    # bound > 2^(width - 1): more than half of the draws are taken.
     width = (bound - 1).bit_length()
     words = -(-width // 64)
     while True:
@@ -178,6 +181,7 @@ def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) ->
 
     def masses(digits: int) -> list[Decimal]:
         with precise(digits):
+            # P[first <= slack <= last] = e^{-rate·(first - lowest)} (1 - e^{-rate·width}), times the answers that fit.
             widths = [last - first + 1 for first, last in blocks[:-1]]
             parts = [_one_minus_exp(rate * width) for width in widths] + [Decimal(1)]  # the last block has no end
             return [

@@ -182,6 +182,7 @@ def _prune(arrivals: Arrivals, found: Arrivals | None, need: int) -> tuple[float
     """
     surely = arrivals.score - arrivals.doubt
     if found is not None:
+        # Of a label's rings the one with the largest certain score stands for it.
         order = np.argsort(found.doubt - found.score)
         _, earliest = np.unique(found.labels[order], return_index=True)
         surely = np.concatenate((surely, (found.score - found.doubt)[order[earliest]]))
@@ -201,6 +202,7 @@ def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) ->
     arrivals = Arrivals.join(arrivals, found) if found else arrivals
     order = race.exact_order(arrivals)
     labels = arrivals.labels[order]
+    # Only the first ring of a crowd's label counts; later ones repeat it.
     crowded = np.flatnonzero(order >= own)
     _, earliest = np.unique(labels[crowded], return_index=True)
     kept = order < own
