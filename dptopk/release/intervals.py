@@ -325,7 +325,7 @@ def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, 
     """
     width = measurement.rank_width(alpha) + rounding
     ordered = np.sort(exact)
-    # Certainly above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w (i itself is among them).
+    # Certainly above i: value - w > value_i + w. Perhaps not below i: value + w >= value_i - w (also i itself).
     above = len(exact) - np.searchsorted(ordered, exact + 2 * width, side="right")
     perhaps = len(exact) - np.searchsorted(ordered, exact - 2 * width, side="left")
     if measurement.whole and len(exact):
