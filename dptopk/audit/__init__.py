@@ -1,6 +1,7 @@
-"""Audits: certified counterexamples to a privacy claim, found by searching small neighbouring histograms."""
+"""Privacy claims on small neighbouring histograms: counterexamples that are searched, exact laws that are attested."""
 
 from dptopk.audit.adapters import from_mechanism as from_mechanism, from_opendp as from_opendp
+from dptopk.audit.attestation import Attestation as Attestation, attest as attest
 from dptopk.audit.claims import Claim as Claim
 from dptopk.audit.evidence import Finding as Finding
 from dptopk.audit.search import Report as Report, audit as audit

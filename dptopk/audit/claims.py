@@ -11,6 +11,7 @@ from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
 
 POINTS = 6  # of the profile of a charge that are tested
+FAILURES_AT = 100.0  # an ε at which the failures of a charge are what is left of its δ
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class Claim:
 
 
 def _epsilons(charge: Charge) -> list[float]:
-    """0 and a few ε up to where the profile has come down to the charge's own failures."""
-    most = compose(charge, delta=min(charge.delta + 1e-9, 0.5)).epsilon
+    """0 and a few ε up to where the profile has come down to the failures that no ε ends."""
+    failures = compose(charge, epsilon=FAILURES_AT).delta
+    most = compose(charge, delta=min(failures + 1e-9, 0.5)).epsilon
     if not 0 < most < float("inf"):
         return [0.0]
     return [float(x) for x in np.linspace(0.0, most, POINTS)]

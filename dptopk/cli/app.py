@@ -12,6 +12,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE, Interaction, Method
 from dptopk._internal.json_text import readable_json
 from dptopk.cli import analyst as analyst_commands, datasets as datasets_commands, ledger as ledger_commands
+from dptopk.cli.attest import attest
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
@@ -174,6 +175,7 @@ app.add_typer(ledger_commands.app, name="ledger", rich_help_panel=KEEP)
 app.command(rich_help_panel=KEEP)(serve)
 app.command(rich_help_panel=PROVE)(certify)
 app.command(rich_help_panel=PROVE)(audit)
+app.command(rich_help_panel=PROVE)(attest)
 app.command(rich_help_panel=PROVE)(reproduce)
 
 for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app, stream_app):

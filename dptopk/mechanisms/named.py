@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -67,3 +68,28 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
         raise InvalidParameter("mechanism: one is nested too deeply") from None
     made: Mechanism = kind.from_dict(values)
     return made
+
+
+def parse_mechanism(text: str) -> Mechanism:
+    """The mechanism that a text such as "KnownLaplace(epsilon=0.5)" names; nothing in it is run.
+
+    Raises:
+        InvalidParameter: for any other text, or parameters that it does not take.
+
+    >>> parse_mechanism("CountMLE(noise=KnownLaplace(epsilon=0.1))")
+    CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
+    """
+    try:
+        return mechanism_of(_parts(ast.parse(text.strip(), mode="eval").body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, InvalidParameter):
+            raise
+    raise InvalidParameter('mechanism must be a name with parameters, such as "KnownLaplace(epsilon=0.5)"')
+
+
+def _parts(node: ast.expr) -> Any:
+    if not isinstance(node, ast.Call):
+        return ast.literal_eval(node)
+    if not isinstance(node.func, ast.Name) or node.args:
+        raise ValueError
+    return {"name": node.func.id} | {str(each.arg): _parts(each.value) for each in node.keywords}

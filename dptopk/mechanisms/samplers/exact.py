@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits
 
 _GUIDE_BITS = 16
 
@@ -85,6 +85,8 @@ def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bo
         chances: shape (n,).
         bits: the source of words.
     """
+    if bits.listing:
+        return np.array([bits.choose(partial(_sides, Fraction(chance))) for chance in chances.tolist()], dtype=np.bool_)
     words = bits.uint64(chances.size)
     whole = (chances * 2.0**64).astype(np.uint64)
     # Where the first 64 bits of U and of the chance differ, they decide.
@@ -92,6 +94,11 @@ def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bo
     for i in np.flatnonzero(words == whole):
         drawn[i] = _below(int(words[i]), Fraction(float(chances[i])), bits)
     return drawn
+
+
+def _sides(chance: Fraction) -> list[int]:
+    """Lower bounds of 1 - chance and of the chance."""
+    return [int((1 - chance) * (1 << LISTING_BITS)), int(chance * (1 << LISTING_BITS))]
 
 
 def _below(word: int, chance: Fraction, bits: Bits) -> bool:
@@ -151,6 +158,11 @@ class Cells:
             self._tables[known] = self._compute(known)
         return self._tables[known]
 
+    def masses(self) -> list[int]:
+        """Lower bounds of the probabilities, in units of 2**-LISTING_BITS."""
+        lower, upper = self.thresholds(LISTING_BITS)
+        return [max(low - before - 1, 0) for low, before in zip(lower, [-1, *upper], strict=False)]
+
     def _compute(self, known: int) -> tuple[list[int], list[int]]:
         guard = 16
         while True:
@@ -180,6 +192,8 @@ class Cells:
 
     def draw(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
         """Return ``size`` independent cell numbers."""
+        if bits.listing:
+            return np.array([bits.choose(self.masses) for _ in range(size)], dtype=np.int64)
         words = bits.uint32(size)
         cells: npt.NDArray[np.int64] = self._guide[words >> np.uint32(32 - _GUIDE_BITS)]
         rest = np.flatnonzero(cells < 0)

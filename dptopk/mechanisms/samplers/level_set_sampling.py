@@ -99,7 +99,8 @@ class Answers(Protocol):
 
 def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
     """Return an answer drawn with probability ∝ e^{-rate·gap}, exactly."""
-    blocks = _blocks(answers, float(rate))
+    slacks = range(answers.lowest, answers.highest + 1)
+    blocks = [(slack, slack) for slack in slacks] if bits.listing else _blocks(answers, float(rate))
     cells = Cells(_weights(answers, blocks, rate))
     while True:
         # e^{-rate·gap} = P[slack >= gap] for a geometric slack: draw its block, an answer that fits the block's end,
@@ -113,6 +114,8 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
 
 def uniform_below(bound: int, bits: Bits) -> int:
     """Return a uniform integer in [0, bound), for bounds of any size; exact, by rejection."""
+    if bits.listing:
+        return int(bits.below(bound, 1)[0])
     # bound > 2^(width - 1): more than half of the draws are taken.
     width = (bound - 1).bit_length()
     words = -(-width // 64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dptopk.errors import InvalidParameter
 
+LISTING_BITS = 96
 Word = type[np.uint8] | type[np.uint16] | type[np.uint32] | type[np.uint64]
 
 
@@ -31,6 +32,12 @@ class Bits(ABC):
 
     #: Whether the words are fit for a release that must withstand an adversary.
     secure: bool = False
+    #: Whether outcomes are listed (listing.py): samplers then ask ``choose`` instead of reading words.
+    listing: bool = False
+
+    def choose(self, masses: Callable[[], Sequence[int]]) -> int:
+        """One outcome of a law after the other; ``masses``: lower bounds in units of 2**-LISTING_BITS."""
+        raise NotImplementedError
 
     @abstractmethod
     def words(self, size: int, word: Word) -> npt.NDArray[Any]:
@@ -95,11 +102,11 @@ def _secure_bytes() -> Callable[[int], bytes]:
     return RAND_bytes
 
 
-def random_bits(rng: np.random.Generator | None = None) -> Bits:
+def random_bits(rng: np.random.Generator | Bits | None = None) -> Bits:
     """Return the bit source for ``rng``: None stands for the cryptographically secure one.
 
     Args:
-        rng: a NumPy generator (reproducible; for tests and experiments) or None.
+        rng: a NumPy generator (reproducible; for tests and experiments), a source of bits, or None.
 
     Raises:
         InvalidParameter: ``rng`` is neither; seeds and legacy ``RandomState`` objects are refused.
@@ -109,6 +116,8 @@ def random_bits(rng: np.random.Generator | None = None) -> Bits:
     """
     if rng is None:
         return SecureBits()
+    if isinstance(rng, Bits):
+        return rng
     if isinstance(rng, np.random.Generator):
         return GeneratorBits(rng)
     raise InvalidParameter(f"rng must be a numpy.random.Generator or None, got {type(rng).__name__}")

@@ -129,6 +129,8 @@ def _explicit_labels(
 
 def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt.NDArray[np.int64]:
     """Return the labels of the first ``need`` clocks, in order; -1 is the stop element."""
+    if race.bits.listing:
+        return _listed(values, need, race, absent)
     explicit, thinned = _explicit_labels(values, need, race.bits)
     thinned_groups = [thinned] if thinned else []
     few = absent if absent <= 4 * need + 1024 else 0
@@ -148,6 +150,18 @@ def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
         if new:
             least, arrivals, found = _prune(arrivals, Arrivals.join(*([found] if found else []), *new), need)
     return _first(race, arrivals, found, need)
+
+
+def _listed(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt.NDArray[np.int64]:
+    """As `_select`, one order of the clocks after the other."""
+    from dptopk.mechanisms.samplers.listing import peeled
+
+    heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
+    end = len(heights)
+    chosen = np.array(
+        peeled(heights + [race.stop] * (race.stop is not None), race.rate, need, end, race.bits), np.int64
+    )
+    return np.where(chosen == end, STOP, chosen)
 
 
 def _origin(levels: npt.NDArray[Any], need: int, few: int, thinned_groups: list[_Thinned]) -> Any:

@@ -1,0 +1,298 @@
+"""Attestations: the exact laws of a mechanism on all small histograms beside its charge, in a file that others check.
+
+The mechanism's own ``release`` is run, once for each path of the discrete choices of its samplers
+(mechanisms/samplers/listing.py). Masses are lower bounds; what they lack to 1 is bounded by ``rest``. So for all
+events P(S) - e^ε Q(S) <= Σ max(p - e^ε q, 0) + rest, over the listed masses p and q: an upper end of δ(ε).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptopk._internal import validate
+from dptopk._internal.choices import Domain
+from dptopk._internal.json_text import canonical_json, fingerprint
+from dptopk.audit.claims import Claim
+from dptopk.costs import Charge
+from dptopk.costs.budget import Budget
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.samplers.exact import exp_units
+from dptopk.mechanisms.samplers.listing import Listing, outcomes
+from dptopk.mechanisms.samplers.random import LISTING_BITS
+from dptopk.release.release import Release
+
+ONE = 1 << LISTING_BITS
+FORMAT = "dptopk attestation 1"
+Law = dict[str, int]
+Counts = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SmallWorld:
+    """All histograms over the labels a, b, ... with counts among ``levels``.
+
+    Attributes:
+        sensitivity: which of them are neighbours: they differ by one user, in one direction.
+        labels: how many labels, 1 to 26.
+        levels: counts that a label may have, different integers from 0 on.
+        domain: "private" (a label of count 0 is absent) or "public".
+    """
+
+    sensitivity: Sensitivity
+    labels: int = 2
+    levels: tuple[int, ...] = (0, 1, 2)
+    domain: Domain = "private"
+
+    def __post_init__(self) -> None:
+        validate.instance(Sensitivity, sensitivity=self.sensitivity)
+        if validate.count(labels=self.labels) > 26:
+            raise InvalidParameter(f"labels must be at most 26, got {self.labels}")
+        if (
+            len({validate.count(at_least=0, levels=level) for level in self.levels}) != len(self.levels)
+            or not self.levels
+        ):
+            raise InvalidParameter("levels must be different counts")
+
+    @property
+    def histograms(self) -> list[Counts]:
+        """The counts of every histogram."""
+        return list(itertools.product(sorted(self.levels), repeat=self.labels))
+
+    @property
+    def neighbours(self) -> list[tuple[Counts, Counts]]:
+        """Pairs (without the user, with the user)."""
+        touched, linf = self.sensitivity.touched(self.labels), self.sensitivity.linf
+        moves = [move for move in itertools.product(range(linf + 1), repeat=self.labels) if 0 < np.count_nonzero(move)]
+        moves = [move for move in moves if touched is None or np.count_nonzero(move) <= touched]
+        inside = set(self.histograms)
+        pairs = ((one, tuple(map(sum, zip(one, move, strict=True)))) for one in self.histograms for move in moves)
+        return [(one, other) for one, other in pairs if other in inside]
+
+    def counts(self, histogram: Counts) -> dict[str, int]:
+        """Label -> count, without absent labels."""
+        named = {chr(ord("a") + i): count for i, count in enumerate(histogram)}
+        return named if self.domain == "public" else {label: count for label, count in named.items() if count}
+
+    def histogram(self, histogram: Counts) -> Histogram:
+        """The histogram as mechanisms take it."""
+        named = self.counts(histogram)
+        return Histogram(list(named), list(named.values()), sensitivity=self.sensitivity, domain=self.domain)
+
+
+@dataclass(frozen=True)
+class Point:
+    """δ at one ε: what is claimed, and between what ends the largest over all neighbours lies, for the worst pair."""
+
+    epsilon: float
+    claimed: float
+    lower: float
+    upper: float
+    pair: tuple[Counts, Counts]
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """The laws on a small world, beside the claim.
+
+    Attributes:
+        mechanism, claim: as a reader knows them.
+        world: all histograms that were looked at.
+        laws: for each histogram the answers and lower bounds of their probabilities, in units of 2**-LISTING_BITS.
+        points: of the curve, for the points of the claim.
+        slack: bounds by how much ``upper`` can exceed the exact δ.
+    """
+
+    mechanism: str
+    claim: str
+    world: SmallWorld
+    laws: dict[Counts, Law]
+    points: tuple[Point, ...]
+
+    slack: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether δ(ε) is at most the claimed one plus the slack at every point; else the claim is wrong."""
+        return all(point.upper <= point.claimed + self.slack for point in self.points)
+
+    def __str__(self) -> str:
+        """The curve as lines of text."""
+        pairs = len(self.world.neighbours)
+        rows = [f"{p.epsilon:>10.5g}  {p.claimed:>12.6g}  {p.lower:>12.6g}  {p.upper:>12.6g}" for p in self.points]
+        worst = max(self.points, key=lambda p: p.upper - p.claimed)
+        verdict = (
+            f"Holds: δ is at most the claimed one + {self.slack:.2g}, for every event and every pair."
+            if self.holds
+            else f"Refuted at ε = {worst.epsilon:.6g}: {worst.pair[0]} and {worst.pair[1]} are neighbours."
+        )
+        return "\n".join(
+            [
+                f"{self.mechanism}, claimed: {self.claim}",
+                f"{len(self.laws)} histograms, {pairs} pairs of neighbours, {self.world.sensitivity}",
+                f"{'ε':>10}  {'claimed δ':>12}  {'exact, from':>12}  {'to':>12}",
+                *rows,
+                verdict,
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that checker/check_attestation.py reads."""
+        names = sorted({answer for law in self.laws.values() for answer in law})
+        number = {answer: i for i, answer in enumerate(names)}
+        sensitivity = self.world.sensitivity
+        return {
+            "format": FORMAT,
+            "dptopk": version("dptopk"),
+            "mechanism": self.mechanism,
+            "claim": self.claim,
+            "linf": sensitivity.linf,
+            "l0": sensitivity.l0,
+            "labels": self.world.labels,
+            "levels": sorted(self.world.levels),
+            "domain": self.world.domain,
+            "points": [[p.epsilon, p.claimed, p.lower, p.upper] for p in self.points],
+            "slack": self.slack,
+            "bits": LISTING_BITS,
+            "answers": names,
+            "laws": [
+                {"counts": counts, "masses": {str(number[answer]): hex(mass) for answer, mass in law.items()}}
+                for counts, law in self.laws.items()
+            ],
+        }
+
+    def write(self, path: str | Path) -> None:
+        """Write the file that the checker reads."""
+        Path(path).write_text(canonical_json(self.to_dict()) + "\n", encoding="ascii")
+
+
+def attest(
+    mechanism: Any,
+    world: SmallWorld,
+    *,
+    claim: Charge | Budget | None = None,
+    slack: float = 1e-9,
+    most: int = 200_000,
+) -> Attestation:
+    """The exact laws of a mechanism on every histogram of a small world, beside what it claims.
+
+    Args:
+        mechanism: a Mechanism, which takes all its randomness from the source that ``release`` is given; or anything
+            with ``law(counts)``, a dict answer -> probability for a dict label -> count, where the answers are text
+            or tuples: Fractions are exact, floats taken as right to a relative 1e-12.
+        world: the histograms.
+        claim: None: ``mechanism.charge(sensitivity)``. Of a Charge, points of the profile that ``compose`` bounds.
+        slack: by how much the upper end of δ may exceed it; paths that are rare enough for that are left out.
+        most: paths for one histogram.
+
+    Returns:
+        An Attestation; ``holds`` says whether the claim does, ``write`` makes the file.
+
+    Raises:
+        InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, races with exponential noise
+            (OneShotTopK), mechanisms that need more than a histogram, more than ``most`` paths.
+
+    >>> from dptopk import KnownLaplace, Sensitivity
+    >>> world = SmallWorld(Sensitivity(), labels=1, levels=(0, 1), domain="public")
+    >>> attest(KnownLaplace(epsilon=3.0), world).holds
+    True
+    """
+    slack, most = validate.probability(allow_zero=False, slack=slack), validate.count(most=most)
+    if not world.neighbours:
+        raise InvalidParameter("world: no two of its histograms are neighbours")
+    if not isinstance(mechanism, Mechanism) and not hasattr(mechanism, "law"):
+        raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
+    counted = world.labels if world.domain == "public" else None
+    claimed = Claim.of(mechanism.charge(world.sensitivity, labels=counted) if claim is None else claim)
+    growth = 1 + Fraction(math.nextafter(math.exp(max(epsilon for epsilon, _ in claimed.points)), math.inf))
+    laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
+    points = tuple(_point(epsilon, delta, laws, world) for epsilon, delta in claimed.points)
+    return Attestation(str(mechanism), claimed.text, world, laws, points, _up(rest * growth))
+
+
+def _laws(mechanism: Any, world: SmallWorld, rest: Fraction, most: int) -> tuple[dict[Counts, Law], Fraction]:
+    """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass not listed."""
+    if not isinstance(mechanism, Mechanism):
+        given = {counts: _given(mechanism, world, counts) for counts in world.histograms}
+        return given, _unlisted(given)
+    rarest = rest / 2**10
+    while True:
+        laws = {counts: _listed(mechanism, world, counts, int(rarest * ONE), most) for counts in world.histograms}
+        found = _unlisted(laws)
+        if found <= rest:
+            return laws, found
+        if rarest * ONE < 1:
+            raise InvalidParameter("slack is too small: probabilities are listed in 96 bits")
+        rarest *= min(rest / found, Fraction(1, 2)) / 4
+
+
+def _unlisted(laws: dict[Counts, Law]) -> Fraction:
+    """The largest mass that a law does not list."""
+    return Fraction(max(ONE - sum(law.values()) for law in laws.values()), ONE)
+
+
+def _listed(mechanism: Mechanism, world: SmallWorld, counts: Counts, least: int, most: int) -> Law:
+    histogram = world.histogram(counts)
+
+    def draw(bits: Listing) -> str:
+        return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
+
+    try:
+        mechanism.check(histogram)
+        return outcomes(draw, least, most)
+    except (AttributeError, TypeError) as error:
+        raise InvalidParameter(f"mechanism: its law cannot be listed: {error}") from error
+
+
+def _text(release: Release) -> str:
+    """All that an analyst sees of an answer, what does not fit a line as a hash."""
+    shown = release.to_dict()
+    rows = [[row["label"], row.get("count")] for row in shown["rows"]]
+    return canonical_json([rows, shown["charge"], shown["note"], fingerprint(shown)[:32]])
+
+
+def _given(mechanism: Any, world: SmallWorld, counts: Counts) -> Law:
+    law: Mapping[Any, Any] = mechanism.law(world.counts(counts))
+    masses = {
+        repr(answer): int(Fraction(mass) * (ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12))
+        for answer, mass in law.items()
+    }
+    if len(masses) != len(law) or min(masses.values(), default=0) < 0 or sum(masses.values()) > ONE:
+        raise InvalidParameter("mechanism: its law is not one of different answers with probabilities that sum to 1")
+    return masses
+
+
+def _point(epsilon: float, delta: float, laws: dict[Counts, Law], world: SmallWorld) -> Point:
+    """The largest ends over all pairs, in both orders."""
+    x = Fraction(epsilon)
+    (unit,) = exp_units([x.numerator], x.denominator, 4 * LISTING_BITS)  # 2^(4 LISTING_BITS) e^-ε, within 1
+    if unit <= ONE:
+        raise InvalidParameter(f"epsilon={epsilon:g} is too large to be attested")
+    low, high = (1 << 5 * LISTING_BITS) // (unit + 1), (1 << 5 * LISTING_BITS) // (unit - 1) + 1  # e^ε, times ONE
+    lower, upper, worst = 0, -1, ((), ())
+    for pair in world.neighbours:
+        for p, q in (pair, pair[::-1]):
+            P, Q = laws[p], laws[q]
+            rest_p, rest_q = ONE - sum(P.values()), ONE - sum(Q.values())
+            above = sum(max(mass * ONE - low * Q.get(answer, 0), 0) for answer, mass in P.items())
+            below = sum(max(mass * ONE - high * Q.get(answer, 0), 0) for answer, mass in P.items())
+            lower = max(lower, below - high * rest_q)
+            if above + rest_p * ONE > upper:
+                upper, worst = above + rest_p * ONE, (p, q)
+    return Point(epsilon, delta, 0.0 - _up(-Fraction(lower, ONE**2)), _up(Fraction(upper, ONE**2)), worst)
+
+
+def _up(x: Fraction) -> float:
+    """A float that is no less."""
+    near = float(x)
+    return near if near >= x else math.nextafter(near, math.inf)
