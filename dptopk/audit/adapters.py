@@ -18,14 +18,15 @@ class _OurMechanism:
     domain: Domain
 
     def __call__(self, counts: Counts) -> Any:
-        return self.mechanism.release(self._histogram(counts))
+        return self.mechanism.release(self.histogram(counts))
 
     def many(self, counts: Counts, draws: int) -> Iterable[Any]:
         """Answers on one histogram, which is made once."""
-        histogram = self._histogram(counts)
+        histogram = self.histogram(counts)
         return (self.mechanism.release(histogram) for _ in range(draws))
 
-    def _histogram(self, counts: Counts) -> Histogram:
+    def histogram(self, counts: Counts) -> Histogram:
+        """As the mechanism takes it."""
         return Histogram(list(counts), list(counts.values()), sensitivity=self.sensitivity, domain=self.domain)
 
 

@@ -7,7 +7,6 @@ events P(S) - e^ε Q(S) <= Σ max(p - e^ε q, 0) + rest, over the listed masses 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +15,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dptopk._internal import validate
-from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import canonical_json, fingerprint
+from dptopk.audit.adapters import from_mechanism
 from dptopk.audit.claims import Claim
+from dptopk.audit.worlds import World
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
@@ -36,58 +33,6 @@ ONE = 1 << LISTING_BITS
 FORMAT = "dptopk attestation 1"
 Law = dict[str, int]
 Counts = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class SmallWorld:
-    """All histograms over the labels a, b, ... with counts among ``levels``.
-
-    Attributes:
-        sensitivity: which of them are neighbours: they differ by one user, in one direction.
-        labels: how many labels, 1 to 26.
-        levels: counts that a label may have, different integers from 0 on.
-        domain: "private" (a label of count 0 is absent) or "public".
-    """
-
-    sensitivity: Sensitivity
-    labels: int = 2
-    levels: tuple[int, ...] = (0, 1, 2)
-    domain: Domain = "private"
-
-    def __post_init__(self) -> None:
-        validate.instance(Sensitivity, sensitivity=self.sensitivity)
-        if validate.count(labels=self.labels) > 26:
-            raise InvalidParameter(f"labels must be at most 26, got {self.labels}")
-        if (
-            len({validate.count(at_least=0, levels=level) for level in self.levels}) != len(self.levels)
-            or not self.levels
-        ):
-            raise InvalidParameter("levels must be different counts")
-
-    @property
-    def histograms(self) -> list[Counts]:
-        """The counts of every histogram."""
-        return list(itertools.product(sorted(self.levels), repeat=self.labels))
-
-    @property
-    def neighbours(self) -> list[tuple[Counts, Counts]]:
-        """Pairs (without the user, with the user)."""
-        touched, linf = self.sensitivity.touched(self.labels), self.sensitivity.linf
-        moves = [move for move in itertools.product(range(linf + 1), repeat=self.labels) if 0 < np.count_nonzero(move)]
-        moves = [move for move in moves if touched is None or np.count_nonzero(move) <= touched]
-        inside = set(self.histograms)
-        pairs = ((one, tuple(map(sum, zip(one, move, strict=True)))) for one in self.histograms for move in moves)
-        return [(one, other) for one, other in pairs if other in inside]
-
-    def counts(self, histogram: Counts) -> dict[str, int]:
-        """Label -> count, without absent labels."""
-        named = {chr(ord("a") + i): count for i, count in enumerate(histogram)}
-        return named if self.domain == "public" else {label: count for label, count in named.items() if count}
-
-    def histogram(self, histogram: Counts) -> Histogram:
-        """The histogram as mechanisms take it."""
-        named = self.counts(histogram)
-        return Histogram(list(named), list(named.values()), sensitivity=self.sensitivity, domain=self.domain)
 
 
 @dataclass(frozen=True)
@@ -115,7 +60,7 @@ class Attestation:
 
     mechanism: str
     claim: str
-    world: SmallWorld
+    world: World
     laws: dict[Counts, Law]
     points: tuple[Point, ...]
 
@@ -128,23 +73,15 @@ class Attestation:
 
     def __str__(self) -> str:
         """The curve as lines of text."""
-        pairs = len(self.world.neighbours)
-        rows = [f"{p.epsilon:>10.5g}  {p.claimed:>12.6g}  {p.lower:>12.6g}  {p.upper:>12.6g}" for p in self.points]
+        rows = [f"{p.epsilon:>10.5g} {p.claimed:>13.6g} {p.lower:>13.6g} {p.upper:>13.6g}" for p in self.points]
         worst = max(self.points, key=lambda p: p.upper - p.claimed)
-        verdict = (
-            f"Holds: δ is at most the claimed one + {self.slack:.2g}, for every event and every pair."
-            if self.holds
-            else f"Refuted at ε = {worst.epsilon:.6g}: {worst.pair[0]} and {worst.pair[1]} are neighbours."
-        )
-        return "\n".join(
-            [
-                f"{self.mechanism}, claimed: {self.claim}",
-                f"{len(self.laws)} histograms, {pairs} pairs of neighbours, {self.world.sensitivity}",
-                f"{'ε':>10}  {'claimed δ':>12}  {'exact, from':>12}  {'to':>12}",
-                *rows,
-                verdict,
-            ]
-        )
+        verdict = f"Refuted at ε = {worst.epsilon:.6g}: {worst.pair[0]} and {worst.pair[1]} are neighbours."
+        if self.holds:
+            verdict = f"Holds: δ is at most the claimed one + {self.slack:.2g}, for every event and every pair."
+        size = f"{len(self.laws)} histograms, {len(self.world.neighbours())} pairs"
+        head = f"{self.mechanism}, claimed: {self.claim}\n{size} of neighbours, {self.world.sensitivity}"
+        title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
+        return "\n".join([head, title, *rows, verdict])
 
     def to_dict(self) -> dict[str, Any]:
         """All that checker/check_attestation.py reads."""
@@ -159,8 +96,8 @@ class Attestation:
             "linf": sensitivity.linf,
             "l0": sensitivity.l0,
             "labels": self.world.labels,
-            "levels": sorted(self.world.levels),
-            "domain": self.world.domain,
+            "levels": self.world.levels(),
+            "domain": "public" if self.world.public else "private",
             "points": [[p.epsilon, p.claimed, p.lower, p.upper] for p in self.points],
             "slack": self.slack,
             "bits": LISTING_BITS,
@@ -178,7 +115,7 @@ class Attestation:
 
 def attest(
     mechanism: Any,
-    world: SmallWorld,
+    world: World,
     *,
     claim: Charge | Budget | None = None,
     slack: float = 1e-9,
@@ -202,17 +139,15 @@ def attest(
         InvalidParameter: where laws cannot be listed: noise of a scale from 16 on, races with exponential noise
             (OneShotTopK), mechanisms that need more than a histogram, more than ``most`` paths.
 
-    >>> from dptopk import KnownLaplace, Sensitivity
-    >>> world = SmallWorld(Sensitivity(), labels=1, levels=(0, 1), domain="public")
+    >>> from dptopk import KnownLaplace
+    >>> world = World(labels=1, largest=1, public=True)
     >>> attest(KnownLaplace(epsilon=3.0), world).holds
     True
     """
     slack, most = validate.probability(allow_zero=False, slack=slack), validate.count(most=most)
-    if not world.neighbours:
-        raise InvalidParameter("world: no two of its histograms are neighbours")
     if not isinstance(mechanism, Mechanism) and not hasattr(mechanism, "law"):
         raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
-    counted = world.labels if world.domain == "public" else None
+    counted = world.labels if world.public else None
     claimed = Claim.of(mechanism.charge(world.sensitivity, labels=counted) if claim is None else claim)
     growth = 1 + Fraction(math.nextafter(math.exp(max(epsilon for epsilon, _ in claimed.points)), math.inf))
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
@@ -220,14 +155,14 @@ def attest(
     return Attestation(str(mechanism), claimed.text, world, laws, points, _up(rest * growth))
 
 
-def _laws(mechanism: Any, world: SmallWorld, rest: Fraction, most: int) -> tuple[dict[Counts, Law], Fraction]:
+def _laws(mechanism: Any, world: World, rest: Fraction, most: int) -> tuple[dict[Counts, Law], Fraction]:
     """Laws that list all but the mass ``rest`` of every histogram, or nearly; and the largest mass not listed."""
     if not isinstance(mechanism, Mechanism):
-        given = {counts: _given(mechanism, world, counts) for counts in world.histograms}
+        given = {counts: _given(mechanism, world, counts) for counts in world.histograms()}
         return given, _unlisted(given)
     rarest = rest / 2**10
     while True:
-        laws = {counts: _listed(mechanism, world, counts, int(rarest * ONE), most) for counts in world.histograms}
+        laws = {counts: _listed(mechanism, world, counts, int(rarest * ONE), most) for counts in world.histograms()}
         found = _unlisted(laws)
         if found <= rest:
             return laws, found
@@ -241,8 +176,10 @@ def _unlisted(laws: dict[Counts, Law]) -> Fraction:
     return Fraction(max(ONE - sum(law.values()) for law in laws.values()), ONE)
 
 
-def _listed(mechanism: Mechanism, world: SmallWorld, counts: Counts, least: int, most: int) -> Law:
-    histogram = world.histogram(counts)
+def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most: int) -> Law:
+    histogram = from_mechanism(mechanism, world.sensitivity, domain="public" if world.public else "private").histogram(
+        world.named(counts)
+    )
 
     def draw(bits: Listing) -> str:
         return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
@@ -261,8 +198,8 @@ def _text(release: Release) -> str:
     return canonical_json([rows, shown["charge"], shown["note"], fingerprint(shown)[:32]])
 
 
-def _given(mechanism: Any, world: SmallWorld, counts: Counts) -> Law:
-    law: Mapping[Any, Any] = mechanism.law(world.counts(counts))
+def _given(mechanism: Any, world: World, counts: Counts) -> Law:
+    law: Mapping[Any, Any] = mechanism.law(world.named(counts))
     masses = {
         repr(answer): int(Fraction(mass) * (ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12))
         for answer, mass in law.items()
@@ -272,15 +209,15 @@ def _given(mechanism: Any, world: SmallWorld, counts: Counts) -> Law:
     return masses
 
 
-def _point(epsilon: float, delta: float, laws: dict[Counts, Law], world: SmallWorld) -> Point:
+def _point(epsilon: float, delta: float, laws: dict[Counts, Law], world: World) -> Point:
     """The largest ends over all pairs, in both orders."""
     x = Fraction(epsilon)
     (unit,) = exp_units([x.numerator], x.denominator, 4 * LISTING_BITS)  # 2^(4 LISTING_BITS) e^-ε, within 1
     if unit <= ONE:
         raise InvalidParameter(f"epsilon={epsilon:g} is too large to be attested")
     low, high = (1 << 5 * LISTING_BITS) // (unit + 1), (1 << 5 * LISTING_BITS) // (unit - 1) + 1  # e^ε, times ONE
-    lower, upper, worst = 0, -1, ((), ())
-    for pair in world.neighbours:
+    lower, upper, worst = 0, -1, world.neighbours()[0]
+    for pair in world.neighbours():
         for p, q in (pair, pair[::-1]):
             P, Q = laws[p], laws[q]
             rest_p, rest_q = ONE - sum(P.values()), ONE - sum(Q.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,14 +56,13 @@ class World:
 
     def pairs(self, rng: np.random.Generator) -> Iterator[Pair]:
         """Pairs without end: first the empty histogram and ties, then random ones."""
-        names = list(LETTERS[: self.labels])
         moves = self._moves()
         levels = self.levels()
         for level, move in itertools.product(levels, moves):
-            yield self._pair(names, [level] * len(names), move)
+            yield self._pair([level] * self.labels, move)
         while True:
-            base = rng.choice(levels, size=len(names)).tolist()
-            yield self._pair(names, base, moves[rng.integers(len(moves))])
+            base = rng.choice(levels, size=self.labels).tolist()
+            yield self._pair(base, moves[rng.integers(len(moves))])
 
     def _moves(self) -> list[tuple[int, ...]]:
         """Return the changes tried for one user: the whole linf on up to l0 labels, and 1 on one label."""
@@ -76,8 +75,24 @@ class World:
         found |= {tuple(int(i == j) for i in range(self.labels)) for j in range(self.labels)}
         return sorted(found)
 
-    def _pair(self, names: list[str], base: list[int], move: tuple[int, ...]) -> Pair:
-        def histogram(counts: list[int]) -> Counts:
-            return {name: count for name, count in zip(names, counts, strict=True) if count or self.public}
+    def _pair(self, base: list[int], move: tuple[int, ...]) -> Pair:
+        return Pair(self.named(base), self.named([count + step for count, step in zip(base, move, strict=True)]))
 
-        return Pair(histogram(base), histogram([count + step for count, step in zip(base, move, strict=True)]))
+    def named(self, counts: Sequence[int]) -> Counts:
+        """The histogram with these counts of the labels a, b, ..."""
+        return {name: count for name, count in zip(LETTERS, counts, strict=False) if count or self.public}
+
+    def histograms(self) -> list[tuple[int, ...]]:
+        """The counts of all histograms with these levels."""
+        return list(itertools.product(self.levels(), repeat=self.labels))
+
+    def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """All pairs of them that differ by one user: (without, with)."""
+        most, levels = self.sensitivity.touched(self.labels) or self.labels, set(self.levels())
+        every = itertools.product(range(self.sensitivity.linf + 1), repeat=self.labels)
+        moves = [move for move in every if 0 < np.count_nonzero(move) <= most]
+        return [
+            (one, other)
+            for one, move in itertools.product(self.histograms(), moves)
+            if set(other := tuple(map(sum, zip(one, move, strict=True)))) <= levels
+        ]

@@ -1,4 +1,4 @@
-"""``dptopk ledger``: init, show, renew, limit, set-version, rekey, accept-restore, verify, export, backup."""
+"""``dptopk ledger``: accounts, budgets and keys; show, verify and statement; export and backup."""
 
 from __future__ import annotations
 
@@ -311,6 +311,28 @@ def verify(
     typer.echo(f"\n{CAN_DETECT}{CAN_NOT_DETECT[key_file is not None]}")
     if found.problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def statement(
+    url: Url,
+    dataset: Dataset,
+    about: Annotated[
+        list[str] | None,
+        typer.Option("--about", metavar="NAME=TEXT", help="What no ledger knows: population=..., curator=..., ..."),
+    ] = None,
+    output_format: Annotated[Literal["json", "html"], typer.Option("--format", help="json or html.")] = "json",
+    key_file: KeyFile = None,
+) -> None:
+    """State for auditors what is guaranteed, for which unit, by which mechanisms and theorem, and what is not."""
+    from dptopk.ledger.disclosure import statement as stated, statement_page
+
+    parts = [text.partition("=") for text in about or []]
+    if not all(sign for _, sign, _ in parts):
+        raise InvalidParameter("--about must be NAME=TEXT")
+    with open_ledger(url, key_file, read_only=True) as ledger:
+        made = stated(ledger, dataset, {name: text for name, _, text in parts})
+    typer.echo(statement_page(made) if output_format == "html" else readable_json(made), nl=False)
 
 
 @app.command()

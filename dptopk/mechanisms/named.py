@@ -80,11 +80,12 @@ def parse_mechanism(text: str) -> Mechanism:
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
     """
     try:
-        return mechanism_of(_parts(ast.parse(text.strip(), mode="eval").body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        if isinstance(error, InvalidParameter):
-            raise
-    raise InvalidParameter('mechanism must be a name with parameters, such as "KnownLaplace(epsilon=0.5)"')
+        parts = _parts(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        parts = None
+    if not isinstance(parts, dict):
+        raise InvalidParameter('mechanism must be a name with parameters, such as "KnownLaplace(epsilon=0.5)"')
+    return mechanism_of(parts)
 
 
 def _parts(node: ast.expr) -> Any:

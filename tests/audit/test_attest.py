@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import BoundedRange, Budget, Charge, PureDP, Sensitivity, mechanisms
-from dptopk.audit import SmallWorld, attest
+from dptopk.audit import World, attest
 from dptopk.cli.app import app
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.named import parse_mechanism
@@ -27,8 +27,8 @@ CHECKER = Path(__file__).parents[2] / "checker" / "check_attestation.py"
 ONE = Sensitivity(l0=1)
 
 
-def world(domain, *levels, sensitivity=ONE, labels=2):
-    return SmallWorld(sensitivity, labels, levels or (0, 1), domain)
+def world(domain, largest=1, sensitivity=ONE, labels=2, near=()):
+    return World(sensitivity, labels, largest, domain == "public", near)
 
 
 def checked(path):
@@ -113,7 +113,7 @@ def test_the_law_of_one_count_is_the_formula():
 
 def test_selections_are_softmax():
     one = 1 << LISTING_BITS
-    found = attest(parse_mechanism("KnownGumbel(k=2, epsilon=0.7)"), world("public", 0, 1, 2))
+    found = attest(parse_mechanism("KnownGumbel(k=2, epsilon=0.7)"), world("public", 2))
     law = {tuple(label for label, _ in json.loads(answer)[0]): m / one for answer, m in found.laws[(0, 2)].items()}
     assert law == pytest.approx({("a", "b"): 1 / (1 + math.exp(1.4)), ("b", "a"): 1 / (1 + math.exp(-1.4))}, rel=1e-14)
 
@@ -169,8 +169,8 @@ MUTANTS = {
 def test_broken_mechanisms_are_refuted(name, tmp_path):
     mechanism, domain = MUTANTS[name]
     right = type(mechanism).__mro__[1](**{n: getattr(mechanism, n) for n in mechanism.__dataclass_fields__})
-    assert attest(right, world(domain, 0, 1, 2), slack=1e-6).holds
-    found = attest(mechanism, world(domain, 0, 1, 2), slack=1e-6)
+    assert attest(right, world(domain, 2), slack=1e-6).holds
+    found = attest(mechanism, world(domain, 2), slack=1e-6)
     assert not found.holds
     assert max(point.lower - point.claimed for point in found.points) > 1e-6  # a counterexample, not a missing proof
     assert "Refuted" in str(found)
@@ -208,7 +208,7 @@ def with_mass(laws, change):
     ],
 )
 def test_the_checker_refuses_what_was_changed(key, change, why, tmp_path):
-    file = attest(parse_mechanism("KnownLaplace(epsilon=4.0)"), world("public", 0, 1, 2)).to_dict()
+    file = attest(parse_mechanism("KnownLaplace(epsilon=4.0)"), world("public", 2)).to_dict()
     path = tmp_path / "laws.json"
     path.write_text(json.dumps(file), encoding="ascii")
     assert checked(path) is None
@@ -261,16 +261,12 @@ def test_randomness_from_elsewhere_is_found():
 
 
 def test_worlds():
-    small = SmallWorld(Sensitivity(linf=2, l0=1), 2, (0, 1, 3))
-    assert len(small.histograms) == 9
-    pairs = small.neighbours
-    assert Counter(np.subtract(b, a).sum() for a, b in pairs) == {1: 6, 2: 6}
-    assert small.counts((0, 3)) == {"b": 3}
-    for wrong in ({"labels": 27}, {"levels": ()}, {"levels": (1, 1)}, {"levels": (-1,)}):
-        with pytest.raises(InvalidParameter):
-            SmallWorld(ONE, **wrong)
-    with pytest.raises(InvalidParameter, match="neighbours"):
-        attest(parse_mechanism("KnownLaplace(epsilon=4.0)"), world("public", 0, 5))
+    small = World(Sensitivity(linf=2, l0=1), 2, 1, near=(4,))
+    assert small.levels() == [0, 1, 2, 3, 4, 5]
+    assert len(small.histograms()) == 36
+    assert Counter(np.subtract(b, a).sum() for a, b in small.neighbours()) == {1: 60, 2: 48}
+    assert small.named((0, 3)) == {"b": 3}
+    assert len(World(Sensitivity(linf=1, l0=None), 2, 1).neighbours()) == 16
 
 
 def test_a_listing_takes_every_path_once():
@@ -285,7 +281,7 @@ def command(*arguments):
 
 def test_the_command(tmp_path):
     out = tmp_path / "laws.json"
-    answer = command("KnownLaplace(epsilon=4.0)", "--known-domain", "--levels", "0,1-2", "--out", str(out))
+    answer = command("KnownLaplace(epsilon=4.0)", "--known-domain", "--near", "3", "--out", str(out))
     assert answer.exit_code == 0
     assert "Holds" in answer.output
     assert checked(out) is None
@@ -294,4 +290,3 @@ def test_the_command(tmp_path):
     assert "Refuted" in refuted.output
     for wrong in (["KnownLaplace(4.0)"], ["NoMechanism(epsilon=1)"], ["KnownLaplace(epsilon=4.0)"], ["os.system('')"]):
         assert command(*wrong).exit_code == 2
-    assert command("KnownLaplace(epsilon=4.0)", "--known-domain", "--levels", "x").exit_code == 2

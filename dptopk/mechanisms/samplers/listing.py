@@ -1,8 +1,8 @@
 """Every outcome of a sampler with its probability: a source that lists instead of drawing.
 
 A mechanism runs unchanged on a `Listing`, once for each path of discrete choices: cells of a noise table, coins,
-uniform numbers, winners of a race. Each choice names lower bounds of its probabilities, so the listed masses are lower bounds
-too, and what they lack to 1 bounds all that is not listed: paths that are too rare, and rounding.
+uniform numbers, winners of a race. Each choice names lower bounds of its probabilities, so the listed masses are lower
+bounds too, and what they lack to 1 bounds all that is not listed: paths that are too rare, and rounding.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from functools import partial
 from math import lcm
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +41,10 @@ class Listing(Bits):
         self._open: list[list[tuple[int, int]]] = []  # at each choice of the path the options that are left
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self) -> Self:
         """Go back to the first choice."""
         self._depth, self.mass = 0, 1 << LISTING_BITS
+        return self
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
         """The number of an option, where ``masses`` returns lower bounds of their probabilities."""
@@ -100,11 +101,10 @@ def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[A
     bits = Listing(least)
     found: dict[Answer, int] = {}
     for path in range(most):
-        bits.begin()
         try:
-            answer = draw(bits)
+            answer = draw(bits.begin())
             found[answer] = found.get(answer, 0) + bits.mass
-            if not path and (bits.begin() or draw(bits) != answer):
+            if not path and draw(bits.begin()) != answer:
                 raise InvalidParameter("mechanism: it does not take all its randomness from the source it is given")
         except _TooRareError:
             pass
@@ -113,7 +113,7 @@ def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[A
     raise InvalidParameter(f"mechanism: more than {most} paths; take fewer labels, less noise or more slack")
 
 
-def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Listing) -> list[int]:
+def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Bits) -> list[int]:
     """The first ``need`` labels of a race, up to ``end``: each is drawn from the rest, P ∝ e^{rate·height}.
 
     That a race of exponential clocks has this law is proven in docs/notes/exact-sampling.md, not listed.

@@ -1,0 +1,110 @@
+"""What a ledger can state about a dataset for auditors and for a public registry of deployments.
+
+The groups are those of the OpenDP deployments registry (its transparency tiers): basic facts, the privacy guarantee,
+its unit, the accounting, the implementation. What only the curator knows is taken from the caller, or is None.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dptopk._internal.formatting import escape, html_table
+from dptopk.errors import InvalidParameter
+from dptopk.ledger.names import plain_text
+
+if TYPE_CHECKING:
+    from dptopk.ledger.reader import Reader
+
+STATED = ("curator", "intended_use", "data_product", "published", "population", "access_control", "parameters_chosen")
+UNPROTECTED = (
+    "facts about groups, which are learnt with or without any one unit",
+    "the parameters of questions: k, budgets, caps, labels of a public domain",
+    "when and how often questions are asked, and the time and memory that answers take",
+    "contributions beyond the caps, where counts and not events were given: the caps are then the curator's statement",
+    "the raw data itself, in memory and at rest",
+)
+
+
+def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A disclosure about a dataset, as JSON can hold it: all from the ledger, but for what the curator states.
+
+    Args:
+        ledger: whose log says it.
+        dataset: its name.
+        about: what no ledger knows, as text: curator, intended_use, data_product, published, population,
+            access_control, parameters_chosen (how the parameters were chosen, and whether anybody saw the data before).
+
+    Returns:
+        Nested dictionaries; ε is an upper bound at every moment, now and later, until the budget is renewed.
+
+    Raises:
+        InvalidParameter: for other keys, or a dataset that there is not.
+    """
+    stated = dict(about or {})
+    if not stated.keys() <= set(STATED):
+        raise InvalidParameter(f"about takes {', '.join(STATED)}")
+    for name, text in stated.items():
+        plain_text(**{name: text})
+    state, head = ledger.state(dataset), ledger.head()
+    total, spends = state.account.summary(), ledger.history(dataset)
+    theorem = state.terms.get("guarantee") or {"name": "filter", "source": "fully adaptive filter: docs/filters.md"}
+    names = Counter(str(spend.mechanism.get("text") or spend.mechanism.get("name") or "unnamed") for spend in spends)
+    return {
+        "basic": {"dataset": dataset, "version": state.version, **{key: stated.get(key) for key in STATED}},
+        "guarantee": {
+            "flavor": "approximate differential privacy" if total.delta else "pure differential privacy",
+            "epsilon": total.epsilon_total,
+            "delta": total.delta,
+            "holds": "for everything released under this budget together, at every moment",
+            "renewals": state.renewals,
+            "charged_ever": str(state.spent(lifetime=True)),
+            "deployment_model": "central: a trusted curator holds the data and adds the noise",
+        },
+        "unit": {
+            "unit": state.unit,
+            "neighbours": state.sensitivity.neighbours,
+            "caps": {"labels_per_unit": state.sensitivity.l0, "per_label": state.sensitivity.linf},
+            "segments": state.segments,
+            "not_protected": list(UNPROTECTED),
+        },
+        "accounting": {
+            "terms": state.terms,
+            "theorem": {key: theorem[key] for key in ("name", "source")},
+            "spent": str(state.spent()),
+            "share_used": total.share,
+            "mechanisms": [{"mechanism": name, "charged": times} for name, times in sorted(names.items())],
+            "post_processing": "answers are released as drawn; whatever is computed from them costs nothing",
+        },
+        "implementation": {
+            "dptopk": version("dptopk"),
+            "python": platform.python_version(),
+            "numpy": version("numpy"),
+            "noise": "integers, exact; random words from OpenSSL or the operating system",
+            "test_ledger": ledger.test,
+            "chain": {"entries": head["seq"], "head": head["hash"]},
+            "reviewed_by_outsiders": False,
+        },
+    }
+
+
+def statement_page(made: Mapping[str, Any]) -> str:
+    """The same as one HTML page that needs nothing from elsewhere."""
+    title = f"Privacy statement: {escape(made['basic']['dataset'])}"
+    page = [f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head><body>']
+    page += [f"<h1>{title}</h1>"]
+    for name, part in made.items():
+        page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_lines(part)))]
+    return "\n".join([*page, "</body></html>\n"])
+
+
+def _lines(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Rows (name, value) of nested parts."""
+    if not isinstance(part, Mapping | list) or not part:
+        yield name.replace("_", " "), "not stated" if part is None else part
+        return
+    for key, value in part.items() if isinstance(part, Mapping) else (("", value) for value in part):
+        yield from _lines(value, ", ".join(filter(None, (name, key))))
