@@ -130,3 +130,14 @@ def test_the_site_sets_formulas_and_asks_no_other_host():
         assert asset == "assets/mathjax.js" or (ROOT / "docs" / asset).exists()
     for asset in (ROOT / "docs" / "assets").iterdir():
         assert "http" not in asset.read_text(encoding="utf-8")
+
+
+REFERENCE = (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("public", dir(dptopk))
+def test_every_public_name_is_in_the_reference(public):
+    """By its name on the first page, and by its module on the page that shows its docstring."""
+    assert f"`{public}`" in REFERENCE
+    shown = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    assert f"::: {getattr(dptopk, public).__module__}\n" in shown

@@ -158,9 +158,9 @@ def _listed(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
 
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
-    chosen = np.array(
-        peeled(heights + [race.stop] * (race.stop is not None), race.rate, need, end, race.bits), np.int64
-    )
+    if race.stop is not None:
+        heights.append(race.stop)
+    chosen = np.array(peeled(heights, race.rate, need, end, race.bits), dtype=np.int64)
     return np.where(chosen == end, STOP, chosen)
 
 
