@@ -35,7 +35,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     package = {str(path.relative_to(ROOT)) for path in (ROOT / "dptopk").rglob("*.*") if path.suffix != ".pyc"}
     assert {"dptopk/py.typed", "dptopk/datasets/data/macbeth.csv"} <= package <= set(names)
     assert {name.split("/")[0] for name in names} == {"dptopk", f"dptopk-{dptopk.__version__}.dist-info"}
-    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+    assert not [name for name in names if "/test" in name or name.endswith(".pyc")]
 
 
 def test_wheel_states_license_command_and_requirements(wheel):

@@ -22,6 +22,7 @@ certifies it.
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     >>> to_dp_event(Charge({GaussianDP(0.5): 3}))  # doctest: +ELLIPSIS
     ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.99...), count=3)])
     """
+    _needs("dp_accounting", "dp-accounting")
     from dp_accounting import dp_event
 
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
@@ -97,6 +99,7 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     >>> round(pld.get_epsilon_for_delta(1e-6), 2)
     2.08
     """
+    _needs("dp_accounting", "dp-accounting")
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = validate.positive(interval=interval)
@@ -158,6 +161,7 @@ def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = No
     >>> to_opendp(Charge({PureDP(0.5): 2}), "pure")
     (MaxDivergence, 1.0)
     """
+    _needs("opendp", "opendp")
     import opendp.prelude as dp
 
     validate.member(MEASURES, measure=measure)
@@ -216,3 +220,9 @@ def _of_pair(pair: GroupPair, interval: float) -> Any:
     masses = np.exp(pair.log_masses) * (1 + 8 * ROUNDOFF * (1 + np.abs(pair.log_masses)))
     losses = dict(zip(nodes, masses.tolist(), strict=True))
     return pld.PrivacyLossDistribution(pld_pmf.create_pmf(losses, interval, pair.infinite, pessimistic_estimate=True))
+
+
+def _needs(module: str, package: str) -> None:
+    """Refuse where another library is not installed."""
+    if find_spec(module) is None:
+        raise InvalidParameter(f"this needs {package}: pip install {package}")

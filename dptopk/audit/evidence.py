@@ -45,8 +45,8 @@ class Finding:
         event: the events, in words.
         measured: what the claim bounds, from below: δ at the claimed ε, or the range of the losses.
         claimed: what was claimed of it.
-        confidence: that ``measured`` is a lower bound; 1.0 when it was computed exactly.
-        draws: answers drawn for the test on each side; 0 when exact.
+        confidence: that ``measured`` is a lower bound.
+        draws: answers drawn for the test on each side.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Finding:
 
     def __str__(self) -> str:
         what = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}[self.kind]
-        sure = "exactly" if self.draws == 0 else f"with confidence {self.confidence:.6g} ({self.draws} draws a side)"
+        sure = f"with confidence {self.confidence:.6g} ({self.draws} draws a side)"
         return (
             f"{what} at least {self.measured:.4g}, claimed {self.claimed:.4g}, {sure}\n"
             f"  without the user {self.pair.smaller}, with {self.pair.larger}; P is the law "

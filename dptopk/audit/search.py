@@ -81,8 +81,7 @@ def audit(
     Args:
         mechanism: maps a histogram, a dict label -> count, to one answer: a Release, a dict label -> value, a
             sequence of labels or of (label, value) pairs, or one label. With a method ``many(histogram, draws)`` it
-            may give an iterable of answers at once, and with ``law(histogram)`` its exact law, a mapping answer ->
-            probability (then nothing is sampled).
+            may give an iterable of answers at once. One whose exact law is known is for ``attest``.
         claim: a Charge, or a Budget(ε, δ).
         world: the neighbouring histograms to search, with the sensitivity the claim is made for.
         seconds: time for the whole audit, above 0.
@@ -91,7 +90,7 @@ def audit(
         rng: for the choice of pairs; the mechanism has its own randomness.
 
     Returns:
-        A Report. No finding proves nothing; a finding is a proof (exact), or one at confidence 1 - alpha.
+        A Report. No finding proves nothing; a finding is a proof at confidence 1 - alpha.
 
     Raises:
         InvalidParameter: for arguments outside their ranges.
@@ -102,9 +101,8 @@ def audit(
         raise InvalidParameter(f"alpha must be in (0, 1), got {alpha}")
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
-    search = _Exact if getattr(mechanism, "law", None) else _Sampled
     most = math.inf if draws is None else validate.count(draws=draws)
-    return search(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
+    return _Sampled(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
 
 
 def normal(answer: Any) -> Answer:
@@ -301,53 +299,3 @@ def _excess(p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event],
     """By how many standard errors the losses of two events are farther apart than claimed."""
     (high, high_error), (low, low_error) = (_loss(e.hits(p), e.hits(q), p.total(), q.total()) for e in events)
     return (high - low - claimed) / math.hypot(high_error, low_error)
-
-
-class _Exact(_Sampled):
-    """An audit of exact laws: no draws, no confidence."""
-
-    def run(self) -> Report:
-        """Every pair until the time is over; the worst one is reported."""
-        worst: Finding | None = None
-        seen: set[tuple[tuple[tuple[str, int], ...], ...]] = set()
-        for pair in self.world.pairs(self.rng):
-            key = tuple(sorted(pair.smaller.items())), tuple(sorted(pair.larger.items()))
-            if self.effort.over(1.0):
-                break
-            if key in seen:
-                self.effort.draws += 1  # so that a small world comes to an end
-                continue
-            seen.add(key)
-            self.effort.draws += 2
-            for found in self._of_pair(pair):
-                if worst is None or found.measured - found.claimed > worst.measured - worst.claimed:
-                    worst = found
-        return Report(worst, len(seen), 0, self.effort.seconds)
-
-    def _of_pair(self, pair: Pair) -> Iterable[Finding]:
-        law: Any = self.mechanism.law  # type: ignore[attr-defined]
-        laws = [
-            {normal(answer): float(mass) for answer, mass in law(dict(side)).items()}
-            for side in (pair.smaller, pair.larger)
-        ]
-        answers = list(dict.fromkeys([*laws[0], *laws[1]]))
-        for wrong in filter(None, map(malformed, answers)):
-            yield Finding("malformed", self.claim.text, pair, True, wrong, 1.0, 0.0, 1.0, 0)
-        for added in (False, True):
-            p, q = (np.array([law.get(answer, 0.0) for answer in answers]) for law in (laws[added], laws[not added]))
-            for epsilon, claimed in self.claim.points:
-                excess = p - math.exp(min(epsilon, 600.0)) * q
-                measured = math.fsum(excess[excess > 0]) - 1e-9  # more than the rounding of the masses
-                if measured > claimed:
-                    chosen = frozenset(answer for answer, more in zip(answers, excess, strict=True) if more > 0)
-                    event = describe(Event("answer", lambda answer: answer, chosen))
-                    text = f"{self.claim.text} at ε = {epsilon:.6g}"
-                    yield Finding("approx", text, pair, added, event, measured, claimed, 1.0, 0)
-        if self.claim.loss_range is not None:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                losses = np.log(p / q)
-            measured = float(np.max(losses) - np.min(losses)) * (1 - 1e-9)
-            if measured > self.claim.loss_range:
-                yield Finding(
-                    "range", self.claim.text, pair, True, "two answers", measured, self.claim.loss_range, 1.0, 0
-                )

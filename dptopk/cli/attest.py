@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dptopk.cli.audit import Labels, Listed, Touched, load
+from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
 
 
@@ -15,16 +17,12 @@ def attest(
         str,
         typer.Argument(metavar="MECHANISM", help='Such as "KnownLaplace(epsilon=1.0)", or file.py:name, module:name.'),
     ],
-    labels_per_user: Annotated[
-        int | None, typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels.")
-    ] = 1,
-    per_label_cap: Annotated[
-        int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")
-    ] = 1,
-    labels: Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")] = 2,
+    labels_per_user: Touched = 1,
+    per_label_cap: Cap = 1,
+    labels: Labels = 2,
     largest: Annotated[int, typer.Option("--largest", help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.")] = 2,
     near: Annotated[list[int] | None, typer.Option("--near", help="Counts near this one too: a threshold.")] = None,
-    known_domain: Annotated[bool, typer.Option("--known-domain", help="List labels with count 0 too.")] = False,
+    known_domain: Listed = False,
     claim: Annotated[
         str | None, typer.Option("--claim", help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
     ] = None,
@@ -39,7 +37,6 @@ def attest(
     """
     from dptopk.audit.attestation import attest as attested
     from dptopk.audit.worlds import World
-    from dptopk.cli.audit import load
     from dptopk.costs import Charge
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.mechanisms.named import parse_mechanism

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from dptopk._internal.json_text import readable_json
+from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
+
+Touched = Annotated[
+    int | None, typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels.")
+]
+Labels = Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")]
+Listed = Annotated[bool, typer.Option("--known-domain", help="List labels with count 0 too.")]
 
 
 def audit(
@@ -27,14 +34,10 @@ def audit(
     ] = None,
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="Instead of --claim: the claimed ε.")] = None,
     delta: Annotated[float, typer.Option("--delta", help="The claimed δ.")] = 0.0,
-    labels_per_user: Annotated[
-        int | None, typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels.")
-    ] = 1,
-    per_label_cap: Annotated[
-        int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")
-    ] = 1,
-    labels: Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")] = 3,
-    known_domain: Annotated[bool, typer.Option("--known-domain", help="List labels with count 0 too.")] = False,
+    labels_per_user: Touched = 1,
+    per_label_cap: Cap = 1,
+    labels: Labels = 3,
+    known_domain: Listed = False,
     seconds: Annotated[float, typer.Option("--seconds", help="Time for the audit.")] = 60.0,
     alpha: Annotated[float, typer.Option("--alpha", help="Chance that a true claim is called refuted.")] = 1e-6,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,

@@ -10,6 +10,7 @@ import opendp.prelude as dp
 import pytest
 from dp_accounting.pld import PLDAccountant
 
+from dptopk.accounting import interop
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.interop import MEASURES, charge_rho, to_dp_event, to_opendp, to_pld
 from dptopk.accounting.setwise.optimum import pairs_of_ranges
@@ -195,3 +196,10 @@ def test_opendp_takes_the_whole_at_a_delta():
     assert (epsilon, delta) == (compose(charge, delta=DELTA, lower=False).epsilon, DELTA)
     with pytest.raises(InvalidParameter, match="delta"):
         to_opendp(charge, "zcdp", delta=DELTA)
+
+
+@pytest.mark.parametrize("convert", [interop.to_dp_event, interop.to_pld, interop.to_opendp])
+def test_a_library_that_is_missing_is_named(convert, monkeypatch):
+    monkeypatch.setattr(interop, "find_spec", lambda _: None)
+    with pytest.raises(InvalidParameter, match=r"pip install (dp-accounting|opendp)$"):
+        convert(Charge({PureDP(0.5): 1}))

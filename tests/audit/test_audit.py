@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -119,24 +118,6 @@ def test_half_the_charge_is_refuted():
     run = from_mechanism(KnownLaplace(epsilon=2), sensitivity, domain="public")
     world = World(sensitivity=sensitivity, public=True, labels=1, largest=1)
     assert audit(run, Charge({PureDP(1.0): 1}), world=world, **limited(30_000)).finding is not None
-
-
-class Response:
-    """Randomised response on whether a label is there, with its exact law."""
-
-    def __init__(self, epsilon):
-        self.truth = Fraction(math.exp(epsilon) / (1 + math.exp(epsilon)))
-
-    def law(self, counts):
-        return {"yes": self.truth, "no": 1 - self.truth} if counts else {"yes": 1 - self.truth, "no": self.truth}
-
-
-def test_exact_laws_need_no_draws():
-    found = audit(Response(1.0), Charge({PureDP(0.9): 1}), **limited(400))
-    assert found.finding.draws == 0
-    assert found.finding.confidence == 1.0
-    assert "exactly" in str(found)
-    assert audit(Response(1.0), Charge({PureDP(1.0): 1}), **limited(400)).finding is None
 
 
 def test_clopper_pearson_covers_at_the_stated_level():
