@@ -23,7 +23,7 @@ from dptopk.audit.worlds import World
 from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.base import Mechanism
+from dptopk.mechanisms.base import Mechanism, add_remove
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
 from dptopk.mechanisms.samplers.random import LISTING_BITS
@@ -63,7 +63,6 @@ class Attestation:
     world: World
     laws: dict[Counts, Law]
     points: tuple[Point, ...]
-
     slack: float
 
     @property
@@ -145,6 +144,8 @@ def attest(
     True
     """
     slack, most = validate.probability(allow_zero=False, slack=slack), validate.count(most=most)
+    if add_remove(world.sensitivity).l2 is not None:
+        raise InvalidParameter("l2: sums of weights are not attested")
     if not isinstance(mechanism, Mechanism) and not hasattr(mechanism, "law"):
         raise InvalidParameter("mechanism must be a Mechanism, or have a method law(counts)")
     counted = world.labels if world.public else None
