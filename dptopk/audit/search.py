@@ -102,7 +102,7 @@ def audit(
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
     most = math.inf if draws is None else validate.count(draws=draws)
-    return _Sampled(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
+    return _Search(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
 
 
 def normal(answer: Any) -> Answer:
@@ -143,16 +143,18 @@ class _Effort:
         return self.seconds >= share * self.most_seconds or self.draws >= share * self.most_draws
 
 
-class _Sampled:
+@dataclass
+class _Search:
     """An audit by draws."""
 
-    def __init__(
-        self, mechanism: Mechanism, claim: Claim, world: World, rng: np.random.Generator, alpha: float, effort: _Effort
-    ) -> None:
-        self.mechanism, self.claim, self.world, self.rng, self.alpha = mechanism, claim, world, rng, alpha
-        self.effort = effort
-        self.pairs = 0
-        self.flaw: Finding | None = None
+    mechanism: Mechanism
+    claim: Claim
+    world: World
+    rng: np.random.Generator
+    alpha: float
+    effort: _Effort
+    pairs: int = 0
+    flaw: Finding | None = None
 
     def run(self) -> Report:
         """Look, race, test."""

@@ -112,11 +112,19 @@ def test_the_law_of_one_count_is_the_formula():
     assert [p.epsilon for p in found.points] == sorted(p.epsilon for p in found.points)
 
 
-def test_selections_are_softmax():
-    one = 1 << LISTING_BITS
-    found = attest(parse_mechanism("KnownGumbel(k=2, epsilon=0.7)"), world("public", 2))
-    law = {tuple(label for label, _ in json.loads(answer)[0]): m / one for answer, m in found.laws[(0, 2)].items()}
-    assert law == pytest.approx({("a", "b"): 1 / (1 + math.exp(1.4)), ("b", "a"): 1 / (1 + math.exp(-1.4))}, rel=1e-14)
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("KnownGumbel(k=1, epsilon=0.7)", 0.7),
+        ("Exponential(epsilon=0.7, utility_range=2.0)", 0.35),
+        ("JointTopK(k=1, epsilon=0.7)", 0.7),  # gaps -2 and 2, at half the rate
+        ("CanonicalTopK(k=1, epsilon=0.7)", 0.7),
+    ],
+)
+def test_selections_have_their_formulas(text, rate):
+    found = attest(parse_mechanism(text), world("public", 2))
+    law = {json.loads(answer)[0][0][0]: m / (1 << LISTING_BITS) for answer, m in found.laws[(0, 2)].items()}
+    assert law == pytest.approx({"a": 1 / (1 + math.exp(2 * rate)), "b": 1 / (1 + math.exp(-2 * rate))}, rel=1e-14)
 
 
 @pytest.mark.parametrize("law", [laplace_law(1.5, 1), laplace_law(1.0, 2, 3), gaussian_law(0.7), gaussian_law(2.0, 2)])
