@@ -127,7 +127,9 @@ def test_what_is_no_sequence_of_labels_is_refused(labels):
         listed(labels)
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT"), Decimal("nan")], ids=str)
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns"), Decimal("nan")], ids=str
+)
 def test_missing_labels_are_refused(missing):
     with pytest.raises(InvalidParameter, match="missing"):
         as_labels(["a", missing])
