@@ -86,7 +86,7 @@ def bounded_range(f):
     need(np.all(np.isfinite(stored)) and np.all(stored >= 0) and np.all(np.isfinite(u.hi)), "node values must be finite, from 0 on")
     known = {n: shares(step, n) for n in steps}
     for state, first, size in f["rows"]:
-        number(*state), whole(size - 1), need(len(state) == len(takes[0]), "a state that is none")
+        whole(*(left + 1 for left in state), size - 1), need(len(state) == len(takes[0]), "a state that is none")
         new, start, at = stored[at : at + size], first - low, at + size
         need(np.all(new >= (I(1.0) - u[start : start + size]).hi), "a node value of nothing is too low")
         if weights and state[0]:
@@ -192,7 +192,7 @@ def same_charge(c):
             add(listed, (f["kind"], *values), f["count"])
     need(re.fullmatch(rf"0|{TERM}(?: \+ {TERM})*(?: \[[a-z_, ]+\])?", text), "the charge's text cannot be read")
     for times, name, arguments in re.findall(TERM, text):
-        n, values = int(times or 1), [Fraction(float(value.split("=")[-1])) for value in arguments.split(",")]
+        n, values = int(times or 1), [abs(Fraction(float(value.split("=")[-1]))) for value in arguments.split(",")]
         parts = {"delta": [((name,), values[0] * n)], "ADP": [(("DP", values[0]), n), (("failure", values[-1]), n)],
                  "GDP": [(("GDP",), values[0] ** 2 * n)],
                  "ZCDP": [(("rho",), values[0] * n), (("xi",), sum(values[1:]) * n)]}  # fmt: skip

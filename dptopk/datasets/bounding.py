@@ -269,15 +269,15 @@ def _values(
 ) -> Any:
     """Return what each user adds to each label, separately for users in ``crowded`` buckets and for others.
 
-    A user with at most Δ events has at most Δ labels, and all of them count: without Δ they are the same. So the answer
-    does not depend on the buckets, which may therefore look at the data.
+    A user with at most Δ events has at most Δ labels, and all of them count: without Δ they are the same, also in their
+    order, by which a total cuts. So the answer does not depend on the buckets, which may therefore look at the data.
     """
     import ibis
 
     if crowded is None:
         return contribute(source, events)
     placed = events.mutate(bucket=_bucket(source, events.user))
-    free = replace(bounds, labels_per_user=None, choose="hash")
+    free = replace(bounds, labels_per_user=None, choose="top" if bounds.choose == "top" else "hash")
     ranked = contribute(source, placed.semi_join(crowded, "bucket").drop("bucket"))
     unranked = contribute(source, placed.anti_join(crowded, "bucket").drop("bucket"), bounds=free)
     whole = dict.fromkeys(sums.values(), "int64")

@@ -463,3 +463,12 @@ def test_a_total_of_one_user(choose):
         assert max(alone.counts) <= 4
         own = rows[rows["user"] == user]["item"].value_counts().clip(upper=4)
         assert sum(alone.counts) == 7 or len(own) < 2
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_total_is_cut_in_the_same_order_whoever_else_is_there(others):
+    """Whether users are ranked depends on how many events all have; what one of them adds must not."""
+    rows = [(f"u{user}", item) for user in range(40) for item in "aab"] + [("w", f"z{item}") for item in range(others)]
+    options = {"labels_per_user": 3, "per_label_cap": 2, "total_per_user": 2, "choose": "top"}
+    found = events_histogram(pd.DataFrame(rows, columns=["u", "i"]), user="u", item="i", **options)
+    assert [found.count_of([item]).tolist() for item in "ab"] == [[80], [0]]

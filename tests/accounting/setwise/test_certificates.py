@@ -84,7 +84,7 @@ def test_one_cost_more_costs_one_more():
 
 
 @pytest.mark.parametrize(
-    "text", ["26*DP(0.1)", "25*DP(0.2)", "25*DP(0.1) + DP(0.1)", "GDP(0.1)", "ADP(0.1, 1e-9)", "delta(1e-9)", "?"]
+    "text", ["26*DP(0.1)", "25*DP(0.2)", "25*DP(0.1) + DP(0.1)", "GDP(0.1)", "ADP(0.1, 1e-9)", "delta(1e-9)", "?", "25*DP(0.1) + delta(-1)"]
 )
 def test_a_charge_that_states_more_than_the_factors_is_refused(text, tmp_path):
     true = certificates.certify(Charge({PureDP(0.1): 25}), delta=1e-6).text
@@ -172,6 +172,19 @@ def without_a_state(content):
 )
 def test_every_state_of_a_group_is_checked(together, edit, tmp_path):
     assert check(change(together, edit), tmp_path).returncode == 1
+
+
+def test_a_state_is_of_whole_ranges(tmp_path):
+    """Nine tenths of a range have no range to play, and two groups of them would be more than one range."""
+    below = np.maximum(1 - np.exp(np.arange(-300, 301) * 0.01), 0) * (1 + 1e-9) + 1e-12
+    group = {
+        "kind": "BR", "step": 0.01, "steps": [500], "weights": [], "rows": [[[0.9], -300, 601]], "ranges": [[5.0, 1]],
+        "values": base64.b64encode(zlib.compress(below.tobytes())).decode(), "parts": [[[0.9], 2]],
+        "low": -3000, "high": 3000,
+    }  # fmt: skip
+    content = {"epsilon": 1e-3, "delta": 1e-6, "bad": 0, "failures": [], "step": 1e-3, "width": 4000}
+    result = check(json.dumps(content | {"charge": "BR(5.0)", "factors": [group]}), tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
 
 
 WEIGHTED = "3*BR(0.3) + 2*BR(0.4) + 4*BR(0.5) + 2*BR(0.6)"
