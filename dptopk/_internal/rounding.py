@@ -49,8 +49,8 @@ def exp_up(log_values: Any) -> Any:
 
 
 def tail_up(probability: float) -> float:
-    """The tail with TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it into 0."""
-    return min(max(probability * (1 + TAIL_SLACK), 2.0**-1022), 1.0)
+    """The tail with TAIL_SLACK, within [2^-1022, 1]: an underflow never turns it into 0; NaN becomes 1."""
+    return min(max(probability * (1 + TAIL_SLACK), 2.0**-1022), 1.0) if probability < 1 else 1.0
 
 
 @lru_cache(maxsize=4096)

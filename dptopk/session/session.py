@@ -384,9 +384,15 @@ class Session:
         like = planned.keywords.pop("like", None)
         sorted_counts = at_ranks(self._histogram, look.k)
         question = PreparedQuery.of(look.mechanism, sorted_counts, {})
-        account, price = self._book.account(), question.charge
+        query = question.fingerprint(canonical_json([self._source or self._histogram.identity, "sorted counts"]))
         # A filter sets half of its δ aside: after a look, which needs none, that half is what a whole answer can have.
-        for rest in (look.rest, Budget(look.rest.epsilon, look.rest.delta / 2)):
+        rests = look.rest, Budget(look.rest.epsilon, look.rest.delta / 2)
+        if reuse and (known := self._book.stored(query)) is not None:  # both may have been paid for
+            for plan in (look.plan(known, self._histogram.sensitivity, planned, rest, like) for rest in rests):
+                if self.answered(plan):
+                    return look.on(self.run(plan, reuse=True), known.charge)
+        account, price = self._book.account(), question.charge
+        for rest in rests:
             before = planned(budget=rest)
             if covers_both(account, price, before.charge):
                 break
@@ -394,8 +400,7 @@ class Session:
             if may_do_without:
                 return self.run(planned(budget=look.budget, like=like), reuse=reuse)
             raise BudgetExceeded(Charge.join(price, before.charge), account.remaining())
-        where = canonical_json([self._source or self._histogram.identity, "sorted counts"])
-        seen = self._answer(question, question.fingerprint(where), reuse=reuse)
+        seen = self._answer(question, query, reuse=reuse)
         plan = look.plan(seen, self._histogram.sensitivity, planned, rest, like)
         plan = plan if self._book.account().can_spend(plan.charge) else before
         return look.on(self.run(plan, reuse=reuse), seen.charge)

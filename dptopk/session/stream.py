@@ -154,7 +154,8 @@ class StreamSession:
 
         Args:
             day: its number from 1, or its date. A day that was answered gives that answer, whatever ``data`` holds now.
-            data: the counts of this day alone; or a store of events made with ``partitions=True``.
+            data: the counts of this day alone; or a store of events made with ``partitions=True``, where users may be
+                active on days in a row.
             partition: the name of the data; default: the day's date or number. One that an earlier day had is refused.
                 Of a store, the version under which the day was appended.
 
@@ -235,10 +236,12 @@ class StreamSession:
         if spend is None or not spend.current:  # the data of now are for another budget
             raise LedgerError("the budget charged for this stream was renewed: create another stream")
         if isinstance(data, EventsStore):
-            most = self.mechanism.days_per_user or self.mechanism.days
-            if 1 < most < self.mechanism.days and (data.days_per_user or most + 1) > most:
+            user = self.mechanism.participation
+            if user.apart > 1:
+                raise InvalidParameter(f"data: a store sees to no days_apart={user.apart}; give the day's histogram")
+            if 1 < user.most < user.days and (data.days_per_user or user.days) > user.most:
                 raise InvalidParameter(
-                    f"data: {most} days of a user are protected; make a store of days_per_user={most}"
+                    f"data: {user.most} days of a user are protected; make a store of days_per_user={user.most}"
                 )
             data = data.histogram(partition=partition)
         stream = Stream.from_dict(turn.state(), self.mechanism, self.sensitivity, self.rng)

@@ -75,3 +75,7 @@ def test_smallest_offset_is_smallest_and_names_what_is_too_small():
         assert c == 0 or tails.laplace_difference_tail(0.3, c - 1) > delta
     with pytest.raises(InvalidParameter, match="delta"):
         tails.smallest_offset(lambda c: tails.laplace_tail(2.0**-60, c), 1e-9, "delta")
+
+
+def test_what_is_no_number_is_no_small_tail():
+    assert [tails.tail_up(value) for value in (math.nan, math.inf, 2.0, 0.0)] == [1.0, 1.0, 1.0, 2.0**-1022]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptopk import Box, Budget, Histogram, InvalidParameter, Sensitivity, Session, plan_topk
+from dptopk import Box, Budget, Histogram, InvalidParameter, Ledger, Sensitivity, Session, plan_topk
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import Look, at_ranks, ranks, shapes, worth_a_look
@@ -138,3 +138,20 @@ def test_a_look_that_does_not_fit_is_refused_before_anything_is_drawn():
 def test_ranks_are_public():
     assert ranks(1) == (1, 2, 4, 10)
     assert ranks(25) == (1, 25, 50, 100, 250)
+
+
+def test_an_answer_after_a_look_is_given_again(tmp_path):
+    """What is left of the budget would not pay for it another time."""
+    sensitivity = Sensitivity(l0=20)
+    counts = {f"label {rank}": 10**5 // rank for rank in range(1, 80)}
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.create_dataset("sales", budget=Budget(0.5, 1e-6), sensitivity=sensitivity)
+        histogram = Histogram(counts, sensitivity=sensitivity)
+        session = Session(histogram, ledger=ledger, dataset="sales", analyst="ann", source="sales")
+        first = session.top_k(2, budget=Budget(0.5, 1e-7), counts="auto", reuse=True)
+        spent = ledger.spent("sales")
+        again = session.top_k(2, budget=Budget(0.5, 1e-7), counts="auto", reuse=True)
+        assert "look" in first.phases
+        assert (again.labels, again.counts.tolist()) == (first.labels, first.counts.tolist())
+        assert ledger.spent("sales") == spent
+        assert not again.charge.costs

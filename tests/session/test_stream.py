@@ -155,9 +155,12 @@ def test_a_store_gives_the_day_and_never_the_sum_of_days(tmp_path, session, path
     assert list(stream.answered()) == [1, 2]
 
 
-@pytest.mark.parametrize(("own", "fits"), [(None, False), (3, False), (2, True), (1, True)])
-def test_a_store_must_leave_out_the_days_of_a_user_that_are_not_protected(tmp_path, own, fits):
-    mechanism = ContinualTopK(k=2, days=4, sigma=50.0, delta=1e-6, days_per_user=2)
+@pytest.mark.parametrize(
+    ("own", "apart", "refused"),
+    [(None, 1, "days_per_user=2"), (3, 1, "days_per_user=2"), (2, 1, ""), (1, 1, ""), (2, 2, "days_apart=2")],
+)
+def test_a_store_must_leave_out_the_days_of_a_user_that_are_not_protected(tmp_path, own, apart, refused):
+    mechanism = ContinualTopK(k=2, days=4, sigma=50.0, delta=1e-6, days_per_user=2, days_apart=apart)
     with (
         Ledger(tmp_path / "ledger.db") as ledger,
         EventsStore(tmp_path / "days.store", user="who", item="what", labels_per_user=1, partitions=True,
@@ -167,10 +170,10 @@ def test_a_store_must_leave_out_the_days_of_a_user_that_are_not_protected(tmp_pa
         session = Session(EMPTY, ledger=ledger, dataset="sales", analyst="ann", unit="two days")
         stream = session.stream("daily", mechanism, path=tmp_path / "sales.stream")
         store.append(pd.DataFrame({"who": ["a"], "what": ["tea"]}), version="1")
-        if fits:
+        if not refused:
             assert len(stream.answer(1, store)) == 0
             return
-        with pytest.raises(InvalidParameter, match="days_per_user=2"):
+        with pytest.raises(InvalidParameter, match=refused):
             stream.answer(1, store)
         assert stream.stored(1) is None
 

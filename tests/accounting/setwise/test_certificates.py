@@ -84,7 +84,8 @@ def test_one_cost_more_costs_one_more():
 
 
 @pytest.mark.parametrize(
-    "text", ["26*DP(0.1)", "25*DP(0.2)", "25*DP(0.1) + DP(0.1)", "GDP(0.1)", "ADP(0.1, 1e-9)", "delta(1e-9)", "?", "25*DP(0.1) + delta(-1)"]
+    "text",
+    ["26*DP(0.1)", "25*DP(0.2)", "25*DP(0.1) + DP(0.1)", "GDP(0.1)", "ADP(0.1, 1e-9)", "delta(1e-9)", "?", "delta(-1)"],
 )
 def test_a_charge_that_states_more_than_the_factors_is_refused(text, tmp_path):
     true = certificates.certify(Charge({PureDP(0.1): 25}), delta=1e-6).text
