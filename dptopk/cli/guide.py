@@ -95,7 +95,8 @@ def _columns(kind: str, columns: list[str], console: Console) -> dict[str, Any]:
             raise InvalidParameter("the file has too few columns for that")
         likely = {"--user-col": PEOPLE, "--count-col": COUNTS}.get(option, ())
         usual = next((name for name in left if name.lower().startswith(likely)), left[0]) if likely else left[0]
-        options[option] = Prompt.ask(question, choices=left, default=usual, console=console)
+        names = {name.strip(): name for name in left}  # an answer is stripped
+        options[option] = names[Prompt.ask(question, choices=list(names), default=usual.strip(), console=console)]
         left.remove(options[option])
     return options
 

@@ -146,7 +146,10 @@ def plan_as_dict(plan: Plan, confidence: float, *, alternatives: bool) -> dict[s
     }
     if plan.counted:
         made["half_width"] = counting.count_width(plan.sensitivity, labels=plan.k, confidence=confidence)
-    return made | ({"alternatives": plan.alternatives.to_dict("records")} if alternatives else {})
+    if alternatives:
+        rows = plan.alternatives.astype(object)
+        made["alternatives"] = rows.where(rows.notna(), None).to_dict("records")  # JSON has no NaN
+    return made
 
 
 def as_dict(plan: Plan, release: Release, confidence: float) -> dict[str, Any]:

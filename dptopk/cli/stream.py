@@ -74,10 +74,16 @@ def create(
     from dptopk.session.session import Session
     from dptopk.session.stream import LATE, Calendar
 
+    if ledger is None and (dataset is not None or analyst is not None):
+        raise InvalidParameter("--dataset and --analyst need --ledger")
+    if ledger is not None and (dataset is None or analyst is None):
+        raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
     book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
     state = None if book is None or dataset is None else book.state(dataset)
     public: Any = "private" if domain is None else read_labels(domain)
     like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
+    if like.sensitivity.l0 is None and domain is None:
+        raise InvalidParameter("--labels-per-user must be given where the labels are private (no --domain)")
     mechanism = plan_continual(
         k, days, Budget(epsilon, delta), sensitivity=like.sensitivity, labels=None if domain is None else len(public),
         days_per_user=days_per_user, days_apart=days_apart,

@@ -101,7 +101,7 @@ def topk(
         int | None,
         typer.Option(
             "--passes",
-            help="Split the users into so many parts (default: one, more if need be).",
+            help="Split the users into this many parts (default: one, more if need be).",
             rich_help_panel=EVENTS,
         ),
     ] = None,
@@ -116,7 +116,7 @@ def topk(
         int | None,
         typer.Option(
             "--segments-per-user",
-            help="One user is in at most so many (default: all); with 1, all cost as much as one.",
+            help="One user is in at most this many segments (default: all); with 1, all cost as much as one.",
             rich_help_panel=SEGMENTS,
         ),
     ] = None,
@@ -228,7 +228,7 @@ def topk(
         plan = plans(**total)
     _reject_unused(plan, fit=bool(asked.fit))
     warn(plan.warnings)
-    histogram = given.read(plan)
+    histogram = given.read(plan) if look is None else given.counted(plan.sensitivity)  # a look needs every row
     left: list[str] = []
     if ledger is None:
         plan, release = _looked(look, plan, planned, histogram, rng)

@@ -145,6 +145,8 @@ _COMPRESSED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 def columns_of(path: str | Path) -> list[str]:
     """The names of the columns of a file that read_counts takes; no row is read but the first of JSON lines.
 
+    A column without a name, such as the row numbers that pandas writes, is left out.
+
     Raises:
         InvalidParameter: when the file cannot be read.
     """
@@ -152,7 +154,7 @@ def columns_of(path: str | Path) -> list[str]:
     names = _NAMES.get(file.kind)
     if names is None:
         raise InvalidParameter(f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}")
-    return [str(name) for name in _read(names, file)]
+    return [str(name) for name in _read(names, file) if name == name and name != ""]  # noqa: PLR0124 - NaN: no name
 
 
 def read_counts(

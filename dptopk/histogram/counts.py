@@ -12,6 +12,8 @@ from dptopk.errors import InvalidParameter
 
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
+# What libraries call the column of counts that they make.
+COUNTS = {"count", "counts", "count_star()", "len"}
 
 
 # How the columns of a table are read, by a method that only tables of its library have.
@@ -39,6 +41,8 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
     if isinstance(data, list | tuple) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in data):
         return [label for label, _ in data], [count for _, count in data]
     if hasattr(data, "iloc") and not hasattr(data, "columns"):  # a pandas series
+        if type(data.index).__name__ == "RangeIndex" and data.index.name is None:
+            raise InvalidParameter("labels: the series has row numbers alone; value_counts() counts a column of events")
         index = data.index.get_level_values(0) if data.index.nlevels == 1 else data.index
         return index.tolist(), data.to_numpy()
     columns = _columns(data)
@@ -47,7 +51,17 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
             f"labels: a table must have two columns, labels and counts; this one has "
             f"{len(columns)}; choose two, or use dptopk.datasets.events_histogram if each row is an event"
         )
+    first, second = (str(name).lower() in COUNTS for name in _names(data) or ("", ""))
+    if first and not second:
+        raise InvalidParameter("labels: the first column has the name of counts; give the labels first, counts second")
     return list(columns[0]), columns[1]
+
+
+def _names(data: Any) -> list[Any]:
+    """What the columns of a table are called; [] where asking would run a query, or there are no names."""
+    if hasattr(data, "collect"):
+        return []
+    return list(getattr(data, "column_names", None) or getattr(data, "columns", ()))
 
 
 def _columns(data: Any) -> list[Any]:
@@ -84,7 +98,7 @@ def whole_counts(counts: Any) -> NDArray[np.int64]:
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iuf":
-        raise InvalidParameter(f"counts must be whole numbers, got the type {array.dtype}")
+        raise InvalidParameter(f"counts must be whole numbers, got the type {array.dtype.type.__name__}")
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise InvalidParameter("counts must be finite: a count is NaN, missing or infinite")

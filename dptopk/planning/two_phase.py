@@ -17,6 +17,7 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
+from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box, GaussianCounts, PartitionSelection, SparseGaussian, WeightedGaussian
@@ -132,10 +133,9 @@ class TwoPhasePlan(Plan):
         found = both.under_cap.with_sensitivity(self.under)
         if not self._hidden:
             return found
-        there = found.counts > self._hidden
-        return Histogram(
-            found.labels[there], found.counts[there] - self._hidden, sensitivity=self.under, capped=found.capped
-        )
+        hidden = min(self._hidden, LARGEST_COUNT)  # no count is as large
+        there = found.counts > hidden
+        return Histogram(found.labels[there], found.counts[there] - hidden, sensitivity=self.under, capped=found.capped)
 
     def release(
         self,

@@ -307,7 +307,7 @@ def test_a_plan_is_given_to_programs_as_json():
     assert (made["epsilon"], made["noise_std"], made["threshold"]) == (plan.epsilon, plan.noise_std, plan.threshold)
     assert made["appears_at"]["0.95"] == plan.appears_at(0.95) > made["appears_at"]["0.5"]
     assert [phase["mechanism"]["name"] for phase in made["phases"]] == [type(plan.mechanisms[0]).__name__]
-    both = json.loads(run("plan", *options, "--alternatives").stdout)["alternatives"]
+    both = json.loads(run("plan", *options, "--alternatives").stdout, parse_constant=pytest.fail)["alternatives"]
     assert [one["design"] for one in both if one["chosen"]] == [plan.design]
 
 

@@ -178,6 +178,9 @@ def test_stores_segments_surveys_and_least_numbers(tmp_path):
         assert all(abs(row["count"] - here[row["label"]]) < 40 for row in found["rows"])
     least = answer(run("topk", csv, *columns, "--min-users", 1100, *budget))
     assert {row["label"] for row in least["rows"]} <= {"x", "y"}
+    assert answer(run("topk", csv, *columns, "--min-users", 10**30, *budget))["rows"] == []
+    looked = answer(run("topk", csv, *columns, "--labels-per-user", 2, "--look", 0.2, *budget))
+    assert "look" in looked["phases"]
     survey = answer(run("topk", csv, "--item-col", "what", "--one-row-per-user", *budget))
     assert (survey["sensitivity"]["l0"], survey["note"]) == (1, "")
     assert all(abs(row["count"] - truth[row["label"]]) < 40 for row in survey["rows"])

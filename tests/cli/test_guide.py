@@ -12,8 +12,10 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
 
-from dptopk.cli.guide import ROWS
+from dptopk.cli.guide import ROWS, _columns
+from dptopk.datasets import columns_of
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ENV = {"COLUMNS": "200", "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
@@ -174,3 +176,12 @@ def test_in_a_pipe_nothing_is_asked(files):
 
 def test_what_a_row_is_in_plain_words():
     assert list(ROWS) == ["1", "2", "3"]
+
+
+def test_columns_whose_names_have_spaces_around_them_or_are_missing(tmp_path, monkeypatch):
+    path = tmp_path / "odd.csv"
+    path.write_text('," user"," page "\n0,ann,a\n', encoding="ascii")
+    assert columns_of(path) == [" user", " page "]
+    monkeypatch.setattr("builtins.input", lambda: " page ")
+    chosen = _columns("2", columns_of(path), Console(quiet=True))
+    assert chosen == {"--one-row-per-user": True, "--item-col": " page "}

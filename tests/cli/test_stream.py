@@ -131,3 +131,15 @@ def test_a_store_gives_the_partition_of_the_day(tmp_path, ledger, stream):
     assert "'2026-11-02' was not appended" in run(*asked, "--day", 2, exit_code=2)
     said = json.loads(run(*asked, "--day", 2, "--partition", "second"))
     assert {row["label"] for row in said["rows"]} == {"tea", "rum"}
+
+
+def test_what_a_stream_needs_is_named_before_anything_is_charged(tmp_path, ledger):
+    path, of = tmp_path / "new.stream", ("--dataset", "sales", "--analyst", "ann")
+    for given, told in (
+        ((), "--labels-per-user must be given"),
+        (("--labels-per-user", 1, *of), "--dataset and --analyst need --ledger"),
+        (("--ledger", ledger, *of[:2]), "--ledger needs --dataset and --analyst"),
+        (("--ledger", ledger, *of[2:]), "--ledger needs --dataset and --analyst"),
+    ):
+        assert told in run("stream", "create", path, *ASKED, *given, exit_code=2)
+    assert not path.exists()
