@@ -20,7 +20,7 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
     found = []
     if epsilon > LARGEST_EPSILON:
         found.append(
-            f"ε = {epsilon:g} promises next to nothing: one user may change the odds of an answer by e^{epsilon:g}"
+            f"ε = {epsilon:g} guarantees next to nothing: one user may change the odds of an answer by e^{epsilon:g}"
         )
     if delta > LARGEST_DELTA:
         found.append(f"δ = {delta:g} is large: with that probability anything about a user may show; 1e-6 is common")

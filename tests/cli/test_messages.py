@@ -112,6 +112,7 @@ WRONG = {
     "E --memory-limit lots": "--memory-limit must be a size such as '4GB'|'lots'",
     "E --memory-limit -1GB": "--memory-limit must be a size|'-1GB'",
     "E --passes 0": "--passes must be at least 1",
+    "E --passes 99999999999999999999": "--passes must be at most 10000",
     "E --sep ;": "--sep and --encoding are for tables of counts",
     "E --label-col item": "--label-col and --count-col are for tables of counts",
     "E --where nope=1": "--where|no column 'nope'",

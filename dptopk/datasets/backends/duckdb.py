@@ -16,6 +16,7 @@ from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.errors import InvalidParameter
 
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
+MOST_PASSES = 10_000  # each reads the whole table
 
 
 def _encode(text: Any) -> Any:
@@ -71,6 +72,8 @@ class DuckDB:
     def __post_init__(self) -> None:
         threads = None if self.threads is None else validate.count(threads=self.threads)
         passes = None if self.passes is None else validate.count(passes=self.passes)
+        if passes is not None and passes > MOST_PASSES:
+            raise InvalidParameter(f"passes must be at most {MOST_PASSES}, got {passes}", parameter="passes")
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
             raise InvalidParameter(
