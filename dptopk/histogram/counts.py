@@ -61,7 +61,8 @@ def _names(data: Any) -> list[Any]:
     """What the columns of a table are called; [] where asking would run a query, or there are no names."""
     if hasattr(data, "collect"):
         return []
-    return list(getattr(data, "column_names", None) or getattr(data, "columns", ()))
+    names: Any = getattr(data, "column_names", None) or getattr(data, "columns", ())
+    return list(names)
 
 
 def _columns(data: Any) -> list[Any]:
