@@ -261,7 +261,7 @@ class _CompositionQuery:
     charge: Charge
     rest: Charge
     failure: float
-    attained: float  # the failure mass that is surely attained
+    attained: float  # the failure mass that is attained in any case
     query: Query
     interaction: Interaction
     delta: float | None

@@ -35,7 +35,7 @@ from dptopk.costs import ZCDP, BoundedRange, Charge, Cost, DiscreteGaussianDP, G
 from dptopk.errors import IncompatibleCosts, NotApplicable
 
 MOST_LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
-MOST_COPIES_ALONE = 1000  # up to so many of a cost alone are played out to find its price
+MOST_COPIES_ALONE = 1000  # up to this many of a single cost are composed to find its price
 
 # The capacity of declared costs is what its work was enough for: this many times that of one bound.
 CAPACITY_WORK = 10.0

@@ -1,6 +1,6 @@
 """Reading a charge from text: what str() writes, and what people write by hand.
 
-Everything that is not surely meant is refused, because a cost that is read as a smaller one is a privacy bug: an
+Everything ambiguous is refused, because a cost that is read as a smaller one is a privacy bug: an
 unknown or repeated name, ``1,000`` or ``1_000`` for a thousand, a number that underflows to 0. Time is linear.
 """
 

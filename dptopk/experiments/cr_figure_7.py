@@ -122,7 +122,7 @@ def compare(data: Table) -> list[Comparison]:
         claim("threshold of UnkLap", "figure", laplace < 2.5e-3, f"within {laplace:.2%} of the values read off"),
         Comparison("slot lemma, Laplace", "", f"at least {saved.min():.1%} lower, and proven"),
         Comparison(
-            f"slot lemma, Gaussian, Δ = {last['l0']:.0f}", "", f"{last[OUR_GAUSS]:.0f} in place of {last[LAPLACE]:.0f}"
+            f"slot lemma, Gaussian, Δ = {last['l0']:.0f}", "", f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
         ),
         Comparison(
             "T as a threshold over an unknown domain",

@@ -92,7 +92,7 @@ class Histogram:
             on which labels have a row.
         complete: False when the rows are the top of a longer histogram (by count, ties by label).
         limit: of an incomplete histogram, how many rows were asked for; fewer came if there were no more labels.
-            Known beforehand, unlike the number of rows at hand; that is the default, which is right when there surely
+            Known beforehand, unlike the number of rows; that is the default, which is right when there certainly
             were more labels.
         capped: whether contributions above the sensitivity were cut off to make these counts; releases then say so.
 

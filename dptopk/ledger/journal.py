@@ -19,7 +19,7 @@ from dptopk.ledger.store import Store
 from dptopk.ledger.transaction import PAGE, Transaction
 from dptopk.ledger.verify import fold, misplaced
 
-CHECKPOINT_EVERY = 250  # entries; so many at most are folded when a ledger is opened
+CHECKPOINT_EVERY = 250  # entries; at most this many are folded when a ledger is opened
 REFUSALS = (InvalidParameter, IncompatibleCosts, BudgetExceeded)  # which come before anything is appended
 
 

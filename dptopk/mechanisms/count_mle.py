@@ -205,7 +205,7 @@ class CountMLE(Mechanism):
             rng: a generator for tests and experiments (the release says so); None = a secure source.
             ranking: a Release, or labels in descending order that are public or were released before; a label without
                 a row has count 0.
-            passes: measure so many times, for so much more, and release the mean: of Centred noise only Z is drawn
+            passes: measure that many times, at a larger charge, and release the mean: of Centred noise only Z is drawn
                 again. Intervals are those of the first measurement.
 
         Raises:

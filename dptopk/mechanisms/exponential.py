@@ -33,7 +33,7 @@ class Exponential(LabelsOnly):
         utility_range: the most by which the changes of two labels' utilities, caused by one user, can differ (not
             twice the sensitivity of one utility). For counts it is linf, because all counts move in one direction.
 
-    Source: Dong-Durfee-Rogers 2020, §2.1 (range in place of twice the sensitivity).
+    Source: Dong-Durfee-Rogers 2020, §2.1 (range instead of twice the sensitivity).
 
     >>> print(Exponential(epsilon=0.5, utility_range=1.0).charge(Sensitivity()))
     BR(0.5)

@@ -25,7 +25,7 @@ class JointTopK(JointSelection):
     """k labels in order, drawn at once: P(s) ∝ exp(-epsilon·gap(s) / (2·linf)), gap(s) = max_i (h_(i) - h_{s_i}).
 
     Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most
-    linf each; l0 does not matter. The one best sequence has, in place of the gap 0 of the paper, minus the smallest
+    linf each; l0 does not matter. The one best sequence has, instead of the gap 0 of the paper, minus the smallest
     difference between successive counts among the k + 1 largest: more accurate at the same price.
 
     Args:

@@ -22,7 +22,7 @@ from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
-_FEW_UNLISTED = 1 << 12  # so many unlisted labels get noise of their own; more are one crowd
+_FEW_UNLISTED = 1 << 12  # up to this many unlisted labels get separate noise; more are one crowd
 _FIRST_STEP = 1 << 18
 
 

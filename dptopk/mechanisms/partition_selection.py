@@ -65,7 +65,7 @@ class PartitionSelection(LabelsOnly):
         """The coin of several labels; None for l0 = 1.
 
         Raises:
-            InvalidParameter: when l0 is None, or there is no coin for so many labels at this (epsilon, delta).
+            InvalidParameter: when l0 is None, or there is no coin for that many labels at this (epsilon, delta).
         """
         labels = add_remove(sensitivity).l0
         if labels is None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _CHOICE_SHARE = 1 / 16  # of ε, for the choice
 _STATISTIC_ERROR = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
-_MOST_SCALES = 64  # the statistic is cut at so many scales of its noise
-_SURE = 1 / 2  # a sequence is drawn at once if its statistic, never below 0, is above so many scales
+_MOST_SCALES = 64  # the statistic is cut at this many scales of its noise
+_SURE = 1 / 2  # a sequence is drawn at once if its statistic, never below 0, is above this many scales
 _WRONG = 1 / 50  # with delta peeling is seldom bad: the chance of drawing at once where neither is better
 
 
@@ -47,7 +47,7 @@ class RoutedTopK(LabelsOnly):
     """k labels, drawn at once or peeled, whichever suits the data: chosen privately with a stated share of epsilon.
 
     delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with the composed cost. The
-    choice takes 1/16 of epsilon. ``ordered``: `JointTopK` in place of `CanonicalTopK`, so
+    choice takes 1/16 of epsilon. ``ordered``: `JointTopK` instead of `CanonicalTopK`, so
     that ranks mean something. Charge, known before: PureDP(share) + PureDP(rest) or ApproxDP(epsilon, delta).
     Neighbours: add or remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
 
@@ -183,7 +183,7 @@ class RoutedTopK(LabelsOnly):
         """Number of users that must change for peeling to be better, times ``rest``. Private: not released."""
         linf, ranked = histogram.sensitivity.linf, Ranked(histogram.counts, histogram.absent)
         if self.ordered:
-            # The largest noise of size/k labels is about so many scales: peeling puts a label so far from its place.
+            # The largest noise of size/k labels is about that many scales: peeling moves a label that far.
             reach = math.ceil(self._scale * (math.log(ranked.size / self.k) + 1) * linf)
             return log_odds(Sequences(ranked, self.k), self.rest / (2 * linf), reach, self.rest * _STATISTIC_ERROR)
         return self.rest * advantage(

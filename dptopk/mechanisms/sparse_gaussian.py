@@ -43,7 +43,7 @@ class SparseGaussian(ThresholdedMechanism):
         """One SparseGaussianDP, for any ``labels``.
 
         Raises:
-            InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for so many labels.
+            InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for that many labels.
         """
         n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
         cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)

@@ -47,10 +47,10 @@ NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 # The share of δ for a threshold, those where the shape is known, and all where the rest is pure and needs no δ.
 THRESHOLD_SHARE, THRESHOLD_SHARES = 0.5, (0.1, 0.5, 0.9)
-# From so many labels a user on selections and noisy floors are compared: below, noise on all counts costs less.
+# From this many labels per user on, selections and noisy floors are compared: below, noise on all counts costs less.
 SEVERAL = 3
 # Coins that show labels before these are counted: their share of the zCDP budget, where the merit is least and hardly
-# changes, and of δ. From so many labels a user on, for below it noise on all counts costs less; up to so many times k,
+# changes, and of δ. From this many labels per user (below, noise on all counts costs less) up to this multiple of k,
 # for beyond it counts of k labels do. What is left for the counts is no smaller a share than LEAST_COUNT_SHARE.
 COIN_SHARE, COIN_DELTA, COIN_LABELS, MOST_FOLD, LEAST_COUNT_SHARE = 0.66, 0.9, 16, 4, 0.05
 

@@ -52,7 +52,7 @@ class BudgetItem:
         accuracy: 95% of the noise on a count must be within ± this many.
         locked: the same, exactly: other queries do not change it.
         times: how often it will be asked, as daily for 30 days.
-        segments, segments_per_user: asked of so many segments, in how many of which one user counts (None = all).
+        segments, segments_per_user: the number of segments, and in how many of them one user counts (None = all).
         labels_per_user, per_label_cap, domain: of its data.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 # What is looked at, in multiples of k, beside the largest count.
 RANK_FACTORS = (1, 2, 4, 10)
-# A look is taken by itself where a user may touch this many labels or more, for less than so many rows a label: else
+# A look is taken by default if a user may touch this many labels or more, for fewer than this many rows a label: else
 # noise on all counts is best anyway; and for at most this many rows.
 LEAST_LABELS, MOST_ROWS, MOST_LABELS = 10, 2, 100
 # The share of ε for a look, and how many shapes are drawn from what it leaves open.

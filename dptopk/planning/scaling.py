@@ -57,7 +57,7 @@ def evaluate(request: Request, design: Design) -> list[Candidate]:
 
 
 def refine(request: Request, found: Candidate, draws: int) -> Candidate:
-    """The same, its merit on a shape from so many draws."""
+    """Return the candidate with its merit on a shape from n draws."""
     if not isinstance(request.shape, Shape):
         return found
     return replace(found, merit=merit_of(request, found.mechanisms, draws))

@@ -1,4 +1,4 @@
-"""Who asks: tokens, stored as scrypt hashes; roles; and a log of what was done.
+"""Authentication: tokens, stored as scrypt hashes; roles; and the audit log.
 
 A token is ``dptopk_ID_SECRET``: the id finds the row, the secret is 256 random bits. What is stored is
 scrypt(secret, salt): whoever reads the table cannot ask. Once a token was verified, later requests compare a keyed hash
@@ -39,7 +39,7 @@ _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
 
 @dataclass(frozen=True)
 class Person:
-    """Who a request comes from."""
+    """The sender of a request."""
 
     analyst: str
     role: Role
@@ -62,7 +62,7 @@ class Access:
         self._verified: dict[str, tuple[bytes, str]] = {}  # id -> keyed hash of the token, stored hash it had
 
     def create(self, analyst: str, role: Role = "analyst", *, days: float = DAYS) -> str:
-        """A new token for an analyst, for so many days; shown this once, and stored as a hash."""
+        """A new token for an analyst, valid for n days; shown only once, and stored as a hash."""
         role, expires = validate.member(ROLES, role=role), _now(validate.positive(days=days))
         name, ident, secret = analyst_name(analyst), secrets.token_hex(6), secrets.token_urlsafe(32)
         salt = secrets.token_hex(16)
@@ -72,7 +72,7 @@ class Access:
         return f"dptopk_{ident}_{secret}"
 
     def rotate(self, analyst: str, *, days: float = DAYS) -> str:
-        """A new token of the same role, for so many days; all earlier ones of the analyst end.
+        """A new token of the same role, valid for n days; all earlier ones of the analyst end.
 
         Raises:
             InvalidParameter: when the analyst has none.
@@ -123,7 +123,7 @@ class Access:
         return person if fresh and hmac.compare_digest(quick, self._quick(match[2])) else None
 
     def verified(self, token: str) -> bool:
-        """Whether this process has found the secret of a token right before, so that ``person`` is quick."""
+        """Whether this process has already verified the secret of a token, so that ``person`` is fast."""
         match = _TOKEN.fullmatch(token)
         known = None if match is None else self._verified.get(match[1])
         return match is not None and known is not None and hmac.compare_digest(known[0], self._quick(match[2]))
@@ -164,7 +164,7 @@ def token_id(token: str) -> str:
 
 
 def _no_number(_: str) -> None:
-    """What stands for NaN and infinity in the log: a refused question may hold any number, JSON none of these."""
+    """Replace NaN and infinity for the log: a refused question may contain them, JSON may not."""
 
 
 def _hashed(secret: str, salt: str) -> str:
@@ -172,5 +172,5 @@ def _hashed(secret: str, salt: str) -> str:
 
 
 def _now(days: float = 0.0) -> str:
-    """The time in so many days, as text that sorts."""
+    """The time n days from now, as text that sorts."""
     return (datetime.now(UTC) + timedelta(days=min(days, 36_500.0))).isoformat(timespec="microseconds")

@@ -1,4 +1,4 @@
-"""Asking, exactly once: whatever fails and whoever retries, one key is charged once and has one answer.
+"""Answering exactly once: despite failures and retries, one key is charged once and has one answer.
 
 1. If the ledger holds a charge under the analyst's key, nothing more is charged. Is its answer stored, it is given
    again. Is it not (the process was killed, or another one is at it), the answer is drawn with the plan that the charge
@@ -106,7 +106,7 @@ class AnswerService:
     def _read(
         self, spec: DatasetSpec, version: str, question: Question, plan: Prepared, job: str | None
     ) -> Mapping[str, Histogram]:
-        """The histograms of a question, read before or now; ``job``: that is told of the progress."""
+        """Return the histograms of a question, cached or read now; ``job`` is informed of the progress."""
 
         def progress(done: int, total: int) -> None:
             if job is not None:

@@ -104,7 +104,7 @@ def from_environment() -> FastAPI:
 
 
 async def _health(service: Service) -> Response:
-    """Whether the ledger and the access database can be read; looked at once a second at most, whoever asks."""
+    """Whether the ledger and the access database can be read; checked at most once a second for all callers."""
     well = await wrap_future(service.work.submit("", service.well))
     return JSONResponse({"status": "ok" if well else "failing"}, status_code=200 if well else 503)
 
@@ -132,7 +132,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _not_understood(_: Request, error: Exception) -> Response:
-    """What is wrong with a request, without the values it came with."""
+    """Describe what is wrong with a request, without its values."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what the handler is registered for
     return problem(422, "invalid", in_words(error.errors())[:2000].encode("utf-8", "replace").decode())
 

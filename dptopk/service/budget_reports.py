@@ -133,7 +133,7 @@ class BudgetReports:
         }
 
     def _spent(self, account: Account, terms: Mapping[str, Any]) -> float:
-        """What was spent as an ε, an upper bound, computed once for each sum of charges.
+        """Return an upper bound on the ε spent, computed once for each sum of charges.
 
         Of a budget of free choice by the bounds for charges that are chosen one after the other: closed forms.
         """
@@ -188,7 +188,7 @@ class BudgetReports:
         }
 
     def shares(self, dataset: str) -> dict[str, float]:
-        """What is used of a data set's budget."""
+        """Return the used shares of a data set's budget."""
         return _used(self.ledger.state(dataset).account)
 
     def version(self, dataset: str) -> str:
@@ -215,7 +215,7 @@ def _no_share(analyst: str) -> dict[str, Any]:
 
 
 def _after(account: Account, charges: tuple[Charge, ...]) -> Mapping[str, Any]:
-    """What further charges would leave, and how often the first fits; the account is a copy, and is spent."""
+    """Return what further charges would leave, and how often the first fits; the account is a copy and is spent."""
     fits, refused = account.fits(charges[0]), ""
     try:
         for charge in charges:
@@ -232,7 +232,7 @@ def _of(account: Account, segments: tuple[str, ...] | None) -> Account:
 
 
 def _used(account: Account) -> dict[str, float]:
-    """What is used of each kind of budget, or of each segment; of a filter, also of the δ set aside for failures."""
+    """Return the used share of each kind of budget or segment; for a filter, also of the δ reserved for failures."""
     if isinstance(account, Parallel):
         each = {str(name): _used(part) for name, part in account.parts.items()}
         return next(iter(each.values())) if len(each) == 1 else {name: max(each[name].values()) for name in each}

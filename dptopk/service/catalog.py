@@ -59,7 +59,7 @@ class Terms:
         return cls(shares=_shares(table["shares"], f"{where}.shares"), delta=delta)
 
     def arguments(self) -> dict[str, Any]:
-        """As ``Ledger.create_dataset``, ``Ledger.renew`` and ``Ledger.set_limit`` take it."""
+        """Return the arguments of ``Ledger.create_dataset``, ``Ledger.renew`` and ``Ledger.set_limit``."""
         if self.budget is not None:
             kept = {} if self.failure_delta is None else {"failure_delta": self.failure_delta}
             return {"budget": self.budget, **kept}
@@ -183,7 +183,7 @@ class DatasetSpec:
 
     @property
     def identity(self) -> str:
-        """What the source is, however it is written."""
+        """The canonical identity of the source."""
         return _identity(self.source)
 
     @property
@@ -193,7 +193,7 @@ class DatasetSpec:
 
     @property
     def domain_size(self) -> int | None:
-        """How many public labels there are; None where labels are private."""
+        """The number of public labels; None if labels are private."""
         return None if self.labels is None else len(self.labels)
 
     @property
@@ -244,7 +244,7 @@ class DatasetSpec:
         return asked.values if asked.column == self.budget_by else None
 
     def segmented(self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> Segmented:
-        """The segments that a question is put to.
+        """The segments that a question is about.
 
         Args:
             segments: column -> values, or no values for the whole public list; at most one column.
@@ -267,7 +267,7 @@ class DatasetSpec:
 
 
 def _distinct(value: Any) -> bool:
-    """Whether this is a list of different texts or whole numbers, at least one."""
+    """Whether this is a non-empty list of distinct texts or integers."""
     known = isinstance(value, list) and all(type(one) is int or _said(one) for one in value)
     return known and bool(value) and len(set(map(str, value))) == len(value)
 
@@ -308,7 +308,7 @@ _KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Everything that the service is told.
+    """The configuration of the service.
 
     Attributes:
         datasets: by name.
@@ -451,7 +451,7 @@ def _refuse_same(places: Mapping[str, str]) -> None:
 
 
 def _identity(source: str) -> str:
-    """What a source is, however it is written."""
+    """Return the canonical identity of a source."""
     return source if "://" in source else str(Path(source).resolve())
 
 
@@ -470,5 +470,5 @@ def _path(value: Any, base: Path) -> Path | None:
 
 
 def _beside(ledger: str) -> str:
-    """Where tokens are kept when the catalog does not say: the same server, or a file beside the ledger's."""
+    """Return the default place of tokens: the same server, or a file next to the ledger's."""
     return ledger if "://" in ledger else f"{ledger}.access"

@@ -1,4 +1,4 @@
-"""What an operator should know of a catalog before it is served: mistakes, by name, and what looks like one."""
+"""Checks of a catalog before it is served: errors, by name, and probable mistakes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dptopk.service.tables import Tables
 from dptopk.service.terms import HOW, create, differences
 
 LARGE_EPSILON = 20.0  # above it a budget protects nobody in practice
-LARGE_DELTA = 1e-4  # one user in so many may be shown whole
+LARGE_DELTA = 1e-4  # the share of users who may be shown entirely
 
 
 @dataclass(frozen=True)
@@ -136,5 +136,5 @@ def _people(catalog: Catalog) -> Iterator[Finding]:
 
 
 def _there(place: str) -> bool:
-    """Whether a database exists; of a server it is taken for granted."""
+    """Whether a database exists; assumed true for a server."""
     return "://" in place or Path(place).exists()

@@ -66,7 +66,7 @@ def _read(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Segm
 
 
 def tried(spec: DatasetSpec, where: Mapping[str, str], asked: Segmented) -> None:
-    """Read the data as a question would, for an operator: whatever is wrong with it is raised as it is."""
+    """Read the data as a question would, for an operator: errors are raised unchanged."""
     read = _source(spec, spec.version, where, asked, lambda _done, _total: None)
     if spec.labels is not None:
         for histogram in read.values():
@@ -105,7 +105,7 @@ def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Se
 
 
 def _counts(spec: DatasetSpec, path: str, where: Mapping[str, str], asked: Segmented, progress: Progress) -> Read:
-    """The rows of a table of counts, those of each segment by themselves."""
+    """Return the rows of a table of counts, separately for each segment."""
     read = {}
     for place, value in enumerate(asked.values or ("",)):
         progress(place, len(asked.values) or 1)

@@ -1,4 +1,4 @@
-"""A service to look at: the words of Macbeth and made-up events, with an analyst and an administrator."""
+"""A demonstration service: the words of Macbeth and made-up events, with an analyst and an administrator."""
 
 from __future__ import annotations
 

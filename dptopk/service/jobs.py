@@ -1,4 +1,4 @@
-"""Where each question stands, for every worker to see, and how to call it off before it is charged.
+"""Status of each question, visible to every worker, and its cancellation before it is charged.
 
 A job is a row, one for each key of an analyst; all workers that are asked under a key share its row. MOVES says from
 which stages a row comes to another, and each move is one conditional update. A worker charges only after it has moved
@@ -40,7 +40,7 @@ class Cancelled(DptopkError):
 
 @dataclass(frozen=True)
 class Job:
-    """Where a question stands.
+    """The status of a question.
 
     Attributes:
         stage: "reading" (the data), "charging" (it may be charged at any moment, or is; what failed and is asked again
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the job has ended."""
         return self.stage in {"done", "cancelled", "failed"}
 
 
@@ -161,7 +161,7 @@ class Jobs:
             raise LedgerError("the job is gone; ask again with the same key")
 
     def find(self, ident: str) -> Job | None:
-        """Where a job stands; one whose worker was killed has failed."""
+        """Return the status of a job; a job whose worker was killed has failed."""
         rows = self._rows(ident)
         if not rows:
             return None
@@ -175,7 +175,7 @@ class Jobs:
         return self._tables.rows(sa.select(Tables.jobs).filter_by(id=ident, **values))
 
     def running(self) -> int:
-        """How many jobs workers are at."""
+        """The number of running jobs."""
         alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
         return int(self._tables.rows(sa.select(sa.func.count()).select_from(Tables.jobs).where(alive))[0][0])
 

@@ -1,4 +1,4 @@
-"""What one person may have of the service: requests a second, threads in turn, things open at the same time."""
+"""Limits for one person: requests per second, threads in turn, concurrent requests and streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Busy(DptopkError):
 
 
 class Rates:
-    """Buckets by name, each for so many units a second, and as many at once as come in BURST seconds.
+    """Token buckets by name, refilled in units per second; the burst capacity is BURST seconds of units.
 
     Args:
         clock: seconds that never go back.
@@ -125,7 +125,7 @@ class Turns:
 
 
 class Open:
-    """How many things of each name are open: requests and streams of each person."""
+    """Number of open requests and streams of each person, by name."""
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()

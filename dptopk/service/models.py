@@ -1,4 +1,4 @@
-"""What requests hold, as the OpenAPI page describes it."""
+"""Request models, as the OpenAPI page describes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Asked(_Scope):
     d_bar: int | None = Field(default=None, ge=1, le=MOST_SLOTS)
 
     def question(self) -> TopK:
-        """As the library takes it."""
+        """Return the question as the library takes it."""
         return TopK(**self.model_dump())
 
 
@@ -66,7 +66,7 @@ class Ran(_Scope):
     )
 
     def question(self) -> Run:
-        """As the library takes it."""
+        """Return the question as the library takes it."""
         return Run(**self.model_dump())
 
 

@@ -1,4 +1,4 @@
-"""What a plan promises, in numbers, before any data is seen."""
+"""The numbers that a plan guarantees or predicts, before any data is seen."""
 
 from __future__ import annotations
 

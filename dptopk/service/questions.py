@@ -30,7 +30,7 @@ MOST_SLOTS, EPSILONS, LARGEST_ACCURACY = 1000 * MOST_ROWS, (1e-6, 100.0), 1e9
 
 
 class Prepared(Protocol):
-    """What will run on each histogram of a question: a Plan, or a single mechanism."""
+    """The plan or single mechanism that will run on each histogram of a question."""
 
     @property
     def charge(self) -> Charge:
@@ -38,10 +38,10 @@ class Prepared(Protocol):
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """What runs, in order."""
+        """The mechanisms that run, in order."""
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise; nothing is drawn."""
+        """Raise the error that ``release`` would raise, without drawing noise."""
 
     def release(self, histogram: Histogram) -> Release:
         """Draw the answer."""
@@ -49,7 +49,7 @@ class Prepared(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of a data set.
+    """A question about a data set.
 
     Args:
         where: column -> value, out of the data set's public lists.
@@ -66,7 +66,7 @@ class Question:
         raise NotImplementedError
 
     def prepared(self, spec: DatasetSpec) -> Prepared:
-        """What will run on each histogram; the data takes no part in it."""
+        """Return the plan that will run on each histogram, made without data."""
         raise NotImplementedError
 
     def plain(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Question:
         return fingerprint([spec.name, self.plain()])
 
     def is_that(self, plain: Any) -> bool:
-        """Whether ``plain`` wrote this very question: as labels, 1, 1.0 and true are three."""
+        """Whether ``plain`` wrote this same question: as labels, 1, 1.0 and true differ."""
         return canonical_json(plain) == canonical_json(self.plain())
 
     def check(self, spec: DatasetSpec) -> None:
@@ -147,7 +147,7 @@ class TopK(Question):
         options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
         if spec.top is not None:
             if self.d_bar is not None and self.d_bar >= spec.top:
-                raise InvalidParameter(f"d_bar must be below {spec.top} here: so many rows are brought back")
+                raise InvalidParameter(f"d_bar must be below {spec.top} here: only that many rows are read")
             options["d_bar"] = self.d_bar or min(max(10 * self.k, 100), spec.top - 1)
         total: dict[str, Any] = (
             {"accuracy": self.accuracy, "delta": self.delta}
@@ -233,7 +233,7 @@ class Single:
         return (self.mechanism,)
 
     def check(self, histogram: Histogram) -> None:
-        """Raise whatever ``release`` would raise; nothing is drawn."""
+        """Raise the error that ``release`` would raise, without drawing noise."""
         self.mechanism.check(histogram, **self.options)
 
     def release(self, histogram: Histogram) -> Release:
@@ -242,7 +242,7 @@ class Single:
 
 
 class Plans:
-    """What will run for each question: what was shown before the charge is what is charged.
+    """The plans of questions: the plan shown before the charge is the one that is charged.
 
     Args:
         at_most: how many are kept.
@@ -252,7 +252,7 @@ class Plans:
         self._kept: LRUCache[Prepared] = LRUCache(at_most)
 
     def get(self, spec: DatasetSpec, question: Question) -> Prepared:
-        """What will run for a question; the data takes no part in it.
+        """Return the plan for a question, made without data.
 
         Raises:
             InvalidParameter: when nothing fits.
@@ -261,7 +261,7 @@ class Plans:
 
 
 def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Charge:
-    """What a question costs: of segments, what one user pays who is in as many of them as the data set allows."""
+    """Return the charge of a question; for segments, that of a user in as many of them as the data set allows."""
     asked = spec.segmented(question.segments, question.where)
     if not asked.values:
         return prepared.charge
@@ -269,7 +269,7 @@ def charge_of(spec: DatasetSpec, question: Question, prepared: Prepared) -> Char
 
 
 def recorded(question: Question, prepared: Prepared) -> dict[str, Any]:
-    """What a charge remembers of its question: enough to draw the answer after everything else is lost."""
+    """Return the record of a question in its charge: enough to draw the answer after everything else is lost."""
     text = " then ".join(map(str, prepared.mechanisms)) + (" in each segment" if question.segments else "")
     record: dict[str, Any] = {"text": text, "question": question.plain()}
     if isinstance(prepared, Plan):
@@ -281,7 +281,7 @@ def recorded(question: Question, prepared: Prepared) -> dict[str, Any]:
 
 
 def revived(spec: DatasetSpec, plans: Plans, record: Mapping[str, Any], charged: Charge) -> tuple[Question, Prepared]:
-    """The question that a charge paid for, and what was to run for it.
+    """Return the question of a charge, and the plan that was charged.
 
     Raises:
         LedgerError: when what comes out would cost anything but what was charged: nothing is drawn then.

@@ -55,7 +55,7 @@ Worker = Annotated[Service, Depends(service_of)]
 
 
 async def authenticated(request: Request) -> Person:
-    """Who sends a request, found once for each; refuses who is unknown or too fast, before the body is read."""
+    """Return the sender of a request, found once; refuses unknown or too frequent ones before the body is read."""
     found: Person | None = getattr(request.state, "person", None)
     if found is not None:
         return found
@@ -112,7 +112,7 @@ def _token(request: Request) -> str:
 
 
 async def person_of(request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Person:
-    """Who asks."""
+    """Return the sender of the request."""
     return await authenticated(request)
 
 
@@ -125,7 +125,7 @@ Asking = Annotated[Person, Depends(person_of)]
 
 
 async def admin_of(person: Asking) -> Person:
-    """Who asks, if an administrator."""
+    """Return the sender of the request, if an administrator."""
     if person.role != "admin":
         raise HTTPException(403, "For administrators")
     return person
@@ -157,7 +157,7 @@ Key = Annotated[
 
 @router.get("/me")
 async def me(person: Asking) -> Response:
-    """Who the token belongs to."""
+    """The owner and role of the token."""
     return _reply({"analyst": person.analyst, "role": person.role})
 
 
@@ -172,7 +172,7 @@ def datasets(service: Worker, person: Asking) -> Response:
 @router.get("/datasets/{dataset}")
 @queued
 def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001 - whose turn it is
-    """What is known of a data set without looking into it."""
+    """The public description of a data set; never data."""
     return _reply(_schema(service, spec))
 
 
@@ -201,7 +201,7 @@ def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
 
 @router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
 async def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> Response:
-    """What a question would cost and deliver, the top k or one mechanism; free, no data takes part."""
+    """The cost and expected accuracy of a question, the top k or one mechanism; free, uses no data."""
     question = asked.question()
     question.check(spec)
     pay(service, person, PLAN + question.rows / ROWS)
@@ -297,7 +297,7 @@ def spending(service: Worker, person: Admin, spec: Dataset) -> Response:  # noqa
 @router.get("/jobs/{job}")
 @queued
 def job(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
-    """Where a question stands."""
+    """The status of a question."""
     return _job(_mine(service, person, job))
 
 
@@ -305,7 +305,7 @@ def job(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9
 async def events(
     request: Request, service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 ) -> StreamingResponse:
-    """The same as server-sent events, until the question is answered or the token ends."""
+    """The status as server-sent events, until the question is answered or the token expires."""
     hold(service, request, f"streams of {person.analyst}", MOST_STREAMS)
     first = await wrap_future(service.work.submit(person.analyst, partial(_mine, service, person, job)))
     token = _token(request)
@@ -367,7 +367,7 @@ def audit(
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Who did what, newest first."""
+    """The audit log, newest first."""
     return _reply(service.access.notes(before=before, limit=limit))
 
 

@@ -217,7 +217,7 @@ class Service:
             self.tables.change(*done)
 
     def running(self, analyst: str, dataset: str, key: str) -> bool:
-        """Whether this worker is at a question: its answer leaves when its thread lets it."""
+        """Whether this worker is answering a question."""
         with self._lock:
             return job_of(analyst, dataset, key) in self._running
 
@@ -228,7 +228,7 @@ class Service:
             self.sleep(every - self.wall() % every)
 
     def shares(self) -> dict[str, dict[str, float]]:
-        """What is used of every data set's budget."""
+        """Return the used shares of every data set's budget."""
         return {name: self.reports.shares(name) for name in self.catalog.datasets}
 
     def well(self) -> bool:

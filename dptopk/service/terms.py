@@ -29,7 +29,7 @@ HOW = (
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the catalog and the ledger say different things.
+    """A difference between the catalog and the ledger.
 
     Attributes:
         dataset: of the catalog.
@@ -90,7 +90,7 @@ def create(ledger: Ledger, spec: DatasetSpec) -> None:
 
 
 def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iterator[Difference]:
-    """Where a catalog differs from its ledger; nothing is written.
+    """Return the differences between a catalog and its ledger; nothing is written.
 
     Raises:
         LedgerError: when a data set's unit, sensitivity or segments differ: these never change.
@@ -173,7 +173,7 @@ def _refuse_others(spec: DatasetSpec, state: DatasetState) -> None:
 
 
 def _wanted(terms: Terms) -> dict[str, Any]:
-    """What the catalog says of a budget, as ``_said``."""
+    """Return a budget by the catalog, in the form of ``_said``."""
     if terms.shares is not None:
         parts = {analyst_name(name): _part(share) for name, share in terms.shares.items()}
         return {"shares": parts, "delta": terms.delta}
@@ -189,7 +189,7 @@ def _part(part: Charge | Budget | None) -> dict[str, Any]:
 
 
 def _said(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ledger says of a budget, without what follows from it (guarantees and capacities)."""
+    """Return a budget by the ledger, without derived values (guarantees and capacities)."""
     if "shares" in terms:
         parts = {name: _said(part) for name, part in terms["shares"].items()}
         for part in parts.values():

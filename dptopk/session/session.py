@@ -206,7 +206,7 @@ class Session:
             reuse: with a ledger: give a stored answer again, free, if the question is identical: mechanism, charge,
                 labels, sensitivity, domain, source, and the version and unit of the data.
             average: of a Plan whose labels do not all appear: spend what was set aside for their counts on better
-                counts of the others, in place of taking it back (Plan.release).
+                counts of the others, instead of taking it back (Plan.release).
             options: for the mechanism's release: ``labels=`` or ``ranking=``.
 
         Raises:
@@ -299,7 +299,7 @@ class Session:
     def run_each(self, segments: Segments, mechanism: Mechanism | Plan) -> dict[Any, Release]:
         """Charge and run one question on every segment of a public list, together: segments compose in parallel.
 
-        A user is in at most ``segments.segments_per_user`` of them, so that so many times the charge of one segment
+        A user is in at most ``segments.segments_per_user`` of them, so that this multiple of the charge of one segment
         covers all; with 1, a hundred segments cost as much as one. Declared segments (``segments``, or in the ledger)
         pay each from its own account. The charge stays in full: what a segment did not use is not given back.
 

@@ -15,7 +15,7 @@ t = τ + w/(k+1) in U, t = τ - w/(k+1) in V,
 
 A and B concave with A(0) = B(0) = 0. The chord bounds e^A from below by an exponential, the tangent from above; for an
 exponential e^{aw}, Jensen's inequality at the mean of w and the chord in w bound the integral from below and above.
-This brackets R = U/V within O(1/k). A candidate that is surely smaller than a neighbour is dropped, and a handful out
+This brackets R = U/V within O(1/k). A candidate that is proven smaller than a neighbour is dropped, and a handful out
 of k+1 remain; no unimodality is assumed.
 """
 
@@ -149,7 +149,7 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     if last < UNPRUNED:
         return every
     margin = 1e-8  # above the error of the bounds; NaN counts as undecided
-    rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # surely, from l to l + 1
+    rises, falls = np.zeros(last, dtype=bool), np.zeros(last, dtype=bool)  # proven, from l to l + 1
     for begin in range(0, last, CACHED):
         block = slice(begin, min(begin + CACHED, last))
         low, high = _log_ratio(epsilon, count, at_epsilon, every[block].astype(float))

@@ -6,7 +6,7 @@ CR show that the best t is among t_n = (x + (n+1-m)ε)/(b+1), clipped to [0, ε]
     δ(t_n) = Σ_{ν<=n} P[N = ν] (1 - e^{t_n - (n+1-ν)ε}),
 
 so that m = 0 is DDR Theorem 3 and b = 0 is KOV. Only b + 1 of the b + 2m + 1 candidates lie inside (0, ε); for each the
-law of N is one convolution of two short windows: O(b) convolutions in place of O((b+m)³) terms.
+law of N is one convolution of two short windows: O(b) convolutions instead of O((b+m)³) terms.
 
 The law is computed under the tilted measure P[N = ν] e^{θ(ν - n)}, θ <= 0 chosen so that N has mean n (θ = 0 where the
 mean is below n): i and j are then binomial again, the terms that matter have probabilities near 1/sqrt(b+m), whatever δ

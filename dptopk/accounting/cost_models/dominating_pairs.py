@@ -36,7 +36,7 @@ DEVIATIONS, WORK_PER_PLACE, NOISIEST = 15.0, 5e-7, 4.0
 SMALLEST_LOSS = 1e-100
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer, then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-# The grid that is tried at last: so much finer (by the first only beside a lower bound), of at most so many points
+# The grid that is tried at last: this much finer (the first only with a lower bound), of at most this many points
 # times parts.
 FINER, CHEAP = (64, 16, 4), 2**22
 
@@ -83,7 +83,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     Args:
         charge: costs of the types ``DOMINATED`` only, at least one; the bracket is of δ given that none of them fails.
         query: asks for δ at an ε >= 0 or for ε at a δ in (0, 1); refinement stops at its rtol or deadline. Without
-            ``query.lower`` the lower end is 0 and the width is reckoned: it is of second order in the step.
+            ``query.lower`` the lower end is 0 and the width is estimated: it is of second order in the step.
 
     Returns:
         Bracket: always sound; the note says when it is wider than rtol.

@@ -27,7 +27,7 @@ MOST_SPLITS, LAST_SPLITS = 24, 6
 LISTED_SCALE = 400.0
 # ln δ falls by about this between two of the statements; its chord is too large by a share of (STEP²)/8.
 LOG_DELTA_STEP = 0.03
-# At most so many statements below ε = μ²/2, where the noise is as good as none.
+# At most this many statements below ε = μ²/2, where the noise is as good as none.
 MOST_BEFORE = 1000
 # δ's below this are not told apart.
 SMALLEST_DELTA = 1e-40
@@ -44,7 +44,7 @@ def sparse_gaussian_delta(epsilon: Floats, scale: float, shift: int, threshold: 
         labels: how many counts one user moves at most.
 
     Raises:
-        InvalidParameter: where the discrete Gaussian is too narrow for so many labels.
+        InvalidParameter: where the discrete Gaussian is too narrow for that many labels.
 
     >>> float(sparse_gaussian_delta(np.array([1.0]), 9.45, 1, 49, 5)[0].round(10))
     9.927e-07

@@ -18,7 +18,7 @@ def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
     told = tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
     if not told:
         raise InvalidParameter(
-            f"{cost} promises nothing: a label that one user alone has is shown almost surely; give a higher threshold"
+            f"{cost} promises nothing: a label that one user alone has is almost always shown; give a higher threshold"
         )
     return told
 

@@ -1,7 +1,7 @@
 """Optimal composition of pure DP costs with different ε's: exact for few outcomes, approximate for any number.
 
 Exact computation is #P-complete (Murtagh-Vadhan 2016, Theorem 1.6). With distinct ε's in counts n_1, n_2, ... the
-composition has ∏ (n_i + 1) outcomes, in place of 2^k; beyond that a grid brackets the optimum.
+composition has ∏ (n_i + 1) outcomes, instead of 2^k; beyond that a grid brackets the optimum.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def optimal_dp_exact_delta(epsilons: Mapping[float, int] | Sequence[float], *, a
     Raises:
         InvalidParameter: on arguments outside their ranges, or more than MOST_TERMS outcomes.
 
-    Source: Murtagh-Vadhan 2016, Theorem 1.5, summed over counts in place of subsets.
+    Source: Murtagh-Vadhan 2016, Theorem 1.5, summed over counts instead of subsets.
 
     >>> float(optimal_dp_exact_delta([0.5, 1.0], at_epsilon=0.2))  # (e^1.5 - e^0.2 + e - e^0.7) / ((1 + e^0.5) (1 + e))
     0.40257...

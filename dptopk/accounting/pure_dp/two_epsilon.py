@@ -35,7 +35,7 @@ def two_epsilon_delta(
 
         δ(ε_g) = Σ_b Bin(y, b) δ_1(ε_g - (2b - y) ε_2),      δ_1(-z) = 1 - e^{-z} + e^{-z} δ_1(z),
 
-    with δ_1 the homogeneous optimum: a search for each b in place of a sum, and any ε_g in place of the corners.
+    with δ_1 the homogeneous optimum: a search for each b instead of a sum, and any ε_g instead of the corners.
 
     Args:
         epsilon_1: the first ε > 0.

@@ -24,9 +24,9 @@ from dptopk.errors import InvalidParameter
 MOST_LEVELS = 20_000
 # How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.
 STEP_TOLERANCE, STEP_TRIES = 1e-10, 80
-# At so many log-odds steps are looked at to tell about how many levels there are.
+# Number of log-odds at which steps are computed, to estimate the number of levels.
 LOG_ODDS_NODES = 40
-# After this many levels a coin that will surely be refused is given up.
+# After this many levels a coin that is certain to be refused is given up.
 LAST_LEVEL = 100
 # Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT is a float, and so is
 # its inverse.
@@ -93,7 +93,7 @@ def _next(
 
 
 def _too_long() -> InvalidParameter:
-    return InvalidParameter(f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for so many labels")
+    return InvalidParameter(f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for that many labels")
 
 
 def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:

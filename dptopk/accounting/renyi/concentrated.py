@@ -23,7 +23,7 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
 
     Args:
         charge: the costs.
-        exact: use the smallest ρ of each class (docs/notes/zcdp-constants.md) in place of the published ε²/8 and ε²/2.
+        exact: use the smallest ρ of each class (docs/notes/zcdp-constants.md) instead of the published ε²/8 and ε²/2.
 
     Raises:
         NotApplicable: when a cost implies no zCDP.

@@ -13,7 +13,7 @@ x_j = j h, with ε = N h:
 
       [(E - ω) H_i + (ω - 1) H_{i+N} + S (1 - r) + R ω (1 - 1/r)] / (E - 1),   R = a_i - a_{i+N},  S = B_{i+N} - E B_i,
 
-  at most its value with (√(ω R) - √S)² in place of the last two terms, reached at r = √(ω R / S). Outside its
+  at most its value with (√(ω R) - √S)² instead of the last two terms, reached at r = √(ω R / S). Outside its
   cell that formula still is a chord of lines below H, so no clipping is needed.
 
 For each pair of cells only the two or three nodes u are looked at for which r lies in the cell: elsewhere the worth

@@ -82,7 +82,7 @@ def certify(
         return _file(charge, 0.0, delta, [], 1.0, 1)
     others = [cost for cost, _ in rest if not isinstance(cost, (*PARAMETERS, BoundedRange, ZCDP))]
     if others or len(rest.of(BoundedRange)) > tuning.MOST_RANGES:
-        raise NotCertified(f"certificates do not take {type(others[0]).__name__ if others else 'so many ranges'}")
+        raise NotCertified(f"certificates do not take {type(others[0]).__name__ if others else 'this many ranges'}")
     try:
         curve = SetwiseCurve.of(rest)
     except NotApplicable as reason:

@@ -216,7 +216,7 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
 def _joined(groups: list[Group], allowed: float, work: float, steps: int) -> list[Group]:
     """Neighbouring ranges joined, as many as need be, or as there is time for.
 
-    Ranges are packed into groups from the largest down, each with at most so many multisets; the limit rises until the
+    Ranges are packed into groups from the largest down, each of limited multisets; the limit rises until the
     groups are few enough, or not even the first one can be done in time.
     """
     best, least, most = groups, _excess(groups), tuning.FEWEST_STATES

@@ -32,7 +32,7 @@ WINDOW, CELLS_PER_STD, SPLITTING = 30.0, 4.0, 5.0
 # What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES standard deviations, so
 # that groups can be used again.
 WINDOW_SHARE, REACHES = 1e-7, 1.5
-# Orders among which the best one of the Rényi route is looked for: a grid of this many, so many times refined; of very
+# Orders among which the best one of the Rényi route is looked for: a grid of this many, refined so often; of very
 # many different costs a smaller one.
 ORDERS, ZOOMS, FEW_ORDERS = 60, 5, 12
 # More different ranges than this are rounded to about this many.

@@ -68,7 +68,7 @@ def weight_layers(
         weights: of each range ε.
         steps: about how many grid steps the largest ε takes.
         reach: how many standard deviations beyond the mean W matters to the right.
-        rules: the ranges of ``weights`` on a grid of their own, in place of ``steps`` and ``reach``.
+        rules: the ranges of ``weights`` on a grid of their own, instead of ``steps`` and ``reach``.
     """
     rules = rules or Rules.of(dict.fromkeys(weights, 1), steps, upper=True, reach=reach)
     costs = tuple(weights[epsilon] for epsilon in rules.epsilons)

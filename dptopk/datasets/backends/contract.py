@@ -90,7 +90,7 @@ class Tried:
 def agree(found: Any, expected: Any, what: str) -> None:
     """Raise Broken where they differ."""
     if found != expected:
-        raise Broken(f"{what}: {str(found)[:200]} in place of {str(expected)[:200]}")
+        raise Broken(f"{what}: {str(found)[:200]} instead of {str(expected)[:200]}")
 
 
 def texts_are_their_bytes(tried: Tried) -> None:

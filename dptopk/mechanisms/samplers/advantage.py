@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 _LEVELS = 192
 _DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow
 _GROWTH = 1.06
-_NEARLY = 1 / 16  # peeling finds all when it misses less than so many
+_NEARLY = 1 / 16  # peeling finds all when it misses fewer than this
 
 
 def one_shot_inclusion(scores: Floats) -> Floats:
@@ -169,13 +169,13 @@ def _grid(size: int, k: int) -> _Grid:
     tails = _cuts(k, size)
     heads = k - _cuts(0, k)[::-1]
     begin, end = heads[:-1], heads[1:]
-    head = (begin + end - 1) // 2  # so many leading ranks are in the set, the next is not
+    head = (begin + end - 1) // 2  # this many leading ranks are in the set, the next is not
     low, high = tails[:-1], tails[1:]
     i, few, many = head[:, None], low[None, :], high[None, :]
     more, less = (_log_comb(n - i - 1, k - i + 0 * n) for n in (many, few))
     with np.errstate(divide="ignore"):
         sizes: Floats = more + np.log(-np.expm1(np.minimum(less - more, 0.0))) + np.log(end - begin)[:, None]
-    # Of the ranks between, so many are in the set, and in proportion of the top k.
+    # Of the ranks between, this many are in the set, and in proportion of the top k.
     found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
     quarters = (np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])).ravel()  # a whole number would leave no slope
     levels = quarters[np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS)).astype(np.int64)]

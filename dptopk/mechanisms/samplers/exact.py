@@ -41,7 +41,7 @@ def precise(digits: int) -> Iterator[None]:
 def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:
     """Return for each x = numerator/denominator >= 0 the integer nearest to 2**bits * e^{-x}, or its neighbour.
 
-    It is surely within 1: the numerator, the quotient, the exponential and the product are rounded to a relative
+    It is always within 1: the numerator, the quotient, the exponential and the product are rounded to a relative
     5 * 10**-digits each, where 10**digits > 2**bits * 10**7; errors of the exponent enter e^{-x} as at most
     x e^{-x} <= 1/e times theirs. That is less than 2e-6 of a unit in all, and rounding to an integer adds half of one.
 

@@ -205,7 +205,7 @@ class Race:
         """
         order = np.argsort(-arrivals.score)
         low, high = (arrivals.score - arrivals.doubt)[order], (arrivals.score + arrivals.doubt)[order]
-        # A run ends where every earlier clock surely rings before every later one.
+        # A run ends where every earlier clock certainly rings before every later one.
         ends = np.minimum.accumulate(low)[:-1] > np.maximum.accumulate(high[::-1])[::-1][1:]
         borders = np.concatenate(([0], np.flatnonzero(ends) + 1, [order.size]))
         for b in np.flatnonzero(np.diff(borders) > 1):

@@ -26,7 +26,7 @@ from dptopk.mechanisms.samplers.exact import Cells, precise
 from dptopk.mechanisms.samplers.random import Bits
 
 _LARGEST_ODDS = 1e15
-_REFUSED = 6.0  # blocks are split until an answer is accepted at least about once in so many draws
+_REFUSED = 6.0  # blocks are split until an answer is accepted at least about once in this many draws
 
 
 class Ranked:
