@@ -217,7 +217,7 @@ class ApproxDP(Cost):
     def __post_init__(self) -> None:
         validate.parameters(self, epsilon=validate.nonnegative, delta=validate.probability)
         if self.epsilon == 0 and self.delta == 0:
-            raise InvalidParameter("epsilon and delta must not both be 0: such a cost is nothing")
+            raise InvalidParameter("epsilon and delta must not both be 0: that is no cost")
 
 
 @dataclass(frozen=True, slots=True)
