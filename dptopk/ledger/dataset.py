@@ -93,7 +93,6 @@ class DatasetState:
     renewals: int = 0
     versioned: int = 0
     renewed: int = 0
-    closed: set[str] = field(default_factory=set)
     segments: dict[str, Any] | None = None
 
     def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
@@ -106,10 +105,6 @@ class DatasetState:
             return self.account.spent()
         totals = self.ever if lifetime else self.now
         return self._joined(totals.values() if analyst is None else _of(totals, analyst))
-
-    def charged(self, name: str) -> Charge:
-        """The charges under exactly this spelling of a name since the last renewal."""
-        return self._joined([self.now[name]] if name in self.now else [])
 
     def shown(self, analyst: str) -> Charge:
         """The charges of an analyst since the last renewal, including others' answers shown to that analyst."""
@@ -124,10 +119,9 @@ class DatasetState:
         return joined.charge(self.sensitivity.neighbours)
 
     def limits_of(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
-        """The accounts of the limits that bind an analyst: names written before they were unified may be several."""
+        """The account of the limit that binds an analyst, if there is one."""
         one = canonical(analyst)
-        found = {owner_of(name): account for name, (_, account) in self.limits.items() if canonical(name) == one}
-        return self._only(found, segments)
+        return self._only({owner_of(one): self.limits[one][1]} if one in self.limits else {}, segments)
 
     def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
         """The accounts that a spend of an analyst must fit: the dataset's, and those of the analyst's limits.
@@ -179,8 +173,6 @@ class DatasetState:
         """
         records = {}
         for owner, account in accounts.items():
-            if owner in self.closed:
-                raise BudgetExceeded(charge, account.remaining(), f"{owner}: spent beyond what is accepted today")
             try:
                 records[owner] = account.quote(charge)
             except BudgetExceeded as error:
@@ -237,7 +229,7 @@ class DatasetState:
 
     def unspent(self) -> DatasetState:
         """Return the data set with an unspent budget and no limits, to replay its charges."""
-        return replace(self, account=account_of(self.terms), limits={}, now={}, ever={}, seen={}, closed=set())
+        return replace(self, account=account_of(self.terms), limits={}, now={}, ever={}, seen={})
 
     def copy(self) -> DatasetState:
         """An equal state that shares nothing with this one."""
@@ -259,7 +251,6 @@ class DatasetState:
             "renewals": self.renewals,
             "versioned": self.versioned,
             "renewed": self.renewed,
-            "closed": sorted(self.closed),
             "segments": self.segments,
         }
 
@@ -277,8 +268,7 @@ class DatasetState:
             renewals=state["renewals"],
             versioned=state["versioned"],
             renewed=state["renewed"],
-            closed=set(state["closed"]),
-            segments=state.get("segments"),
+            segments=state["segments"],
         )
         for totals, held in ((made.now, "now"), (made.ever, "ever"), (made.seen, "seen")):
             totals.update({who: Total.restored(total) for who, total in state[held].items()})
@@ -286,9 +276,9 @@ class DatasetState:
 
 
 def _of(totals: dict[str, Total], analyst: str) -> list[Total]:
-    """The totals of an analyst: several, where names were written before they were unified."""
+    """The total of an analyst, if there is one."""
     one = canonical(analyst)
-    return [total for name, total in totals.items() if canonical(name) == one]
+    return [totals[one]] if one in totals else []
 
 
 def _restored(terms: dict[str, Any], state: dict[str, Any]) -> Account:

@@ -18,7 +18,7 @@ from typing import Any
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
 
-FORMAT = 3  # of new entries; a log may begin with entries of an older one, which keep the rules of their time
+FORMAT = 3  # of the entries; a log of another one is refused
 GENESIS = "0" * 64
 
 
@@ -53,15 +53,10 @@ class Entry:
             raise LedgerError(f"entry {seq} is not readable: the ledger was damaged")
         return cls(seq, at, kind, dataset, analyst, body, previous, digest_)
 
-    def chained(self, key: bytes | None, format_: int) -> str:
+    def chained(self, key: bytes | None) -> str:
         """The hash that this entry must have."""
         fields = [self.previous, self.seq, self.at, self.kind, self.dataset, self.analyst, self.body]
-        # Format 1 hashed characters beyond ASCII as they are, which lone surrogates do not survive.
-        text = json.dumps(fields, sort_keys=True, ensure_ascii=format_ > 1, separators=(",", ":"))
-        try:
-            return digest(key, text)
-        except UnicodeEncodeError:
-            raise LedgerError(f"entry {self.seq} is not readable: the ledger was damaged") from None
+        return digest(key, json.dumps(fields, sort_keys=True, separators=(",", ":")))
 
 
 def digest(key: bytes | None, text: str) -> str:

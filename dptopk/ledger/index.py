@@ -40,12 +40,9 @@ class Index:
 
     def __init__(self) -> None:
         self.chains: dict[str, str] = {}
-        self.queries: dict[int, str] = {}  # of charges before format 3, whose releases do not repeat them
 
-    def add(self, entry: Entry, format_: int) -> list[Place]:
-        """Chain what leads to an entry, written in this format; the places, in order."""
-        if entry.kind == "charge" and format_ < 3:
-            self.queries[entry.seq] = entry.body.get("query", "")
+    def add(self, entry: Entry) -> list[Place]:
+        """Chain what leads to an entry; the places, in order."""
         places = sorted((entry.seq, name) for name in self._names(entry))
         for place in places:
             bucket = bucket_of(place[1])
@@ -58,8 +55,7 @@ class Index:
             yield name_of("once", entry.dataset, entry.analyst, body["once"])
         elif entry.kind == "release":
             yield name_of("release", body["charge"])
-            query = body["query"] if "query" in body else self.queries.get(body["charge"], "")
-            if query and body.get("answer") is not None:
-                yield name_of("answer", entry.dataset, query)
+            if body["query"] and body["answer"] is not None:
+                yield name_of("answer", entry.dataset, body["query"])
         elif entry.kind == "reuse":
             yield name_of("seen", entry.dataset, entry.analyst, body["answer"])

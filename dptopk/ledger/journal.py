@@ -1,4 +1,4 @@
-"""The log together with its state: reading others' entries, appending, checkpoints, format upgrades."""
+"""The log together with its state: reading others' entries, appending, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry, digest
+from dptopk.ledger.entries import GENESIS, Entry, digest
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.index import Index, bucket_of, chain_of, name_of
 from dptopk.ledger.state import LAYOUT, LedgerState
@@ -61,9 +61,6 @@ class Journal:
             with self.write() as log:
                 if not self.state.last[0]:
                     self.append(log, "ledger", "", "", dict(first))
-        elif self.state.format < FORMAT and not self.store.read_only:
-            with self.write():
-                pass  # keys and answers of older formats are found by newer rules
         with self.store.transaction() as log:
             self._confirm(log, heads, replaced=False)
 
@@ -164,11 +161,8 @@ class Journal:
         """The newest entry that is found by these (``name_of``), as the chain holds it; None when there is none.
 
         Raises:
-            LedgerError: when what leads there is not what the log says; or in a ledger of an older format, which is
-                open for reading only and has no such rows.
+            LedgerError: when what leads there is not what the log says.
         """
-        if self.state.format < FORMAT:
-            raise LedgerError("this ledger has an older format: open it for writing once to look up keys and answers")
         name = name_of(kind, *found_by)
         bucket = bucket_of(name)
         places = log.places(bucket, self.state.last[0])
@@ -183,8 +177,8 @@ class Journal:
         return entry
 
     def genuine(self, entry: Entry) -> bool:
-        """Whether the entry's hash is correct in some format."""
-        return any(entry.hash == entry.chained(self.store.key, format_) for format_ in range(FORMAT, 0, -1))
+        """Whether the entry's hash is correct."""
+        return entry.hash == entry.chained(self.store.key)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -213,8 +207,6 @@ class Journal:
                 while self._catch_up(log):
                     pass
                 self._confirm(log, [*self.known(), *kept])
-                if self.state.last[0] and self.state.format < FORMAT:
-                    self._upgrade(log)
                 self._writing = log
                 yield log
                 self._refuse_a_part()
@@ -292,10 +284,9 @@ class Journal:
     def _place_again(self, log: Transaction) -> None:
         """Write anew what leads to keys and answers, from the entries of the log."""
         log.forget_places()
-        index, format_ = Index(), FORMAT
+        index = Index()
         for entry in log.every_entry():
-            format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else format_
-            log.place(index.add(entry, format_))
+            log.place(index.add(entry))
         if index.chains != self.state.index.chains:
             raise LedgerError("the log lacks keys or answers that were written to it: it was changed")
 
@@ -303,13 +294,6 @@ class Journal:
         text = canonical_json(self.state.state())
         entry = self.append(log, "checkpoint", "", "", {"layout": LAYOUT, "state": digest(None, text)})
         log.keep_snapshot(entry.seq, text)
-
-    def _upgrade(self, log: Transaction) -> None:
-        """From here on the newest format; the state so far is written down, and the old entries can be found."""
-        log.create_tables()
-        self.append(log, "format", "", "", {"format": FORMAT, "state": self.state.state()})
-        self._place_again(log)
-        self._checkpoint(log)
 
 
 def _refuse_broken(log: Transaction, key: bytes | None) -> None:

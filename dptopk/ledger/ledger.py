@@ -26,7 +26,7 @@ from dptopk.ledger.entries import FORMAT, Entry, normal
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.names import analyst_name, canonical, plain_text
+from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt
 from dptopk.ledger.store import Store, accepted_log
@@ -377,7 +377,7 @@ class Ledger(Reader):
                 return None
             charged, release = found
             seen = self._journal.find(log, "seen", dataset, analyst, release.seq)
-            if canonical(charged.analyst) != analyst and seen is None:
+            if charged.analyst != analyst and seen is None:
                 cost = Charge.parse(release.body["used"])
                 about = _segments_of(charged)
                 records = state.records(state.limits_of(analyst, about.get("segments")), cost)

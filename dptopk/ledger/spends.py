@@ -56,5 +56,5 @@ class Spend:
     def released_by(self, entry: Entry) -> Self:
         """Return the spend after its release; costs that no account refunded stay charged."""
         body = entry.body
-        net = Charge.parse(body["used"]) if body.get("returned", True) else self.charge
+        net = Charge.parse(body["used"]) if body["returned"] else self.charge
         return replace(self, charge=net, released=True, answer=None if body["answer"] is None else entry.seq)

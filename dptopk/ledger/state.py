@@ -4,9 +4,6 @@ The state holds nothing that grows with the number of entries: accounts, and for
 charged. A charge is entered with the record of what it took from each account (``Account.quote``), a release with the
 record of what came back: folding adds up recorded numbers, exactly, and decides nothing anew. So every processor and
 every version reads the same state. Whether each record was right is asked by ``verify`` alone.
-
-Entries of format 1 hold no records: what they took is computed again. Where the account would refuse today what it
-accepted then, the entry stands, a warning is kept, and the account is closed: nothing more fits into it.
 """
 
 from __future__ import annotations
@@ -16,14 +13,14 @@ from typing import Any
 
 from dptopk.budgets.account import Account
 from dptopk.costs import Charge
-from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.ledger.dataset import DatasetState, Total, owner_of
+from dptopk.ledger.dataset import DatasetState, Total
 from dptopk.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.ledger.index import Index, Place
 from dptopk.ledger.terms import account_of
 
-LAYOUT = 4  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
+LAYOUT = 5  # of the text of a state; a snapshot of another one is not read, and the log is folded from its beginning
 
 
 class LedgerState:
@@ -38,13 +35,10 @@ class LedgerState:
         self.key = key
         self.last: tuple[int, str] = (0, GENESIS)
         self.about: dict[str, Any] = {}
-        self.format = FORMAT
         self.datasets: dict[str, DatasetState] = {}
         self.index = Index()
         self.replaced: list[list[Any]] = []  # heads (number, hash) that an operator gave up: rekeyed, or restored over
         self.checkpoint = 0
-        self.warnings: list[str] = []
-        self.open_charges: dict[int, tuple[str, Charge]] = {}  # of format 1: seq -> analyst, charge
         self._audit = audit
 
     def apply(self, entry: Entry) -> list[Place]:
@@ -63,7 +57,7 @@ class LedgerState:
             if self._audit is not None:
                 self._audit(self, entry)
             fold(self, entry)
-            places = self.index.add(entry, self.format)
+            places = self.index.add(entry)
         except LedgerError:
             raise
         except (DptopkError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -88,7 +82,6 @@ class LedgerState:
         return {
             "layout": LAYOUT,
             "about": self.about,
-            "format": self.format,
             "datasets": {name: state.state() for name, state in self.datasets.items()},
             "index": dict(self.index.chains),
             "replaced": list(self.replaced),
@@ -96,41 +89,21 @@ class LedgerState:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` gave, apart from where in the log it held."""
-        self.about, self.format = state["about"], state["format"]
+        self.about = state["about"]
         self.datasets = {name: DatasetState.restored(name, held) for name, held in state["datasets"].items()}
         self.index.chains, self.replaced = dict(state["index"]), list(state["replaced"])
 
 
 def _check_hash(ledger: LedgerState, entry: Entry) -> None:
-    """Refuse an entry whose hash is not its own."""
-    if entry.hash != entry.chained(ledger.key, _format_of(ledger, entry)):
+    """Refuse a log of another format, and an entry whose hash is not its own."""
+    if entry.kind == "ledger" and entry.body["format"] != FORMAT:
+        raise LedgerError(f"the ledger has format {entry.body['format']!r}; this version reads format {FORMAT}")
+    if entry.hash != entry.chained(ledger.key):
         raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
 
 
-def _format_of(ledger: LedgerState, entry: Entry) -> int:
-    """The format whose rules an entry follows.
-
-    Raises:
-        LedgerError: on one that this version does not know.
-    """
-    format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else ledger.format
-    if format_ not in range(1, FORMAT + 1):
-        raise LedgerError(f"the ledger has format {format_!r}; this version reads format {FORMAT} and older")
-    return int(format_)
-
-
 def _ledger_made(ledger: LedgerState, entry: Entry) -> None:
-    ledger.about, ledger.format = entry.body, entry.body["format"]
-
-
-def _format(ledger: LedgerState, entry: Entry) -> None:
-    """From here on newer rules hold; the state is the one that was written down when they began to."""
-    now = {"index": ledger.index.chains, "replaced": ledger.replaced}  # the same in every format
-    ledger.restore(entry.body["state"] | now)
-    ledger.format = entry.body["format"]
-    ledger.open_charges.clear()
-    if ledger.format > 2:
-        ledger.index.queries.clear()
+    ledger.about = entry.body
 
 
 def _rekey(ledger: LedgerState, entry: Entry) -> None:
@@ -170,12 +143,7 @@ def _dataset_made(ledger: LedgerState, entry: Entry) -> None:
 def _limit(ledger: LedgerState, entry: Entry) -> None:
     state, terms = ledger.dataset(entry.dataset), entry.body["terms"]
     account = account_of(terms)
-    before = state.shown(entry.analyst) if ledger.format > 1 else state.charged(entry.analyst)
-    state.closed.discard(owner_of(entry.analyst))
-    if ledger.format > 1:
-        account.apply(before, entry.body["record"])
-    else:
-        _spend_again(ledger, entry, owner_of(entry.analyst), account, before)
+    account.apply(state.shown(entry.analyst), entry.body["record"])
     state.limits[entry.analyst] = (terms, account)
 
 
@@ -189,7 +157,7 @@ def _renewal(ledger: LedgerState, entry: Entry) -> None:
     state = ledger.dataset(entry.dataset)
     state.terms, state.account = entry.body["terms"], account_of(entry.body["terms"])
     state.limits = {analyst: (terms, account_of(terms)) for analyst, (terms, _) in state.limits.items()}
-    state.now, state.seen, state.closed = {}, {}, set()
+    state.now, state.seen = {}, {}
     state.renewals += 1
     state.renewed = entry.seq
 
@@ -197,15 +165,7 @@ def _renewal(ledger: LedgerState, entry: Entry) -> None:
 def _charge(ledger: LedgerState, entry: Entry) -> None:
     state, body = ledger.dataset(entry.dataset), entry.body
     charge = Charge.parse(body["charge"])
-    if ledger.format > 1:
-        _take(state.accounts(entry.analyst, body.get("segments")), charge, body["records"])
-    else:
-        accounts = {"dataset": state.account}
-        if entry.analyst in state.limits:
-            accounts[owner_of(entry.analyst)] = state.limits[entry.analyst][1]
-        for owner, account in accounts.items():
-            _spend_again(ledger, entry, owner, account, charge)
-        ledger.open_charges[entry.seq] = (entry.analyst, charge)
+    _take(state.accounts(entry.analyst, body.get("segments")), charge, body["records"])
     for totals in (state.now, state.ever):
         totals.setdefault(entry.analyst, Total()).add(charge)
 
@@ -218,20 +178,8 @@ def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any])
         account.apply(charge, records[owner])
 
 
-def _spend_again(ledger: LedgerState, entry: Entry, owner: str, account: Account, charge: Charge) -> None:
-    """Decide on an entry of format 1 again; it stands also where the decision is another."""
-    try:
-        account.spend(charge)
-    except (BudgetExceeded, DptopkError) as error:
-        ledger.warnings.append(f"entry {entry.seq} was accepted when it was written and would be refused now: {error}")
-        ledger.dataset(entry.dataset).closed.add(owner)
-
-
 def _release(ledger: LedgerState, entry: Entry) -> None:
     state, body = ledger.dataset(entry.dataset), entry.body
-    if ledger.format == 1:
-        _release_1(ledger, state, entry)
-        return
     returned = body["returned"]
     unused = Charge.parse(body["unused"])
     accounts = state.accounts(entry.analyst, body.get("segments"))
@@ -240,30 +188,6 @@ def _release(ledger: LedgerState, entry: Entry) -> None:
     if "dataset" in returned:
         for totals in (state.now, state.ever):
             totals[entry.analyst].subtract(unused)
-
-
-def _release_1(ledger: LedgerState, state: DatasetState, entry: Entry) -> None:
-    seq = entry.body["charge"]
-    if seq not in ledger.open_charges:
-        raise LedgerError(f"entry {seq} was released before")
-    analyst, charge = ledger.open_charges.pop(seq)
-    unused = charge.minus(Charge.parse(entry.body["used"]))
-    if not unused or seq < state.renewed:
-        return
-    if analyst in state.limits:
-        _refund(state.limits[analyst][1], unused)
-    if _refund(state.account, unused):
-        for totals in (state.now, state.ever):
-            totals[analyst].subtract(unused)
-
-
-def _refund(account: Account, unused: Charge) -> bool:
-    """Give back costs that never ran; where the account cannot take them back soundly they stay charged."""
-    try:
-        account.refund(unused)
-    except InvalidParameter:
-        return False
-    return True
 
 
 def _reuse(ledger: LedgerState, entry: Entry) -> None:
@@ -275,7 +199,6 @@ def _reuse(ledger: LedgerState, entry: Entry) -> None:
 
 _FOLDS: dict[str, Callable[[LedgerState, Entry], None]] = {
     "ledger": _ledger_made,
-    "format": _format,
     "checkpoint": _checkpoint,
     "rekey": _rekey,
     "restore": _restore,

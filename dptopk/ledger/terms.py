@@ -150,7 +150,7 @@ def _bound(stored: dict[str, Any] | None) -> Bound | None:
 
 
 def account_of(terms: dict[str, Any]) -> Account:
-    """The account of a budget, nothing spent; entries of format 1 hold neither guarantee nor capacity."""
+    """The account of a budget, nothing spent."""
     if "segments" in terms:
         each = {name: value for name, value in terms.items() if name != "segments"}
         return Parallel({name: account_of(each) for name in terms["segments"]["names"]})
@@ -159,6 +159,4 @@ def account_of(terms: dict[str, Any]) -> Account:
         return Shares(parts, terms["delta"], guarantee=_bound(terms.get("guarantee")))
     if "filter" in terms:
         return Filter.of_terms(terms["filter"])
-    if "budget" in terms:
-        return Filter(Budget.of_terms(terms["budget"]), failure_delta=terms["budget"][1] / 2)
     return Accountant(Charge.parse(terms["registered"]), terms["delta"], guarantee=_bound(terms.get("guarantee")))

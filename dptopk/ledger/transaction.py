@@ -14,7 +14,7 @@ from typing import Any
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import LedgerError
 from dptopk.ledger.database import Database
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.ledger.entries import GENESIS, Entry
 from dptopk.ledger.index import Place, bucket_of
 
 PAGE = 500  # rows read in one transaction
@@ -114,10 +114,9 @@ class Transaction:
         """
         for statement in self._database.unguard:
             self.run(statement)
-        before, format_ = GENESIS, FORMAT
+        before = GENESIS
         for entry in self.every_entry():
-            format_ = entry.body["format"] if entry.kind in {"ledger", "format"} else format_
-            hash_ = replace(entry, previous=before).chained(key, format_)
+            hash_ = replace(entry, previous=before).chained(key)
             self.run("UPDATE entries SET previous = ?, hash = ? WHERE seq = ?", before, hash_, entry.seq)
             before = hash_
         for statement in self._database.guards:
@@ -133,11 +132,11 @@ class Transaction:
         """
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         bare = Entry(last[0] + 1, at, kind, dataset, analyst, body, last[1], "")
-        row = (bare.seq, at, kind, dataset, analyst, canonical_json(body), last[1], bare.chained(self._key, FORMAT))
+        row = (bare.seq, at, kind, dataset, analyst, canonical_json(body), last[1], bare.chained(self._key))
         marks = ", ".join("?" for _ in row)
         self.run(f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({marks})", *row)  # noqa: S608
         read = self.entry(bare.seq)
-        if read is None or read.hash != row[-1] or read.chained(self._key, FORMAT) != row[-1]:
+        if read is None or read.hash != row[-1] or read.chained(self._key) != row[-1]:
             raise LedgerError("the ledger's database lost what was written")
         return read
 
@@ -156,8 +155,7 @@ class Transaction:
         return {row[0] for row in self.run("SELECT DISTINCT bucket FROM places")}
 
     def forget_places(self) -> None:
-        """Remove all places, and those of older formats, before they are written anew."""
-        self.run("DROP TABLE IF EXISTS pointers")
+        """Remove all places, before they are written anew."""
         self.run("DELETE FROM places")
 
     def keep_snapshot(self, seq: int, state: str) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dptopk._internal.json_text import fingerprint
+from dptopk.budgets.account import Account
 from dptopk.costs import Charge
 from dptopk.errors import LedgerError
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.ledger.entries import GENESIS, Entry
 from dptopk.ledger.heads import Head
 from dptopk.ledger.index import chain_of
 from dptopk.ledger.state import LAYOUT, LedgerState
@@ -52,13 +53,6 @@ class _Audit:
         if ask is not None:
             ask(ledger, entry)
 
-    def _format(self, ledger: LedgerState, entry: Entry) -> None:
-        if ledger.state()["datasets"] != entry.body["state"]["datasets"]:
-            self.warnings.append(
-                f"entry {entry.seq}: the entries of format {ledger.format} before it are computed otherwise today; "
-                "the state that was written then is used"
-            )
-
     def _checkpoint(self, ledger: LedgerState, entry: Entry) -> None:
         if entry.body["layout"] == LAYOUT and fingerprint(ledger.state()) != entry.body["state"]:
             raise LedgerError(f"entry {entry.seq} is a checkpoint of another state: the log was changed")
@@ -72,13 +66,8 @@ class _Audit:
             )
 
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:
-        if ledger.format > 1:
-            self._differs(
-                entry,
-                account_of(entry.body["terms"]).disagreement(
-                    ledger.dataset(entry.dataset).shown(entry.analyst), entry.body["record"]
-                ),
-            )
+        shown = ledger.dataset(entry.dataset).shown(entry.analyst)
+        self._differs(entry, account_of(entry.body["terms"]).disagreement(shown, entry.body["record"]))
 
     def _version(self, ledger: LedgerState, entry: Entry) -> None:
         held, now = entry.body.get("merged", {}), ledger.dataset(entry.dataset).by_owner()
@@ -90,10 +79,7 @@ class _Audit:
     def _charge(self, ledger: LedgerState, entry: Entry) -> None:
         charge = Charge.parse(entry.body["charge"])
         self.charges[entry.seq] = (entry.dataset, entry.analyst, charge)
-        if ledger.format > 1:
-            accounts = ledger.dataset(entry.dataset).accounts(entry.analyst, entry.body.get("segments"))
-            for owner, account in accounts.items():
-                self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
+        self._taken(entry, ledger.dataset(entry.dataset).accounts(entry.analyst, entry.body.get("segments")), charge)
 
     def _release(self, ledger: LedgerState, entry: Entry) -> None:
         seq = entry.body["charge"]
@@ -102,8 +88,6 @@ class _Audit:
             raise LedgerError(f"entry {entry.seq} releases entry {seq}, which is not an open charge of its dataset")
         used = Charge.parse(entry.body["used"])
         self.answers[entry.seq] = (entry.dataset, used)
-        if ledger.format == 1:
-            return
         unused = Charge.parse(entry.body["unused"])
         if not is_part(used, charge) or (unused and unused != charge.minus(used)):
             raise LedgerError(f"entry {entry.seq} refunds more than was unused")
@@ -116,8 +100,10 @@ class _Audit:
         charge = Charge.parse(entry.body["charge"])
         if dataset != entry.dataset or not is_part(used, charge) or Fraction(charge.delta) < Fraction(used.delta):
             raise LedgerError(f"entry {entry.seq} charges less than the cost of the answer it shows")
-        limits = ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments"))
-        for owner, account in limits.items():
+        self._taken(entry, ledger.dataset(entry.dataset).limits_of(entry.analyst, entry.body.get("segments")), charge)
+
+    def _taken(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
+        for owner, account in accounts.items():
             self._differs(entry, account.disagreement(charge, entry.body["records"][owner]))
 
     def _differs(self, entry: Entry, difference: str) -> None:
@@ -143,7 +129,7 @@ def fold(entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
     if not problems:
         found = (head.problem(state.about.get("id"), there[head.seq]) for head in heads)
         problems += dict.fromkeys(filter(None, found))
-    return Inspection(tuple(problems), (*state.warnings, *audit.warnings), state.last[0]), state
+    return Inspection(tuple(problems), tuple(audit.warnings), state.last[0]), state
 
 
 def misplaced(log: Transaction, state: LedgerState) -> list[str]:
@@ -162,7 +148,7 @@ def inspect(store: Store, heads: Sequence[Head] = ()) -> Inspection:
     try:
         with store.transaction() as log:
             problems += log.damage()
-            if not problems and state.format >= FORMAT:
+            if not problems:
                 problems += misplaced(log, state)
     except LedgerError as error:
         problems.append(str(error))

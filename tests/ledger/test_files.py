@@ -194,17 +194,17 @@ def test_a_head_file_is_written_whole_and_never_backwards(path, ledger, tmp_path
 
 @pytest.mark.parametrize("flip", range(0, 4096 * 5, 997))
 def test_corrupt_bytes_are_a_clear_error_or_change_nothing(tmp_path, flip):
-    source = Path(__file__).parents[1] / "data" / "ledger_format_2.db"
+    source = Path(__file__).parents[1] / "data" / "ledger_format_3.db"
     damaged = tmp_path / "damaged.db"
     data = bytearray(source.read_bytes())
     data[flip % len(data)] ^= 0xFF
     damaged.write_bytes(data)
-    with Ledger(source, key="format two", read_only=True) as whole:
+    with Ledger(source, key="format three", read_only=True) as whole:
         truth = {name: whole.spent(name) for name in whole.datasets()}
     try:
-        with Ledger(damaged, key="format two", read_only=True) as opened:
+        with Ledger(damaged, key="format three", read_only=True) as opened:
             assert {name: opened.spent(name) for name in opened.datasets()} == truth
     except LedgerError:
         pass
     with contextlib.suppress(LedgerError):
-        Ledger.inspect_file(damaged, key="format two")
+        Ledger.inspect_file(damaged, key="format three")
