@@ -32,12 +32,7 @@ class Free(TypedDict, total=False):
     failure_delta: float | None
 
 
-def terms_of(
-    registered: Charge | None,
-    budget: Budget | None,
-    delta: float | None,
-    free: Free,
-) -> dict[str, Any]:
+def terms_of(registered: Charge | None, budget: Budget | None, delta: float | None, free: Free) -> dict[str, Any]:
     """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's total (ε, δ).
 
     Raises:

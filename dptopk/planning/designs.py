@@ -124,10 +124,7 @@ class Design:
                 request.counts in ("gaussian", "laplace", "box") and self.noise not in (request.counts, "any"),
                 f"counts={self.noise!r}",
             ),
-            (
-                request.counts == "gaussian" and request.delta == 0,
-                "counts='gaussian' needs a delta above 0",
-            ),
+            (request.counts == "gaussian" and request.delta == 0, "counts='gaussian' needs a delta above 0"),
             (
                 self.method == "whole"
                 and self.domain == "public"

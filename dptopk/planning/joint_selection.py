@@ -8,14 +8,7 @@ from typing import Any
 
 from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.costs import Charge
-from dptopk.mechanisms import (
-    CanonicalTopK,
-    CountMLE,
-    JointTopK,
-    OneShotTopK,
-    RoutedTopK,
-    StabilityTopK,
-)
+from dptopk.mechanisms import CanonicalTopK, CountMLE, JointTopK, OneShotTopK, RoutedTopK, StabilityTopK
 from dptopk.planning.request import Request, Split, floor_digits
 
 Draw = Callable[[Request, float], Any]

@@ -308,12 +308,7 @@ def _noises(counts: Counts | None, how: str, k: int) -> tuple[str, ...]:
 
 
 def _phases(
-    finding: Any,
-    family: Callable[[float], Any],
-    under: Sensitivity,
-    everything: Sensitivity,
-    k: int,
-    budget: Budget,
+    finding: Any, family: Callable[[float], Any], under: Sensitivity, everything: Sensitivity, k: int, budget: Budget
 ) -> tuple[tuple[Phase, ...], Bound]:
     """Both phases, the second with all that the budget leaves to it, and their composition."""
     first = finding.charge(under)

@@ -12,10 +12,5 @@ if TYPE_CHECKING:
     from dptopk.session.stream import Calendar as Calendar, StreamSession as StreamSession
 else:  # a type checker that saw __getattr__ would believe in any name
     __getattr__, __dir__, __all__ = attach(
-        __name__,
-        {
-            ".client": "Client",
-            ".session": "Session",
-            ".stream": "Calendar StreamSession",
-        },
+        __name__, {".client": "Client", ".session": "Session", ".stream": "Calendar StreamSession"}
     )

@@ -406,12 +406,7 @@ class Session:
         return look.on(self.run(plan, reuse=reuse), seen.charge)
 
     def stream(
-        self,
-        name: str,
-        mechanism: ContinualTopK,
-        *,
-        path: str | Path,
-        calendar: Calendar | None = None,
+        self, name: str, mechanism: ContinualTopK, *, path: str | Path, calendar: Calendar | None = None
     ) -> StreamSession:
         """Spend what a top k on each of many days costs, at once; then ask day by day (docs/continual.md).
 
