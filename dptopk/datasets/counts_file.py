@@ -194,9 +194,7 @@ def read_counts(
     if separator == "":
         raise InvalidParameter("separator must be a character", parameter="separator")
     if label == count:
-        raise InvalidParameter(
-            f"count must be a different column from label, got {label!r} for both", parameter="count"
-        )
+        raise InvalidParameter(f"count must be a different column from label, got {label!r} twice", parameter="count")
     frame = _read(reader, file)
     for role, column in (("label", label), ("count", count), *(("where", column) for column in file.where)):
         if column not in frame.columns:

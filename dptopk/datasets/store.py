@@ -268,9 +268,7 @@ class EventsStore:
             self._file.execute(f"CREATE TABLE kept ({columns})")
             self._file.execute(f"CREATE TABLE days (place BIGINT, {columns})")
         elif found[:2] != kinds:
-            raise InvalidParameter(
-                "partition: user and item must be of the same types as before: text, integer, uint64"
-            )
+            raise InvalidParameter("partition: user and item must have the same types as before: text, integer, uint64")
 
     def delete_user(self, user: str | int) -> None:
         """Forget a user: the histogram is from now on that of all partitions without this user's events.
@@ -363,9 +361,7 @@ class EventsStore:
     def _place(self, partition: str) -> int:
         """Return the index of a version among the partitions."""
         if not self._settings.get("partitions"):
-            raise InvalidParameter(
-                "partition: the store holds what counts of all partitions together; make it with partitions=True"
-            )
+            raise InvalidParameter("partition: the store holds all partitions together; make it with partitions=True")
         if partition not in self.versions:
             raise InvalidParameter(f"partition: {partition!r} was not appended")
         return self.versions.index(partition)

@@ -152,9 +152,7 @@ class DatasetState:
         """
         truth = self.sensitivity
         if charge.neighbours != truth.neighbours:
-            raise InvalidParameter(
-                f"charge is for neighbours {charge.neighbours!r}, the dataset for {truth.neighbours!r}"
-            )
+            raise InvalidParameter(f"charge is for neighbours {charge.neighbours!r}, the data for {truth.neighbours!r}")
         if sensitivity is not None and not sensitivity.covers(truth):
             raise InvalidParameter(
                 f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}; "

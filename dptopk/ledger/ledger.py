@@ -30,7 +30,7 @@ from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt
 from dptopk.ledger.store import Store, accepted_log
-from dptopk.ledger.terms import Free, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
+from dptopk.ledger.terms import Free, Terms, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
 from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import is_part
 
@@ -113,7 +113,7 @@ class Ledger(Reader):
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = shared_terms_of(registered, budget, delta, shares, free)
+        terms = shared_terms_of(registered=registered, budget=budget, delta=delta, shares=shares, **free)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
@@ -126,21 +126,12 @@ class Ledger(Reader):
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
             self._journal.append(log, "dataset", name, "", body)
 
-    def set_limit(
-        self,
-        dataset: str,
-        analyst: str,
-        *,
-        registered: Charge | None = None,
-        budget: Budget | None = None,
-        delta: float | None = None,
-        **free: Unpack[Free],
-    ) -> None:
+    def set_limit(self, dataset: str, analyst: str, **limit: Unpack[Terms]) -> None:
         """Limit one analyst inside a dataset's budget; arguments as for ``create_dataset``.
 
         What the analyst has spent before counts, and what the analyst was shown of others' answers.
         """
-        analyst, terms = analyst_name(analyst), terms_of(registered, budget, delta, free)
+        analyst, terms = analyst_name(analyst), terms_of(**limit)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             shown, terms = state.shown(analyst), by_segment(terms, state.segments)
@@ -172,17 +163,7 @@ class Ledger(Reader):
             body = {"version": version, "merged": merged} if merged else {"version": version}
             self._journal.append(log, "version", dataset, "", normal(version=body))
 
-    def renew(
-        self,
-        dataset: str,
-        *,
-        reason: str,
-        registered: Charge | None = None,
-        budget: Budget | None = None,
-        delta: float | None = None,
-        shares: Mapping[str, Charge | Budget] | None = None,
-        **free: Unpack[Free],
-    ) -> None:
+    def renew(self, dataset: str, *, reason: str, **budget: Unpack[Terms]) -> None:
         """Open a new budget on the same data set: an explicit, recorded act; the lifetime total continues.
 
         Arguments as for ``create_dataset``. Shares are renewed all at once: one that was renewed by itself, after
@@ -190,7 +171,7 @@ class Ledger(Reader):
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        terms = shared_terms_of(registered, budget, delta, shares, free)
+        terms = shared_terms_of(**budget)
         with self._journal.write() as log:
             terms = by_segment(terms, self._now.dataset(dataset).segments)
             body = normal(renewal={"terms": terms, "reason": reason})

@@ -32,7 +32,18 @@ class Free(TypedDict, total=False):
     failure_delta: float | None
 
 
-def terms_of(registered: Charge | None, budget: Budget | None, delta: float | None, free: Free) -> dict[str, Any]:
+class Terms(Free, total=False):
+    """What defines a budget: exactly one of ``registered``, ``budget`` and ``shares``; ``delta`` but with a budget."""
+
+    registered: Charge | None
+    budget: Budget | None
+    delta: float | None
+    shares: Mapping[str, Charge | Budget] | None
+
+
+def terms_of(
+    *, registered: Charge | None = None, budget: Budget | None = None, delta: float | None = None, **free: Any
+) -> dict[str, Any]:
     """A budget in words that the log can hold: a set-wise registration with its δ, or a filter's total (ε, δ).
 
     Raises:
@@ -58,22 +69,16 @@ def terms_of(registered: Charge | None, budget: Budget | None, delta: float | No
     return terms
 
 
-def shared_terms_of(
-    registered: Charge | None,
-    budget: Budget | None,
-    delta: float | None,
-    shares: Mapping[str, Charge | Budget] | None,
-    free: Free,
-) -> dict[str, Any]:
+def shared_terms_of(*, shares: Mapping[str, Charge | Budget] | None = None, **terms: Any) -> dict[str, Any]:
     """The terms of a data set's budget: as ``terms_of``, or those of shares, with their δ.
 
     Raises:
         InvalidParameter: unless exactly one of registered, budget and shares is given, and accountants take it.
     """
     if shares is None:
-        return terms_of(registered, budget, delta, free)
-    others = (registered, budget, *free.values())
-    if delta is None or any(value is not None for value in others):
+        return terms_of(**terms)
+    delta = terms.pop("delta", None)
+    if delta is None or any(value is not None for value in terms.values()):
         raise InvalidParameter("give exactly one of registered, budget and shares; with shares also delta")
     return _shares(shares, delta)
 
@@ -92,9 +97,9 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, An
         if one in parts:
             raise InvalidParameter(f"shares: {name!r} is named twice")
         if isinstance(share, Charge):
-            parts[one] = terms_of(share, None, delta, {})
+            parts[one] = terms_of(registered=share, delta=delta)
         else:
-            parts[one] = terms_of(None, validate.instance(Budget, shares=share), None, {})
+            parts[one] = terms_of(budget=validate.instance(Budget, shares=share))
     made = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
     if not math.isfinite(made.epsilon()):
         raise InvalidParameter(f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}")

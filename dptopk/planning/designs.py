@@ -308,7 +308,7 @@ def _whole_truncated_laplace(request: Request, split: Split, rho: float) -> Mech
     return (TruncatedLaplace(epsilon=epsilon, delta=split.threshold * request.delta),)
 
 
-def _whole_sparse(request: Request, split: Split, rho: float) -> Mechanisms:
+def _sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
     return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
 
@@ -362,13 +362,7 @@ DESIGNS = (
     Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all_gaussian),
     Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
     Design(
-        "Gaussian noise over a fixed threshold",
-        "threshold",
-        "gaussian",
-        "private",
-        _whole_sparse,
-        whole=True,
-        joint=True,
+        "Gaussian noise over a fixed threshold", "threshold", "gaussian", "private", _sparse, whole=True, joint=True
     ),
     Design("coins for labels", "whole", "none", "private", _partition, whole=True, joint=True, additive=False),
     Design(

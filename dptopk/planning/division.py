@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +33,7 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.base import Mechanism
+from dptopk.planning.request import ceil_digits, floor_digits
 from dptopk.planning.search import plan_topk
 
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
@@ -218,22 +218,17 @@ class _Design:
 
 
 def _scaled(mechanism: Any, scale: float) -> Any:
-    """The mechanism with its noise divided by ``scale``; δ and the number of rows stay."""
+    """The mechanism with its noise divided by ``scale``, to the side that costs less; δ and the number of rows stay."""
     changes: dict[str, Any] = {}
     for one in fields(mechanism):
         value = getattr(mechanism, one.name)
         if one.name == "sigma":
-            changes["sigma"] = _tidy(value / scale, ROUND_CEILING)
+            changes["sigma"] = ceil_digits(value / scale)
         elif one.name == "epsilon":
-            changes["epsilon"] = _tidy(value * scale, ROUND_FLOOR)
+            changes["epsilon"] = floor_digits(value * scale)
         elif is_dataclass(value) and not isinstance(value, type):
             changes[one.name] = _scaled(value, scale)
     return replace(mechanism, **changes)
-
-
-def _tidy(value: float, rounding: str) -> float:
-    """The value to six digits, rounded to the side that costs less: a registration that people can read."""
-    return float(Context(prec=6, rounding=rounding).create_decimal(value))
 
 
 @lru_cache(maxsize=1024)
@@ -417,9 +412,5 @@ def _divided(designs: Sequence[_Design], scales: Sequence[float], even: Sequence
         )
         for design, scale, same, charge in zip(designs, scales, even, charges, strict=True)
     )
-    worth = [sum(p.query.weight * value for p, value in zip(parts, values, strict=True)) for values in _errors(parts)]
-    return Division(budget, parts, whole.epsilon, whole.name, worth[0], worth[1])
-
-
-def _errors(parts: Sequence[Part]) -> tuple[list[float], list[float]]:
-    return [part.error for part in parts], [part.even for part in parts]
+    weighted, evenly = (sum(part.query.weight * getattr(part, name) for part in parts) for name in ("error", "even"))
+    return Division(budget, parts, whole.epsilon, whole.name, weighted, evenly)

@@ -41,7 +41,5 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], Plan]) -> Plan:
                 break
         epsilon *= math.sqrt(rho / used) * (1 - 1e-3)
     if best is None:
-        raise InvalidParameter(
-            f"no plan fits {budget}: its charge has a delta; give the budget one, or a public domain"
-        )
+        raise InvalidParameter(f"no plan fits {budget}: its charge has a δ; give the budget one, or a public domain")
     return best

@@ -57,11 +57,8 @@ def then_counts(draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...])
     """A builder: the draw, then those counts that have the least noise for their cost."""
 
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
-        allowed = [make for noise, make in counts if request.counts in ("auto", noise)]
-        if not request.delta:
-            allowed = [
-                make for noise, make in counts if noise in ("laplace", "box") and request.counts in ("auto", noise)
-            ]
+        usable = [each for each in counts if request.delta or each[0] != "gaussian"]
+        allowed = [make for noise, make in usable if request.counts in ("auto", noise)]
         noise = min((make(request, (1 - split.selection) * rho) for make in allowed), key=lambda n: _price(request, n))
         fitted = ordered and request.fit and noise.fitted
         return draw(request, split.selection * rho), CountMLE(noise=noise) if fitted else noise

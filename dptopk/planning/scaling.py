@@ -26,7 +26,7 @@ from dptopk.planning.shape import Shape
 ROUGH, FINE, CLOSE_TO_BUDGET = 0.01, 0.002, 0.15
 # What share of the budget a candidate may leave unspent in the end, and what share is left when it is aimed at.
 UNSPENT, SPARE_SHARE = 0.001, 3e-4
-# The same after a rough look, which is a little too large itself, and where a last step could lower a threshold.
+# The same after a rough look, which is a little too large itself.
 COARSE_SPARE = 1e-4
 LARGEST_RANGE = 700.0  # that the optimum of selections takes
 MOST_STEPS, PURE_STEPS = 12, 6
@@ -170,22 +170,10 @@ def scale_exact(request: Request, guess: Candidate, effort: Effort) -> Candidate
         bound = compose(joined(found.phases(request)), delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
         found = replace(found, bound=bound)
         if request.epsilon is None or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
-            return _with_lower_threshold(request, found) if guess.design.joint else found
+            return found
         if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
             best = found
         rho *= _step(request, found, bound.epsilon, UNSPENT if best is None and number > 3 else SPARE_SHARE)
     if best is None:
         raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
     return best
-
-
-def _with_lower_threshold(request: Request, found: Candidate) -> Candidate:
-    """Return the design with the rest of the budget added, if that lowers the threshold by an integer."""
-    if request.epsilon is None or found.bound is None or found.merit.threshold is None:
-        return found
-    rho = found.rho * _step(request, found, found.bound.epsilon, COARSE_SPARE)
-    other = at_scale(request, found.design, found.split, rho)
-    if other.merit.threshold == found.merit.threshold:
-        return found
-    bound = compose(joined(other.phases(request)), delta=request.delta, lower=False)
-    return replace(other, bound=bound) if bound.epsilon <= request.epsilon else found

@@ -219,10 +219,7 @@ def _guess(request: Request, design: Design) -> Candidate:
     found = _divisions(request, design)
     if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
-    return min(
-        (refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_FINAL]),
-        key=lambda guess: criterion(request, guess),
-    )
+    return min((refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_FINAL]), key=partial(criterion, request))
 
 
 def _divisions(request: Request, design: Design) -> list[Candidate]:

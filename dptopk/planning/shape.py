@@ -70,9 +70,7 @@ class Shape:
         """
         if isinstance(like, Histogram):
             if like.domain != "public":
-                raise InvalidParameter(
-                    "like: a private histogram must not shape a plan; give released or public counts"
-                )
+                raise InvalidParameter("like: a private histogram must not shape a plan; give released or public ones")
             return cls._sorted(like.counts)
         if isinstance(like, Release):
             if like.counts is None or len(like) == 0:
@@ -84,9 +82,7 @@ class Shape:
         except (TypeError, ValueError, OverflowError):
             counts = np.empty(0)
         if counts.ndim != 1 or not len(counts) or not (np.abs(counts) < LARGEST_COUNT).all():
-            raise InvalidParameter(
-                "like must be a public Histogram, a Release with counts, or a sequence of counts below 2^62"
-            )
+            raise InvalidParameter("like must be a public Histogram, a Release with counts, or counts below 2^62")
         return cls._sorted(counts)
 
     @classmethod

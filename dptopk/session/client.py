@@ -233,10 +233,8 @@ class Client:
         self._note(answer, f"{first.mechanism} in each of {len(releases)} segments", sum(map(len, releases.values())))
         return releases
 
-    def _note(self, answer: Mapping[str, Any], mechanism: str, rows: int) -> None:
-        self._answered.append(
-            {"entry": answer["entry"], "mechanism": mechanism, "charge": answer["charge"], "rows": rows}
-        )
+    def _note(self, answer: Mapping[str, Any], what: str, rows: int) -> None:
+        self._answered.append({"entry": answer["entry"], "mechanism": what, "charge": answer["charge"], "rows": rows})
 
     def _spend(self, path: str, body: dict[str, Any], key: str | None) -> dict[str, Any]:
         """Ask under a key; one that was made here stays with the question until its outcome is known."""

@@ -51,9 +51,7 @@ def read_events(
             raise InvalidParameter("table: a store of events has its own columns and bounds; give it alone")
         return table.histogram()
     if labels_per_user == "auto":
-        raise InvalidParameter(
-            "labels_per_user must be given with count_capped=True: a number, or None for all labels of a user"
-        )
+        raise InvalidParameter("labels_per_user must be given with count_capped=True: a number, or None for all labels")
     return events_histogram(table, labels_per_user=labels_per_user, **options)
 
 

@@ -332,9 +332,7 @@ class Session:
     def _here(self) -> None:
         """Refuse a forked process."""
         if os.getpid() != self._pid:
-            raise InvalidParameter(
-                "a Session belongs to the process that made it: a forked one would be a second budget"
-            )
+            raise InvalidParameter("a Session belongs to the process that made it: a fork would be a second budget")
 
     def top_k(
         self,

@@ -74,9 +74,7 @@ def _date(**arguments: Any) -> date:
     try:
         return date.fromisoformat(str(value))
     except ValueError:
-        raise InvalidParameter(
-            f"{label} must be a date such as 2026-11-01, got {value!r:.40}", parameter=label
-        ) from None
+        raise InvalidParameter(f"{label} must be a date like 2026-11-01, got {value!r:.40}", parameter=label) from None
 
 
 class StreamSession:

@@ -76,9 +76,7 @@ class DuckDB:
             raise InvalidParameter(f"passes must be at most {MOST_PASSES}, got {passes}", parameter="passes")
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
-            raise InvalidParameter(
-                f"memory_limit must be a size such as '4GB' or '500MB', got {limit!r}", parameter="memory_limit"
-            )
+            raise InvalidParameter(f"memory_limit must be a size like '4GB', got {limit!r}", parameter="memory_limit")
         validate.assign(self, passes=passes, threads=threads)
 
     def connect(self) -> Any:
@@ -123,9 +121,7 @@ def _once(keep: Callable[[str, Any], Any], found: Any, columns: Sequence[str] | 
     """The columns needed of a text file, parsed once: in a table of DuckDB's, which stays within its memory."""
     names = {name.casefold() for name in found.columns if columns is None or name in columns}
     chosen = found.select([name for name in found.columns if name.casefold() in names] or found.columns[:1])
-    return without_data(
-        "table", "the engine could not read the file", lambda: keep("dptopk_events", chosen), full=_full
-    )
+    return without_data("table", "the engine cannot read the file", lambda: keep("dptopk_events", chosen), full=_full)
 
 
 def _framed(connection: Any, data: Any) -> Any:
