@@ -14,9 +14,8 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import imported, without_data
-from dptopk.datasets.backends.opening import Engine, open_table
+from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import Bounds, amounts
-from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.release.release import Release
@@ -63,9 +62,8 @@ def users_by_labels(
     """
     ibis = imported("ibis", extra="data")
     bounds = Bounds(labels_per_user=None)
-    needed = needed_columns(where, user=user, item=item, weight=weight)
-    with open_table(table, engine, columns=needed, table_name=table_name) as source:
-        pairs = amounts(select_events(source, where, user=user, item=item, weight=weight), bounds)
+    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
+        pairs = amounts(events, bounds)
         users = pairs.group_by("user").agg(labels=pairs.count())
         place = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
         placed = users.mutate(place=place)

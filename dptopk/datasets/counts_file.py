@@ -124,13 +124,9 @@ def _json_lines(file: _File) -> pd.DataFrame:
 
 
 _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
-    ".csv": _csv,
-    ".tsv": _csv,
-    ".parquet": _parquet,
-    ".pq": _parquet,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json_lines,
+    **dict.fromkeys((".csv", ".tsv"), _csv),
+    **dict.fromkeys((".parquet", ".pq"), _parquet),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_lines),
 }
 # The names of a file's columns.
 _NAMES: dict[str, Callable[[_File], Any]] = {

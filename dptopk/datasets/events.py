@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.opening import Engine, open_table
+from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import Bounds, Progress, contributions, label_counts
-from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 
@@ -93,9 +92,7 @@ def events_histogram(  # noqa: PLR0913 - one call from events to a histogram
     alone = user is None
     if alone and ((labels_per_user, per_label_cap) != (1, 1) or weight is not None):
         raise InvalidParameter("user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1")
-    needed = needed_columns(where, user=user, item=item, weight=weight)
-    with open_table(table, engine, columns=needed, table_name=table_name) as source:
-        events = select_events(source, where, user=user, item=item, weight=weight)
+    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
         if alone:  # what splits the rows into parts, where memory is full
             events = events.mutate(user=events.item)
         contribute = _each_row if alone else partial(contributions, bounds=bounds)

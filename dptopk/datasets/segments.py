@@ -11,9 +11,9 @@ from dptopk._internal import validate
 from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.backends.base import OpenTable, without_data
-from dptopk.datasets.backends.opening import Engine, open_table
+from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import COUNT, Bounds, Contribute, Progress, both, contributions, hash_ranks, label_counts
-from dptopk.datasets.columns import fitting, needed_columns, select_events
+from dptopk.datasets.columns import fitting
 from dptopk.datasets.events import to_histogram
 from dptopk.datasets.two_counts import BOTH, beside
 from dptopk.errors import InvalidParameter
@@ -130,9 +130,8 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
     if weights and (count_capped or per_label_cap != 1):
         raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
-    needed = needed_columns(where, user=user, item=item, weight=weight, segment=segment)
-    with open_table(table, engine, columns=needed, table_name=table_name) as source:
-        events = select_events(source, where, user=user, item=item, weight=weight, segment=segment)
+    columns = {"user": user, "item": item, "weight": weight, "segment": segment}
+    with selected(table, where, engine, table_name, **columns) as (source, events):
         named = source.text(events.segment) if events.segment.type().is_binary() else events.segment
         fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
         if len(set(fitted)) < len(fitted):

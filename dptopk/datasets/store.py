@@ -31,9 +31,8 @@ from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json
 from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.duckdb import DUCKDB
-from dptopk.datasets.backends.opening import Engine, open_table
+from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import DIGITS, Bounds, contributions
-from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
@@ -228,8 +227,7 @@ class EventsStore:
             raise InvalidParameter(f"version: {version!r} was appended before")
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}
         # Whatever is more than τ a day counts as τ; Δ is enforced below, together with what was there.
-        with open_table(partition, engine, columns=needed_columns(where, **columns)) as source:
-            events = select_events(source, where, **columns)
+        with selected(partition, where, engine, None, **columns) as (source, events):
             if source.coarse(columns["user"]):
                 raise InvalidParameter(
                     "user: the column's collation or type takes different texts for equal, and the store tells users "

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.opening import Engine, open_table
+from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import Bounds, Progress, both, label_counts
-from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
@@ -76,9 +75,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
     under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
-    needed = needed_columns(where, user=user, item=item, weight=weight)
-    with open_table(table, engine, columns=needed, table_name=table_name) as source:
-        events = select_events(source, where, user=user, item=item, weight=weight)
+    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
         contribute = partial(both, bounds=under, weights=weights)
         counted = label_counts(source, events, contribute, under, top=None, sums=BOTH, progress=progress)
     return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)

@@ -23,6 +23,10 @@ from dptopk.ledger.entries import Entry
 from dptopk.ledger.names import canonical
 from dptopk.ledger.terms import account_of
 
+# What of a data set's state is written as it is, and what as the totals of each analyst.
+_PLAIN = ("unit", "version", "terms", "renewals", "versioned", "renewed", "segments")
+_TOTALS = ("now", "ever", "seen")
+
 
 def owner_of(analyst: str) -> str:
     """The name of the account that holds an analyst's limit."""
@@ -236,41 +240,24 @@ class DatasetState:
     def state(self) -> dict[str, Any]:
         """Return the state as JSON; ``restored`` reads it."""
         return {
-            "unit": self.unit,
-            "version": self.version,
+            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: {who: total.state() for who, total in getattr(self, name).items()} for name in _TOTALS},
             "sensitivity": asdict(self.sensitivity),
-            "terms": self.terms,
             "account": self.account.state(),
             "limits": {name: [terms, account.state()] for name, (terms, account) in self.limits.items()},
-            **{
-                name: {who: total.state() for who, total in totals.items()}
-                for name, totals in (("now", self.now), ("ever", self.ever), ("seen", self.seen))
-            },
-            "renewals": self.renewals,
-            "versioned": self.versioned,
-            "renewed": self.renewed,
-            "segments": self.segments,
         }
 
     @classmethod
     def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
         """The state of a dataset that ``state`` gave."""
-        made = cls(
+        return cls(
             name=name,
-            unit=state["unit"],
-            version=state["version"],
             sensitivity=Sensitivity(**state["sensitivity"]),
-            terms=state["terms"],
             account=_restored(state["terms"], state["account"]),
             limits={who: (terms, _restored(terms, held)) for who, (terms, held) in state["limits"].items()},
-            renewals=state["renewals"],
-            versioned=state["versioned"],
-            renewed=state["renewed"],
-            segments=state["segments"],
+            **{held: {who: Total.restored(total) for who, total in state[held].items()} for held in _TOTALS},
+            **{plain: state[plain] for plain in _PLAIN},
         )
-        for totals, held in ((made.now, "now"), (made.ever, "ever"), (made.seen, "seen")):
-            totals.update({who: Total.restored(total) for who, total in state[held].items()})
-        return made
 
 
 def _of(totals: dict[str, Total], analyst: str) -> list[Total]:

@@ -260,12 +260,8 @@ def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
     return (_selection(request, split, rho),)
 
 
-def _all_laplace(request: Request, _: Split, rho: float) -> Mechanisms:
-    return (_laplace(rho, request.sensitivity.l0 or 1),)
-
-
-def _all_gaussian(request: Request, _: Split, rho: float) -> Mechanisms:
-    return (_gaussian(rho, request.sensitivity.l0 or 1),)
+def _all(noise: Callable[[float, int], Any]) -> Callable[[Request, Split, float], Mechanisms]:
+    return lambda request, _, rho: (noise(rho, request.sensitivity.l0 or 1),)
 
 
 def _slots(request: Request) -> int:
@@ -358,8 +354,8 @@ _PEELED: tuple[tuple[str, NoiseName, Callable[[Request, Split, float], Mechanism
 
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
-    Design("Laplace noise on all counts", "threshold", "laplace", "public", _all_laplace),
-    Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all_gaussian),
+    Design("Laplace noise on all counts", "threshold", "laplace", "public", _all(_laplace)),
+    Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all(_gaussian)),
     Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
     Design(
         "Gaussian noise over a fixed threshold", "threshold", "gaussian", "private", _sparse, whole=True, joint=True

@@ -119,22 +119,12 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         raise InvalidParameter("d_bar is for private domains: in a public domain every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
     request = Request(
-        k=validate.count(k=k),
-        epsilon=epsilon,
-        delta=total,
-        accuracy=accuracy,
-        sensitivity=sensitivity,
-        domain=domain,
-        d_bar=default_d_bar(k) if d_bar is None else d_bar,
-        whole=d_bar is None,
-        counts="none" if counts is None else counts,
-        method=validate.member(method_names(), method=method),
-        selection_share=selection_share,
-        fit=fit,
+        k=validate.count(k=k), epsilon=epsilon, delta=total, accuracy=accuracy, sensitivity=sensitivity, domain=domain,
+        d_bar=default_d_bar(k) if d_bar is None else d_bar, whole=d_bar is None,
+        counts="none" if counts is None else counts, method=validate.member(method_names(), method=method),
         shape=like if isinstance(like, Mixture) else None if like is None else Shape.of(like),
-        charge_as=charge_as,
-        users=users,
-    )
+        selection_share=selection_share, fit=fit, charge_as=charge_as, users=users,
+    )  # fmt: skip
     designs = [design for design in all_designs() if not design.misfit(request)]
     if not designs:
         raise InvalidParameter(_nothing_fits(request))

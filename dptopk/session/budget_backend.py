@@ -209,10 +209,7 @@ class LedgerBudget:
 def _for_each(segments: Segments, account: Account) -> Parallel:
     """Accounts for all segments, each as a session's own filter is now."""
     own = validate.instance(Filter, budget=account)
-    parts: dict[Any, Account] = {}
-    for name in segments:
-        parts[name] = _same(own)
-    return Parallel(parts)
+    return Parallel({name: _same(own) for name in segments})
 
 
 def covers_both(account: Account, first: Charge, then: Charge) -> bool:

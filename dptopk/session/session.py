@@ -160,14 +160,9 @@ class Session:
             raise InvalidParameter("give exactly one of budget and ledger")
         paying = {name: options.pop(name) for name in SESSION_OPTIONS if name in options}
         histogram = read_events(
-            table,
-            labels_per_user,
-            count_capped=count_capped,
-            weights=weights,
-            ledger=ledger,
-            dataset=paying.get("dataset"),
-            options=options,
-        )
+            table, labels_per_user, count_capped=count_capped, weights=weights, ledger=ledger,
+            dataset=paying.get("dataset"), options=options,
+        )  # fmt: skip
         kind = EventsSession if isinstance(histogram, EventCounts) else Session
         return kind(histogram, budget=budget, ledger=ledger, **paying)
 
@@ -187,14 +182,8 @@ class Session:
         """The histogram that questions are about."""
         return self._histogram
 
-    def __copy__(self) -> NoReturn:
+    def __reduce__(self) -> NoReturn:
         raise InvalidParameter("a Session cannot be copied or pickled: it would be a second budget")
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self.__copy__()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self.__copy__()
 
     def run(
         self, mechanism: Mechanism | Plan, *, reuse: bool = False, average: bool = False, **options: Any

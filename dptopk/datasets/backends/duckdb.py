@@ -76,18 +76,17 @@ class DuckDB:
             raise InvalidParameter(f"passes must be at most {MOST_PASSES}, got {passes}", parameter="passes")
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
-            raise InvalidParameter(f"memory_limit must be a size like '4GB', got {limit!r}", parameter="memory_limit")
+            raise InvalidParameter(
+                f"memory_limit must be a size such as '4GB', got {limit!r}", parameter="memory_limit"
+            )
         validate.assign(self, passes=passes, threads=threads)
 
     def connect(self) -> Any:
         """A new in-memory connection with these settings."""
         ibis = imported("ibis", extra="data")
         imported("duckdb", extra="data")
-        wanted = {
-            "memory_limit": self.memory_limit,
-            "threads": self.threads,
-            "temp_directory": None if self.temp_directory is None else str(self.temp_directory),
-        }
+        folder = None if self.temp_directory is None else str(self.temp_directory)
+        wanted = {"memory_limit": self.memory_limit, "threads": self.threads, "temp_directory": folder}
         settings = {name: value for name, value in wanted.items() if value is not None}
         return without_data("engine", "DuckDB refused its settings", lambda: ibis.duckdb.connect(**settings))
 

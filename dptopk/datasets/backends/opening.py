@@ -6,7 +6,8 @@ text (a type guessed from a sample could merge the labels "01" and "1" for the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable
@@ -15,6 +16,7 @@ from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
 from dptopk.datasets.backends.frames import library
 from dptopk.datasets.backends.postgres import POSTGRES
 from dptopk.datasets.backends.spark import SPARK, Spark
+from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
 
 Engine = DuckDB | Spark
@@ -49,6 +51,15 @@ def open_table(
     if not isinstance(engine, DuckDB | Spark):
         raise InvalidParameter(f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}")
     return engine.open(table, columns=columns, table_name=table_name)
+
+
+@contextmanager
+def selected(
+    table: Any, where: Any, engine: Engine | None, table_name: str | None, **columns: str | None
+) -> Iterator[tuple[OpenTable, Any]]:
+    """The opened table, and of its events those that hold ``where``, with their columns by role (``select_events``)."""
+    with open_table(table, engine, columns=needed_columns(where, **columns), table_name=table_name) as source:
+        yield source, select_events(source, where, **columns)
 
 
 def _open_ibis(table: Any, engine: Engine | None) -> OpenTable:
