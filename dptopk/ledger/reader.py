@@ -7,6 +7,7 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -52,6 +53,16 @@ class Reader:
     def _now(self) -> LedgerState:
         return self._journal.state
 
+    @contextmanager
+    def _reading(self, *datasets: str) -> Iterator[Transaction]:
+        """A transaction on the newest state, which nobody in this process changes meanwhile and has these datasets."""
+        with self._store.lock:
+            self._journal.refresh()
+            for name in datasets:
+                self._now.dataset(name)
+            with self._store.transaction() as log:
+                yield log
+
     @property
     def test(self) -> bool:
         """Whether this ledger was created for tests."""
@@ -93,10 +104,8 @@ class Reader:
 
     def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
         """The stored release of an identical query on the same data version, if there is one; nobody is charged."""
-        with self._store.lock:
-            self._journal.refresh()
-            with self._store.transaction() as log:
-                found = self._answer(log, self._now.dataset(dataset), query)
+        with self._reading() as log:
+            found = self._answer(log, self._now.dataset(dataset), query)
         return None if found is None else dict(found[1].body["answer"])
 
     def _answer(self, log: Transaction, state: DatasetState, query: str) -> tuple[Entry, Entry] | None:
@@ -112,21 +121,16 @@ class Reader:
     def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
         """The charge that an analyst made under a key, and what became of it; None when there is none."""
         analyst = analyst_name(analyst)
-        with self._store.lock:
-            self._journal.refresh()
-            self._now.dataset(dataset)
-            with self._store.transaction() as log:
-                charged = self._charged_once(log, dataset, analyst, once)
-                return None if charged is None else self._spend(log, charged)
+        with self._reading(dataset) as log:
+            charged = self._charged_once(log, dataset, analyst, once)
+            return None if charged is None else self._spend(log, charged)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
         """The answer that was stored with a charge, if one was; nobody is charged."""
         if spend.answer is None:
             return None
-        with self._store.lock:
-            self._journal.refresh()
-            with self._store.transaction() as log:
-                release = self._journal.find(log, "release", spend.seq)
+        with self._reading() as log:
+            release = self._journal.find(log, "release", spend.seq)
         if release is None or release.seq != spend.answer:
             raise LedgerError(f"entry {spend.answer} is not the answer to the charge {spend.seq}")
         return dict(release.body["answer"])
@@ -163,21 +167,16 @@ class Reader:
             at_most: how many.
             outcomes: whether to look up what became of each; if not, it looks as if no answer was given.
         """
-        with self._store.lock:
-            self._journal.refresh()
-            self._now.dataset(dataset)
-            with self._store.transaction() as log:
-                found = log.charges(dataset, None if analyst is None else analyst_name(analyst), at_most)
-                return [self._spend(log, entry, outcome=outcomes) for entry in found]
+        with self._reading(dataset) as log:
+            found = log.charges(dataset, None if analyst is None else analyst_name(analyst), at_most)
+            return [self._spend(log, entry, outcome=outcomes) for entry in found]
 
     def spend(self, dataset: str, seq: int) -> Spend | None:
         """The charge of a dataset with an entry's number, and what became of it."""
-        with self._store.lock:
-            self._journal.refresh()
-            with self._store.transaction() as log:
-                entry = log.entry(seq)
-                mine = entry is not None and (entry.kind, entry.dataset) == ("charge", dataset)
-                return self._spend(log, entry) if entry is not None and mine else None
+        with self._reading() as log:
+            entry = log.entry(seq)
+            mine = entry is not None and (entry.kind, entry.dataset) == ("charge", dataset)
+            return self._spend(log, entry) if entry is not None and mine else None
 
     def _spend(self, log: Transaction, charged: Entry, *, outcome: bool = True) -> Spend:
         """A charge and, if asked for, what became of it, as the chain holds both."""

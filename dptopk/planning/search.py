@@ -307,8 +307,6 @@ def _why(request: Request, best: Candidate, compared: int) -> str:
 
 def _nothing_fits(request: Request) -> str:
     """Why no design is left: the argument to change first."""
-    if request.domain == "private" and request.delta == 0:
-        return "budget.delta must be above 0: hiding which labels exist needs a δ"
     reasons = {design.misfit(request) for design in all_designs() if design.domain == request.domain}
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a limit on the labels of one user"

@@ -114,9 +114,8 @@ class LedgerBudget:
         version: str | None,
         unit: str | None,
         seeded: bool,
-        segments: tuple[str, ...] | None = None,
     ) -> None:
-        self._segments = segments
+        self._segments: tuple[str, ...] | None = None
         self._ledger = ledger
         self._dataset = dataset
         self._analyst = analyst
