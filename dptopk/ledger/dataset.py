@@ -250,13 +250,15 @@ class DatasetState:
     @classmethod
     def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
         """The state of a dataset that ``state`` gave."""
+        totals: dict[str, Any] = {
+            held: {who: Total.restored(total) for who, total in state[held].items()} for held in _TOTALS
+        }
         return cls(
             name=name,
             sensitivity=Sensitivity(**state["sensitivity"]),
             account=_restored(state["terms"], state["account"]),
             limits={who: (terms, _restored(terms, held)) for who, (terms, held) in state["limits"].items()},
-            **{held: {who: Total.restored(total) for who, total in state[held].items()} for held in _TOTALS},
-            **{plain: state[plain] for plain in _PLAIN},
+            **(totals | {plain: state[plain] for plain in _PLAIN}),
         )
 
 
