@@ -109,7 +109,7 @@ def test_a_mistyped_path_makes_no_ledger(tmp_path):
         Ledger(tmp_path / "typo.db", create=False)
     assert list(tmp_path.iterdir()) == []
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE t (x)")
-    with pytest.raises(LedgerError, match="no ledger"):
+    with pytest.raises(LedgerError, match="not a ledger"):
         Ledger(tmp_path / "other.db", create=False)
 
 
