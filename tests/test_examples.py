@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import json
+import logging
+import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from dptopk import compose
+from dptopk import Ledger, compose
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -62,3 +66,86 @@ def test_with_pipelinedp():
     assert module.BUDGET.epsilon * (1 - 2e-3) <= total <= module.BUDGET.epsilon
     sum_of_parts = compose(module.SELECTIONS, delta=5e-7).epsilon + epsilon
     assert sum_of_parts > module.BUDGET.epsilon  # what adding up the two would not allow
+
+
+@pytest.mark.slow
+def test_dbt_model(tmp_path):
+    """A second run gives the same table again and charges nothing; a new version of the data is asked anew."""
+    module = load("dbt_model")
+    first = module.main([str(tmp_path)])
+    assert list(first["rank"]) == list(range(1, len(first) + 1))
+    assert {"label", "count", "low", "high"} <= set(first.columns)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        spent = ledger.spent("clicks")
+    assert module.main([str(tmp_path)]).equals(first)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        assert ledger.spent("clicks") == spent
+        ledger.set_version("clicks", "2")
+    module.main([str(tmp_path)])
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        assert ledger.spent("clicks").includes(spent)
+        assert ledger.spent("clicks") != spent
+
+
+@pytest.mark.slow
+def test_airflow_task(tmp_path):
+    """Three tries of one run are one charge and one answer; the next run is another."""
+    module = load("airflow_task")
+    rows = module.main([str(tmp_path)])
+    assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        assert len(ledger.recent("clicks")) == 1
+    module.publish(str(tmp_path), "scheduled__2026-11-02")
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        assert len(ledger.recent("clicks")) == 2
+    assert module.publish(str(tmp_path), "scheduled__2026-11-01") == rows
+
+
+@pytest.mark.slow
+def test_spark_job(tmp_path):
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, and there is no java on the PATH")
+    sql = pytest.importorskip("pyspark.sql", reason="needs the extra spark")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    settings = {"ui.enabled": "false", "sql.shuffle.partitions": "2", "driver.host": "127.0.0.1"}
+    builder = sql.SparkSession.builder.master("local[1]").appName("tests")
+    for name, value in (settings | {"driver.bindAddress": "127.0.0.1"}).items():
+        builder = builder.config(f"spark.{name}", value)
+    spark = builder.getOrCreate()
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        release = load("spark_job").main([str(tmp_path)], spark)
+    finally:
+        spark.stop()
+    assert len(release) == 10
+    assert (tmp_path / "top.csv").read_text(encoding="utf-8").count("\n") == 11
+
+
+@pytest.mark.slow
+def test_notebook(tmp_path, monkeypatch, capsys):
+    """Every cell runs, in order; the notebook shows a picture wherever one is drawn."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    notebook = json.loads((EXAMPLES / "story.ipynb").read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["metadata"]["kernelspec"]["language"]) == (4, "python")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    namespace, pictures = {"__name__": "__main__"}, 0
+    for number, cell in enumerate(one for one in notebook["cells"] if one["cell_type"] == "code"):
+        text = "".join(cell["source"])
+        exec(compile(text, f"cell {number + 1}", "exec"), namespace)  # noqa: S102 - what a notebook is
+        shown = [
+            base64.b64decode(one["data"]["image/png"])
+            for one in cell["outputs"]
+            if one["output_type"] == "display_data"
+        ]
+        assert len(shown) == text.count("plt.show()")
+        assert all(picture.startswith(b"\x89PNG") for picture in shown)
+        pictures += len(shown)
+    said = capsys.readouterr().out
+    assert pictures >= 4
+    assert "budget exceeded" in said
+    assert "the log is whole: True" in said
