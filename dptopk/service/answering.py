@@ -162,6 +162,14 @@ def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: flo
     return about | {"segments": each}
 
 
+def begun(spend: Spend, dataset: str) -> dict[str, Any]:
+    """The charge of a stream as it leaves."""
+    terms = spend.mechanism["stream"]
+    about = {"entry": spend.seq, "at": spend.at, "dataset": dataset, "charge": str(spend.charge)}
+    mechanism = {name: terms["mechanism"][name] for name in ("k", "days", "days_per_user")}
+    return about | {"stream": terms["stream"], **terms["calendar"], **mechanism}
+
+
 def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:
     """One release, and intervals that hold for all of its rows at once."""
     release = Release.from_dict(stored)

@@ -33,6 +33,7 @@ from dptopk.service.limits import Busy
 from dptopk.service.messages import in_words
 from dptopk.service.routes import authenticated, router
 from dptopk.service.state import Service, place
+from dptopk.service.streams import router as streams
 
 LOG = logging.getLogger("dptopk.service")
 
@@ -86,6 +87,7 @@ def create_app(catalog: Catalog, **options: Any) -> FastAPI:
     )
     app.state.service = service
     app.include_router(router)
+    app.include_router(streams)
     for address, name in PAGE.items():
         app.add_api_route(f"/{address}", _page(name), methods=["GET"], include_in_schema=False)
     app.add_api_route("/health", partial(_health, service), methods=["GET"], include_in_schema=False)

@@ -97,7 +97,8 @@ class BudgetReports:
         kinds: dict[str, Spend] = {}
         whose = None if everyone else analyst
         for spend in self.ledger.recent(dataset, analyst=whose, at_most=RECENT_CHARGES, outcomes=False):
-            kinds.setdefault(str(spend.mechanism.get("text", "")), spend)
+            if spend.charge:  # a day of a stream costs nothing
+                kinds.setdefault(str(spend.mechanism.get("text", "")), spend)
         state = self.ledger.state(dataset)
 
         def fitting(spend: Spend) -> int:

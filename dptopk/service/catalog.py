@@ -121,6 +121,9 @@ class DatasetSpec:
             events this is enforced, of a table of counts it is taken as given.
         budget_by: one of these columns, whose values are disjoint segments by nature, declared in the ledger when the
             data set is new there: each has the whole budget, and pays for what is asked of it and of all data.
+        streams: folder for the files of streams, as private as the data; None = no streams. Each version is then the
+            data of one day alone, named by its date or number.
+        days_per_user: on how many days of a stream one user adds something at most, taken as given; None = on all.
         limits: analyst -> part of the budget, allotted when the analyst has none.
         analysts: who may ask; None = every analyst.
         description: for people.
@@ -144,6 +147,8 @@ class DatasetSpec:
     filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     segments: Mapping[str, int] = field(default_factory=dict)
     budget_by: str | None = None
+    streams: Path | None = None
+    days_per_user: int | None = None
     limits: Mapping[str, Terms] = field(default_factory=dict)
     analysts: tuple[str, ...] | None = None
     description: str = ""
@@ -163,6 +168,11 @@ class DatasetSpec:
             raise InvalidParameter(f"datasets.{self.name}: count_capped is for private labels of events")
         if self.terms.shares is not None and self.limits:
             raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
+        if self.streams is not None and ("{version}" not in self.source or self.top or self.budget_by or self.several):
+            raise InvalidParameter(
+                f"datasets.{self.name}: streams need a source with {{version}} for the day, and neither top nor "
+                "budget_by nor segments of a table of counts that a user may be in several of"
+            )
         self._check_people()
         for column, per_user in self.segments.items():
             validate.count(segments=per_user)
@@ -298,7 +308,7 @@ _DATASET_KEYS = {
     "source": "text", "label": "text", "count": "text", "user": "text", "item": "text", "labels_per_user": "count",
     "per_label_cap": "count", "unit": "text", "version": "text", "labels": "text", "top": "count", "engine": "text",
     "filters": "lists", "segments": "counts", "budget_by": "text", "limits": "tables", "analysts": "list",
-    "description": "text", "budget": "table", "count_capped": "flag",
+    "description": "text", "budget": "table", "count_capped": "flag", "streams": "text", "days_per_user": "count",
 }  # fmt: skip
 _KEYS = {
     "ledger": "text", "access": "text", "key_file": "text", "head_file": "text", "answers_every": "number",
@@ -407,6 +417,7 @@ def _dataset(name: str, table: Any, base: Path) -> DatasetSpec:
         limits=limits,
         analysts=None if analysts is None else _names(analysts, f"{where}.analysts"),
         labels=None if labels is None else _labels(labels, where),
+        streams=_path(given.pop("streams", None), base),
         **given,
     )
 

@@ -13,11 +13,13 @@ from dptopk.service.questions import EPSILONS, LARGEST_ACCURACY, MOST_ROWS, MOST
 Value = str | int | float | bool
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """What a request holds: nothing else."""
+
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class _Scope(_Body):
+class _Scope(Body):
     where: dict[str, str] = Field(default={}, description="Column to value, out of the data set's public lists.")
     segments: dict[str, list[str]] = Field(
         default={},
@@ -46,7 +48,7 @@ class Asked(_Scope):
         return TopK(**self.model_dump())
 
 
-class Named(_Body):
+class Named(Body):
     """A mechanism: its name, and its parameters as the library's classes take them."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
@@ -70,13 +72,13 @@ class Ran(_Scope):
         return Run(**self.model_dump())
 
 
-class NewVersion(_Body):
+class NewVersion(Body):
     """The data changed."""
 
     version: str = Field(min_length=1, max_length=64)
 
 
-class Wanted(_Body):
+class Wanted(Body):
     """One query of a budget plan."""
 
     name: str = Field(min_length=1, max_length=100)
@@ -93,7 +95,7 @@ class Wanted(_Body):
     domain: Literal["private", "public"] = "private"
 
 
-class Divide(_Body):
+class Divide(Body):
     """A total and the queries to divide it over."""
 
     epsilon: float = Field(ge=0.01, le=100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from dptopk._internal import validate
 from dptopk._internal.choices import COUNTS, METHODS
@@ -59,6 +59,8 @@ class Question:
 
     where: Mapping[str, str] = field(default_factory=dict)
     segments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    action: ClassVar[str] = "topk"
+    cancellable: ClassVar[bool] = True
 
     @property
     def rows(self) -> int:
@@ -68,6 +70,10 @@ class Question:
     def prepared(self, spec: DatasetSpec) -> Prepared:
         """Return the plan that will run on each histogram, made without data."""
         raise NotImplementedError
+
+    def answerer(self, service: Any) -> Any:
+        """What charges and answers it."""
+        return service.answer_service
 
     def plain(self) -> dict[str, Any]:
         """As JSON; ``question_of`` reads it."""
@@ -171,6 +177,7 @@ class Run(Question):
     mechanism: Mapping[str, Any]
     labels: Sequence[Any] | None = None
     ranking: Sequence[Any] | None = None
+    action: ClassVar[str] = "run"
 
     def __post_init__(self) -> None:
         for name in ("mechanism", "labels", "ranking"):

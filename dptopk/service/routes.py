@@ -26,7 +26,7 @@ from dptopk.service.preview import preview
 from dptopk.service.questions import Question, charge_of
 from dptopk.service.state import Service
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
+REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "No token, or not a valid one."},
     404: {"model": Problem, "description": "Not there, or not for you."},
     413: {"model": Problem, "description": "The body is longer than 64 KiB."},
@@ -34,10 +34,10 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"model": Problem, "description": "Too many requests."},
     503: {"model": Problem, "description": "The ledger or the data cannot be reached; ask again with the same key."},
 }
-_CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "The budget does not cover it."}}
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": Problem, "description": "The budget does not cover it."}}
 _ADMIN: dict[int | str, dict[str, Any]] = {403: {"model": Problem, "description": "For administrators."}}
 
-router = APIRouter(prefix="/v1", responses=_REFUSALS)
+router = APIRouter(prefix="/v1", responses=REFUSALS)
 _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger analyst add`.")
 _GUESSES_PER_SECOND = 2.0
 MOST_REQUESTS, MOST_STREAMS = 64, 8  # of one analyst, open at a time
@@ -60,7 +60,7 @@ async def authenticated(request: Request) -> Person:
     if found is not None:
         return found
     service = await service_of(request)
-    spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run"))
+    spends = request.method == "POST" and request.url.path.endswith(("/topk", "/run", "/streams", "/days"))
     token = _token(request)
     host = request.client.host if request.client else ""
     person = None if spends else service.access.recent(token)
@@ -158,7 +158,7 @@ Key = Annotated[
 @router.get("/me")
 async def me(person: Asking) -> Response:
     """The owner and role of the token."""
-    return _reply({"analyst": person.analyst, "role": person.role})
+    return reply({"analyst": person.analyst, "role": person.role})
 
 
 @router.get("/datasets")
@@ -166,14 +166,14 @@ async def me(person: Asking) -> Response:
 def datasets(service: Worker, person: Asking) -> Response:
     """The data sets you may ask about."""
     mine = (s for s in service.catalog.datasets.values() if person.role == "admin" or s.may_ask(person.analyst))
-    return _reply([_schema(service, spec) for spec in mine])
+    return reply([_schema(service, spec) for spec in mine])
 
 
 @router.get("/datasets/{dataset}")
 @queued
 def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001 - whose turn it is
     """The public description of a data set; never data."""
-    return _reply(_schema(service, spec))
+    return reply(_schema(service, spec))
 
 
 def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
@@ -196,10 +196,10 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
 @queued
 def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
     """The data set's budget, your part of it, and how often the questions asked before still fit."""
-    return _reply(service.reports.budget(spec.name, person.analyst, everyone=person.role == "admin"))
+    return reply(service.reports.budget(spec.name, person.analyst, everyone=person.role == "admin"))
 
 
-@router.post("/datasets/{dataset}/plan", responses=_CONFLICT)
+@router.post("/datasets/{dataset}/plan", responses=CONFLICT)
 async def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> Response:
     """The cost and expected accuracy of a question, the top k or one mechanism; free, uses no data."""
     question = asked.question()
@@ -217,28 +217,29 @@ def _plan(service: Service, person: Person, spec: DatasetSpec, question: Questio
     promised = service.pages.get(
         ("plan", question.fingerprint(spec), delta), lambda: preview(prepared, charge, spec.sensitivity, delta)
     )
-    return _reply(promised | {"balance": balance})
+    return reply(promised | {"balance": balance})
 
 
 Wait = Annotated[float, Query(ge=0, le=120, description="Seconds to wait for the answer.")]
-_SPENDS: dict[int | str, dict[str, Any]] = {**_CONFLICT, 202: {"description": "Not done yet: see the job."}}
+SPENDS: dict[int | str, dict[str, Any]] = {**CONFLICT, 202: {"description": "Not done yet: see the job."}}
 
 
-@router.post("/datasets/{dataset}/topk", responses=_SPENDS)
+@router.post("/datasets/{dataset}/topk", responses=SPENDS)
 async def topk(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Asked, wait: Wait = 30.0) -> Response:
     """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged once."""
-    return await _asked(service, person, spec, key, asked.question(), wait)
+    return await answered(service, person, spec, key, asked.question(), wait)
 
 
-@router.post("/datasets/{dataset}/run", responses=_SPENDS)
+@router.post("/datasets/{dataset}/run", responses=SPENDS)
 async def run(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Ran, wait: Wait = 30.0) -> Response:
     """Run one mechanism: charge durably, answer; as exactly once as `topk`."""
-    return await _asked(service, person, spec, key, asked.question(), wait)
+    return await answered(service, person, spec, key, asked.question(), wait)
 
 
-async def _asked(
+async def answered(
     service: Service, person: Person, spec: DatasetSpec, key: str, question: Question, wait: float
 ) -> Response:
+    """What comes of a question that spends, or where it stands after ``wait`` seconds."""
     asked = spec.segmented(question.segments, question.where)
     pay(service, person, question.rows * max(1, len(asked.values)) / STORED, spends=True)
     begin = partial(service.begin, spec, person, key, question)
@@ -250,7 +251,7 @@ async def _asked(
             where = {"Location": f"/v1/jobs/{job}"}
             return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers=where)
         begun = answering.result()
-    return _reply(await wrap_future(service.work.submit(person.analyst, partial(service.page, spec, begun))))
+    return reply(await wrap_future(service.work.submit(person.analyst, partial(service.page, spec, begun))))
 
 
 @router.get("/datasets/{dataset}/releases")
@@ -264,7 +265,7 @@ def releases(
     """Your answers, newest first, again and free."""
     pay(service, person, limit / 5)
     mine = service.reports.ledger.recent(spec.name, analyst=person.analyst, at_most=limit, outcomes=False)
-    return _reply([page for spend in mine if (page := service.page_of(spec, spend.seq, person.analyst)) is not None])
+    return reply([page for spend in mine if (page := service.page_of(spec, spend.seq, person.analyst)) is not None])
 
 
 @router.get("/datasets/{dataset}/releases/{entry}")
@@ -274,7 +275,7 @@ def release(service: Worker, person: Asking, spec: Dataset, entry: Annotated[int
     page = service.page_of(spec, entry, person.analyst)
     if page is None:
         raise HTTPException(404, "No such answer")
-    return _reply(page)
+    return reply(page)
 
 
 @router.post("/datasets/{dataset}/versions", responses=_ADMIN)
@@ -291,7 +292,7 @@ def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> 
 @queued
 def spending(service: Worker, person: Admin, spec: Dataset) -> Response:  # noqa: ARG001 - whose turn it is
     """Spending over time and by analyst, for who owns the data."""
-    return _reply(service.reports.spending(spec.name))
+    return reply(service.reports.spending(spec.name))
 
 
 @router.get("/jobs/{job}")
@@ -328,7 +329,7 @@ async def events(
     return StreamingResponse(lines(), media_type="text/event-stream")
 
 
-@router.delete("/jobs/{job}", responses=_CONFLICT)
+@router.delete("/jobs/{job}", responses=CONFLICT)
 @queued
 def cancel(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
     """Call a question off before it is charged; its key is then used up."""
@@ -356,7 +357,7 @@ async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Bo
     pay(service, person, DIVIDE * len(wanted.queries))
     queries = queries_of([query.model_dump() for query in wanted.queries])
     made = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
-    return _reply((await wrap_future(service.planning.submit(person.analyst, made))).plain())
+    return reply((await wrap_future(service.planning.submit(person.analyst, made))).plain())
 
 
 @router.get("/audit", responses=_ADMIN)
@@ -368,7 +369,7 @@ def audit(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """The audit log, newest first."""
-    return _reply(service.access.notes(before=before, limit=limit))
+    return reply(service.access.notes(before=before, limit=limit))
 
 
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)
@@ -379,7 +380,7 @@ def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001 - whose turn
     return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))
 
 
-def _reply(value: Any) -> Response:
+def reply(value: Any) -> Response:
     """JSON; numbers that are not finite become null."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

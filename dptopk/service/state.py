@@ -18,14 +18,14 @@ from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerE
 from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
-from dptopk.service.answering import AnswerService, KeyUsed, job_of, shown
+from dptopk.service.answering import AnswerService, KeyUsed, begun, job_of, shown
 from dptopk.service.budget_reports import BudgetReports
 from dptopk.service.catalog import Catalog, DatasetSpec
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import HEARTBEAT_SECONDS, Cancelled, Jobs
 from dptopk.service.limits import Busy, Open, Rates, Turns
 from dptopk.service.metrics import Metrics
-from dptopk.service.questions import Plans, Question, Run
+from dptopk.service.questions import Plans, Question
 from dptopk.service.tables import RELOAD, Tables
 from dptopk.service.terms import agree, opened
 
@@ -77,7 +77,8 @@ class Service:
         self.catalog = catalog
         self.plans = Plans()
         self.pages: LRUCache[Any] = LRUCache(PAGES)
-        self.answer_service = AnswerService(self.reports.ledger, Histograms(), self.plans, self.jobs)
+        self.histograms = Histograms()
+        self.answer_service = AnswerService(self.reports.ledger, self.histograms, self.plans, self.jobs)
 
     def follow(self) -> None:
         """Read the catalog again if an operator has said so."""
@@ -104,7 +105,7 @@ class Service:
     def begin(self, spec: DatasetSpec, person: Person, key: str, question: Question) -> Spend | Future[Spend]:
         """The charge of a question that was answered before, or what comes of it."""
         question.check(spec)
-        known = self.answer_service.known(spec, person.analyst, key, question)
+        known = question.answerer(self).known(spec, person.analyst, key, question)
         if known is not None and known.answer is not None and not self.running(person.analyst, spec.name, key):
             self.metrics.question(spec.name, "again")
             return known
@@ -130,6 +131,8 @@ class Service:
 
         def read() -> dict[str, Any]:
             answer = self.reports.ledger.answer(spend)
+            if answer is None and "stream" in spend.mechanism:
+                return begun(spend, spec.name)
             if answer is None:
                 raise LedgerError("this answer was not stored")
             return shown(spend, answer, spec.name)
@@ -162,7 +165,7 @@ class Service:
                 self.questions.refuse_more(person.analyst)
                 if not charged and self.tables.value(Tables.usage, person.analyst) >= self.catalog.storage:
                     raise Busy("your stored answers take as much room as the catalog allows (storage): ask its owner")
-                self.jobs.start(job, person.analyst, spec.name, charged=charged)
+                self.jobs.start(job, person.analyst, spec.name, charged=charged or not question.cancellable)
                 running = self.questions.submit(person.analyst, partial(self._answer, spec, person, key, question, job))
                 self._running[job] = question, running
                 running.add_done_callback(lambda done: self._forget(job, done))
@@ -190,7 +193,7 @@ class Service:
     def _answer(self, spec: DatasetSpec, person: Person, key: str, question: Question, job: str) -> Spend:
         stage, code, message, written = "failed", "internal", "internal error", 0
         try:
-            spend = self.answer_service.ask(spec, person.analyst, key, question)
+            spend = question.answerer(self).ask(spec, person.analyst, key, question)
             written = len(json.dumps([spend.mechanism, self.page(spec, spend)]))
             stage, code, message = "done", "", ""
         except DptopkError as error:
@@ -207,9 +210,8 @@ class Service:
             outcome = {"done": "answered", "cancelled": "cancelled"}.get(stage, "failed")
             outcome = "refused" if code == BudgetExceeded.__name__ else outcome
             self.metrics.question(spec.name, outcome)
-            action = "run" if isinstance(question, Run) else "topk"
             detail = {"question": question.plain(), "key": key, "job": job}
-            done: list[Any] = [self.access.note(person.analyst, action, spec.name, outcome, detail)]
+            done: list[Any] = [self.access.note(person.analyst, question.action, spec.name, outcome, detail)]
             if written:
                 done.append(self.tables.add(Tables.usage, person.analyst, written))
             if stage != "cancelled":  # that is written already

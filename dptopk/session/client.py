@@ -24,6 +24,8 @@ from dptopk.mechanisms.base import Mechanism
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
+    from datetime import date
+
     import pandas as pd
 
 
@@ -220,6 +222,51 @@ class Client:
         """
         return self._each("/run", _run(mechanism, None, None, where) | _segments(segments), key)
 
+    def stream_price(
+        self,
+        k: int,
+        days: int,
+        *,
+        budget: Budget,
+        first_day: str | None = None,
+        time_zone: str = "UTC",
+    ) -> dict[str, Any]:
+        """What ``stream`` would cost: charge, ε, balance; and how exact the totals of each day would be. Free."""
+        return self._about("POST", "/streams/price", _stream(k, days, budget, first_day, time_zone))
+
+    def stream(
+        self,
+        name: str,
+        k: int,
+        days: int,
+        *,
+        budget: Budget,
+        first_day: str | None = None,
+        time_zone: str = "UTC",
+    ) -> ClientStream:
+        """Charge a top k of all days so far, on each of these days; or open it: the same terms are charged once.
+
+        Args:
+            name: of the stream: letters, digits, ".", "_", "-".
+            k: labels in each answer.
+            days: how many days; fixed now.
+            budget: the (ε, δ) of all days together, for one user of as many days as the data set says.
+            first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
+            time_zone: whose midnight parts two days, in words.
+
+        Raises:
+            BudgetExceeded: nothing was charged.
+            InvalidParameter: the data set has no streams, or this name stands for other terms; nothing was charged.
+            LedgerError: as for ``top_k``; call again with the same terms.
+            ServiceError: any other refusal.
+        """
+        self._answer("/streams", _stream(k, days, budget, first_day, time_zone) | {"stream": name}, _sent(name=name))
+        return ClientStream(self, name)
+
+    def streams(self) -> list[dict[str, Any]]:
+        """One's streams of the data set, with their terms; free."""
+        return list(self._call("GET", self._path("/streams")))
+
     def _one(self, path: str, body: dict[str, Any], key: str | None) -> Release:
         answer = self._spend(path, body, key)
         release = Release.from_dict(answer["release"])
@@ -310,6 +357,45 @@ class Client:
                 raise _refusal(error.code, error.read()) from None
         except (URLError, OSError, ValueError) as error:
             raise ServiceError(0, "unreachable", f"the service cannot be reached ({type(error).__name__})") from None
+
+
+class ClientStream:
+    """A stream of a service, as ``StreamSession`` is one of a ledger; made by ``Client.stream``."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self._path = client, f"/streams/{quote(name, safe='')}/days"
+
+    def answer(self, day: int | str | date) -> Release:
+        """The answer of a day, by number or date, from the service's data: drawn once, and given again ever after.
+
+        Raises:
+            InvalidParameter: for a day after the next one.
+            LedgerError: as for ``Client.top_k``; ask again.
+            ServiceError: any other refusal, such as that the day's data are not there (503).
+        """
+        asked = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001 - made by it
+        return Release.from_dict(asked["release"])
+
+    def answered(self) -> dict[int, Release]:
+        """The answers so far, by day; free."""
+        found: dict[int, Release] = {}
+        while page := self._about(len(found) + 1)["answers"]:
+            found |= {one["day"]: Release.from_dict(one["release"]) for one in page}
+        return found
+
+    def half_widths(self) -> list[int]:
+        """Within ± how much 95% of the noise on a total is, on each day; free."""
+        return list(self._about(1)["half_width"])
+
+    def _about(self, first: int) -> dict[str, Any]:
+        return self._client._about("GET", f"{self._path}?first={first}")  # noqa: SLF001 - made by it
+
+
+def _stream(k: int, days: int, budget: Budget, first_day: str | None, time_zone: str) -> dict[str, Any]:
+    """A stream as JSON."""
+    part = validate.instance(Budget, budget=budget)
+    asked = {"k": k, "days": days, "epsilon": part.epsilon, "delta": part.delta, "time_zone": time_zone}
+    return asked | ({} if first_day is None else {"first_day": first_day})
 
 
 def _passing(error: DptopkError) -> bool:

@@ -94,7 +94,7 @@ class StreamSession:
 
     def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any]) -> None:
         self.name: str = terms["stream"]
-        self.mechanism = ContinualTopK(**{name: value for name, value in terms["mechanism"].items() if name != "name"})
+        self.mechanism = mechanism_in(terms)
         self.sensitivity = Sensitivity(**terms["sensitivity"])
         self.calendar = Calendar(**terms["calendar"])
         self.rng: Generator | None = None
@@ -140,7 +140,7 @@ class StreamSession:
         with file.turn() as turn:
             _same(terms, turn.terms(), "path: the file's stream")
         if _charged(book, name) is None:
-            book.charge(first.charge, "", f"stream {name!r}", once=_key(name), stream=terms)
+            book.charge(first.charge, "", f"stream {name!r}", once=stream_key(name), stream=terms)
         _same(terms, _charged(book, name), "name: the stream")  # another process may have been faster
         with file.turn() as turn:
             if turn.terms() is None:
@@ -194,7 +194,7 @@ class StreamSession:
             raise InvalidParameter("a stream cannot be used in a forked process; open it there")
         with self._file.turn() as turn:
             days = turn.days()
-            if self._book.asked(_key(self.name, len(days) + 1)) is not None:
+            if self._book.asked(stream_key(self.name, len(days) + 1)) is not None:
                 raise LedgerError(
                     f"the ledger has the answer of day {len(days) + 1} of the stream {self.name!r}, its file lacks it: "
                     "put the newest file back; an old copy would draw the noise of that day anew"
@@ -206,7 +206,7 @@ class StreamSession:
 
     def _recorded(self, day: int, token: str, turn: Turn) -> bool:
         """Let the ledger have the answer of a day, from this copy of the file; whether it had it."""
-        key, receipt = _key(self.name, day), None
+        key, receipt = stream_key(self.name, day), None
         spend = self._book.asked(key)
         if spend is None or not spend.released:
             free = Charge(neighbours=self.sensitivity.neighbours)
@@ -230,7 +230,7 @@ class StreamSession:
         for earlier, (name, _) in days.items():
             if name == validate.text(partition=partition):
                 raise InvalidParameter(f"partition: {partition!r} was counted on day {earlier}, and counts only once")
-        spend = self._book.asked(_key(self.name))
+        spend = self._book.asked(stream_key(self.name))
         if spend is None or not spend.current:  # the data of now are for another budget
             raise LedgerError("the budget charged for this stream was renewed: create another stream")
         if isinstance(data, EventsStore):
@@ -247,14 +247,19 @@ class StreamSession:
         turn.append(number, partition, secrets.token_hex(16), release.to_dict(), stream.to_dict())
 
 
-def _key(name: str, *day: int) -> str:
+def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:
+    """The mechanism that a stream's terms name."""
+    return ContinualTopK(**{name: value for name, value in terms["mechanism"].items() if name != "name"})
+
+
+def stream_key(name: str, *day: int) -> str:
     """The key in the ledger of a stream's charge, or of the record of one of its days."""
     return fingerprint(["stream", name, *day])
 
 
 def _charged(book: LedgerBudget, name: str) -> dict[str, Any] | None:
     """The terms of the stream that the ledger has under a name."""
-    spend = book.asked(_key(name))
+    spend = book.asked(stream_key(name))
     return None if spend is None else dict(spend.mechanism.get("stream", {}))
 
 

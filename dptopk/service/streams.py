@@ -1,0 +1,278 @@
+"""A top k every day over HTTP, exactly once.
+
+A data set has streams where its catalog names a folder for their files, in which each data version is one day's data:
+the version of a day is its date, or its number. On how many days one user adds something is the owner's to say. The
+stream's name is the key of its charge, and its name with a day that of the day's answer (``session.stream``): a retry
+finds both, from any worker.
+"""
+
+from __future__ import annotations
+
+import math
+from asyncio import wrap_future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter, HTTPException, Path as InPath, Query, Response
+from pydantic import Field
+from scipy.special import ndtri
+
+from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.json_text import fingerprint
+from dptopk.accounting.bounds import compose
+from dptopk.costs.budget import Budget
+from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Histogram
+from dptopk.ledger.names import analyst_name
+from dptopk.ledger.spends import Spend
+from dptopk.mechanisms.continual import ContinualTopK
+from dptopk.planning import plan_continual
+from dptopk.service.access import Person
+from dptopk.service.answering import begun
+from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
+from dptopk.service.models import Body
+from dptopk.service.questions import EPSILONS, MOST_ROWS, Question
+from dptopk.service.routes import (
+    CONFLICT,
+    PLAN,
+    REFUSALS,
+    SPENDS,
+    Asking,
+    Dataset,
+    Wait,
+    Worker,
+    answered,
+    pay,
+    queued,
+    reply,
+)  # fmt: skip
+from dptopk.service.state import Service
+from dptopk.session.budget_backend import LedgerBudget
+from dptopk.session.stream import Calendar, StreamSession, mechanism_in, stream_key
+
+router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=REFUSALS)
+MOST_DAYS = 400  # planning takes seconds
+DAYS = 20  # of a stream, that make it one unit dearer
+Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamQuestion(Question):
+    """A stream by its name, or a day of one. It cannot be called off, since its key would be used up."""
+
+    stream: str
+    k: int
+    cancellable: ClassVar[bool] = False
+
+    @property
+    def rows(self) -> int:
+        """As many as k."""
+        return self.k
+
+    def check(self, spec: DatasetSpec) -> None:
+        """Refuse a data set without streams, and what no file can be named."""
+        valid_name(stream=self.stream)
+        if spec.streams is None:
+            raise InvalidParameter("dataset: it has no streams")
+
+    def answerer(self, service: Service) -> StreamService:
+        """What answers it."""
+        return StreamService(service)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewStream(StreamQuestion):
+    """A stream to be charged, or the one that was charged on the same terms."""
+
+    days: int
+    epsilon: float
+    delta: float
+    first_day: str | None
+    time_zone: str
+    action: ClassVar[str] = "stream"
+
+    @property
+    def calendar(self) -> Calendar:
+        """What its days are."""
+        return Calendar(first_day=self.first_day, time_zone=self.time_zone)
+
+    def prepared(self, spec: DatasetSpec) -> Any:
+        """The mechanism."""
+        return plan_continual(
+            self.k, self.days, Budget(self.epsilon, self.delta), sensitivity=spec.sensitivity, labels=spec.domain_size,
+            days_per_user=spec.days_per_user,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamDay(StreamQuestion):
+    """A day of a stream, by its number."""
+
+    day: int
+    action: ClassVar[str] = "stream day"
+
+
+@dataclass
+class StreamService:
+    """Asking for streams and their days, as ``AnswerService`` does for questions."""
+
+    service: Service
+
+    def known(self, spec: DatasetSpec, analyst: str, key: str, _: Question) -> Spend | None:
+        """What the ledger has of a stream or a day."""
+        return self.service.reports.ledger.asked(spec.name, analyst, key)
+
+    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend:
+        """Charge a stream, or answer a day, or find what was done before."""
+        if isinstance(question, NewStream):
+            self._begin(spec, analyst_name(analyst), question)
+        elif isinstance(question, StreamDay):
+            self._answer(spec, analyst, question)
+        done = self.known(spec, analyst, key, question)
+        assert done is not None  # noqa: S101 - it was written
+        return done
+
+    def _begin(self, spec: DatasetSpec, analyst: str, asked: NewStream) -> None:
+        like = Histogram({}, sensitivity=spec.sensitivity, domain="private" if spec.labels is None else spec.labels)
+        book = LedgerBudget(self.service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False)
+        made: Any = self.service.plans.get(spec, asked)
+        path = _file(spec, analyst, asked.stream)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        StreamSession.begin(book, like, asked.stream, made, path, asked.calendar)
+
+    def _answer(self, spec: DatasetSpec, analyst: str, asked: StreamDay) -> None:
+        """Answer a day that is the next one; one that was answered before is left as it is."""
+        stream = StreamSession.open(self.service.reports.ledger, _file(spec, analyst, asked.stream))
+        after = len(stream.answered()) + 1
+        if asked.day > after:
+            raise InvalidParameter(f"day: the next day to be answered is day {after} ({stream.calendar.name(after)})")
+        if asked.day == after:
+            version = stream.calendar.name(after)
+            data = self.service.histograms.get(spec, version, {}, Segmented(), lambda _done, _total: None)
+            stream.answer(after, data[""])
+
+
+def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
+    """Where a stream's file lies."""
+    return Path(spec.streams or "") / f"{fingerprint([spec.name, analyst_name(analyst)])[:16]}-{name}.stream"
+
+
+class WantedStream(Body):
+    """A top k of all days so far, on each of these days."""
+
+    k: int = Field(ge=1, le=MOST_ROWS, description="How many labels, every day.")
+    days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
+    epsilon: float = Field(ge=EPSILONS[0], le=EPSILONS[1], description="Of all days together.")
+    delta: float = Field(gt=0, lt=1)
+    first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
+    time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")
+    stream: str = Field(default="price", description="Its name: the same again is charged once.")
+
+
+class AskedDay(Body):
+    """A day of a stream."""
+
+    day: str = Field(min_length=1, max_length=10, description="Its number from 1, or its date.")
+
+
+@router.post("/price", responses=CONFLICT)
+async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream) -> Response:
+    """What a stream would cost and deliver; free, no data takes part."""
+    question = NewStream(**wanted.model_dump())
+    question.check(spec)
+    pay(service, person, PLAN + wanted.days / DAYS)
+    told = partial(_price, service, person, spec, question)
+    return reply(await wrap_future(service.planning.submit(person.analyst, told)))
+
+
+def _price(service: Service, person: Person, spec: DatasetSpec, question: NewStream) -> dict[str, Any]:
+    made: Any = service.plans.get(spec, question)
+    charge = made.charge(spec.sensitivity, labels=spec.domain_size)
+    about = {"charge": str(charge), "epsilon": compose(charge, delta=question.delta).epsilon, "delta": question.delta}
+    return about | _widths(made, spec) | {"balance": service.reports.balance(spec.name, person.analyst, charge)}
+
+
+def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
+    """Within ± how much the noise on a total is on each day with a probability of ``confidence``, and thresholds."""
+    spread, rounding = mechanism.total_noise(spec.sensitivity)
+    far = -ndtri((1 - CONFIDENCE) / 2) * spread + rounding + 0.5
+    days = range(1, mechanism.days + 1) if spec.domain == "private" else ()
+    return {
+        "confidence": CONFIDENCE,
+        "half_width": [math.ceil(one) for one in far.tolist()],
+        "thresholds": [mechanism.threshold(spec.sensitivity, day) for day in days],
+    }
+
+
+@router.post("", responses=SPENDS)
+async def create(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream, wait: Wait = 30.0) -> Response:
+    """Charge a stream, all of its days at once. The same name on the same terms is charged once."""
+    pay(service, person, wanted.days / DAYS, spends=True)
+    key, question = stream_key(wanted.stream), NewStream(**wanted.model_dump())
+    return await answered(service, person, spec, key, question, wait)
+
+
+@router.get("")
+@queued
+def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
+    """Your streams."""
+    pay(service, person, 5)
+    path = _file(spec, person.analyst, "*")
+    places = path.parent.glob(path.name) if spec.streams is not None else ()
+    names = sorted(place.name[path.name.index("*") : -len(".stream")] for place in places)
+    mine = (_charged(service, person, spec, name) for name in names)
+    return reply([begun(spend, spec.name) for spend in mine if spend is not None])
+
+
+@router.post("/{stream}/days", responses=SPENDS)
+async def ask(
+    service: Worker, person: Asking, spec: Dataset, stream: Name, asked: AskedDay, wait: Wait = 30.0
+) -> Response:
+    """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing more is charged."""
+    terms = (
+        await wrap_future(service.work.submit(person.analyst, partial(_mine, service, person, spec, stream)))
+    ).mechanism["stream"]
+    day = Calendar(**terms["calendar"]).number(asked.day)
+    if day > terms["mechanism"]["days"]:
+        raise HTTPException(404, "No such day")
+    question = StreamDay(stream=stream, day=day, k=terms["mechanism"]["k"])
+    return await answered(service, person, spec, stream_key(stream, day), question, wait)
+
+
+@router.get("/{stream}/days")
+@queued
+def days(
+    service: Worker,
+    person: Asking,
+    spec: Dataset,
+    stream: Name,
+    first: Annotated[int, Query(ge=1, le=MOST_DAYS + 1)] = 1,
+    limit: Annotated[int, Query(ge=1, le=100)] = 100,
+) -> Response:
+    """A stream's terms, how exact its totals are, and its answers, in order, again and free."""
+    pay(service, person, limit / 5)
+    charged = _mine(service, person, spec, stream)
+    mechanism = mechanism_in(charged.mechanism["stream"])
+    about = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
+    found: list[dict[str, Any]] = []
+    for day in range(first, first + limit):
+        spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(stream, day))
+        if spend is None or spend.answer is None:
+            break
+        found.append({"day": day} | service.page(spec, spend))
+    return reply(begun(charged, spec.name) | about | {"answers": found})
+
+
+def _mine(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
+    spend = _charged(service, person, spec, name)
+    if spend is None:
+        raise HTTPException(404, "No such stream")
+    return spend
+
+
+def _charged(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend | None:
+    """The charge of a stream, if the person has one of this name."""
+    spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(name))
+    return spend if spend is not None and "stream" in spend.mechanism and spec.streams is not None else None

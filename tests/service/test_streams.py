@@ -1,0 +1,142 @@
+"""Streams over HTTP: a price, one charge, each day drawn once, whoever asks how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
+from dptopk.service.catalog import Catalog
+from dptopk.session.client import ServiceError
+
+from .conftest import CATALOG, Server
+
+STREAMS = CATALOG.replace(
+    "[datasets.hidden]",
+    """[datasets.sales]
+source = "sales-{version}.csv"
+labels_per_user = 1
+unit = "user-day"
+budget = { epsilon = 2.0, delta = 1e-5 }
+streams = "streams"
+days_per_user = 1
+
+[datasets.hidden]""",
+)
+ASKED = {"k": 2, "days": 4, "epsilon": 1.0, "delta": 1e-6, "first_day": "2026-11-01"}
+TERMS = {"budget": Budget(1.0, 1e-6), "first_day": "2026-11-01"}
+
+
+def write_day(folder, day, **counts):
+    lines = "".join(f"{label},{count}\n" for label, count in counts.items())
+    (folder / f"sales-2026-11-0{day}.csv").write_text(f"label,count\n{lines}", encoding="utf-8")
+
+
+@pytest.fixture
+def server(tmp_path):
+    write_day(tmp_path, 1, tea=5000, rum=3000)
+    write_day(tmp_path, 2, tea=100, ale=9000)
+    with Server(tmp_path, STREAMS).running() as running:
+        yield running
+
+
+@pytest.fixture
+def ann(server):
+    with server.client("ann") as client:
+        yield client
+
+
+def test_one_charge_and_each_day_once(server, ann):
+    """The contract: price, charge, a day asked again and too early, another person."""
+    at = "/v1/datasets/sales/streams"
+    ledger = server.service.reports.ledger
+    price = ann.post(f"{at}/price", json=ASKED).json()
+    assert not ledger.spent("sales")
+    assert len(price["half_width"]) == len(price["thresholds"]) == 4
+    assert price["epsilon"] <= 1.0
+    named = ASKED | {"stream": "top"}
+    made = ann.post(at, json=named)
+    assert made.status_code == 200, made.text
+    assert made.json()["charge"] == price["charge"] == str(ledger.spent("sales"))
+    assert ann.post(at, json=named).json() == made.json()
+    assert ann.post(at, json=named | {"k": 3}).status_code == 422
+    assert ann.get(at).json() == [made.json()]
+    assert oct((server.folder / "streams").stat().st_mode)[-3:] == "700"
+
+    first = ann.post(f"{at}/top/days", json={"day": "2026-11-01"}).json()
+    assert {row["label"] for row in first["release"]["rows"]} == {"tea", "rum"}
+    write_day(server.folder, 1, other=99999)
+    server.service._serve(server.catalog)  # the data are read anew
+    assert ann.post(f"{at}/top/days", json={"day": "1"}).json() == first
+    assert ann.post(f"{at}/top/days", json={"day": "3"}).status_code == 422
+    second = ann.post(f"{at}/top/days", json={"day": "2"}).json()
+    assert second["release"]["rows"][0]["label"] == "ale"
+    missing = ann.post(f"{at}/top/days", json={"day": "3"})
+    assert (missing.status_code, missing.json()["error"]) == (503, "data_unreadable")
+    assert ann.post(f"{at}/top/days", json={"day": "5"}).status_code == 404
+    page = ann.get(f"{at}/top/days").json()
+    assert [(one["day"], one["entry"]) for one in page["answers"]] == [(1, first["entry"]), (2, second["entry"])]
+    assert page["half_width"] == price["half_width"]
+    assert str(ledger.spent("sales")) == price["charge"]
+    assert ledger.verify()
+
+    with server.client("bob") as bob:
+        assert bob.get(at).json() == []
+        for asked in (bob.get(f"{at}/top/days"), bob.post(f"{at}/top/days", json={"day": "1"})):
+            assert asked.status_code == 404
+    assert ann.get("/v1/datasets/sales/releases").status_code == 200
+    assert [one["text"] for one in ann.get("/v1/datasets/sales/budget").json()["fits"]] == ["stream 'top'"]
+    audit = server.client("eve").get("/v1/audit").json()
+    assert {"stream", "stream day"} <= {note["action"] for note in audit}
+
+
+@pytest.mark.slow
+def test_what_is_refused_costs_nothing(server, ann):
+    at = "/v1/datasets/sales/streams"
+    for change, status in (
+        ({"epsilon": 50.0}, 409),
+        ({"stream": "../top"}, 422),
+        ({"days": 401}, 422),
+        ({"delta": 0}, 422),
+        ({"first_day": "soon"}, 422),
+        ({"first_day": None, "k": 0}, 422),
+    ):
+        answer = ann.post(at, json=ASKED | {"stream": "top"} | change)
+        assert answer.status_code == status, (change, answer.text)
+    assert ann.post("/v1/datasets/words/streams", json=ASKED | {"stream": "top"}).status_code == 422
+    assert ann.get("/v1/datasets/words/streams").json() == []
+    assert ann.get(at).json() == []
+    assert not server.service.reports.ledger.spent("sales")
+    token = server.access.create("ann", "reader")
+    ann.headers["Authorization"] = f"Bearer {token}"
+    assert ann.post(at, json=ASKED | {"stream": "top"}).status_code == 403
+    assert ann.post(f"{at}/top/days", json={"day": "1"}).status_code == 403
+
+
+@pytest.mark.slow
+def test_a_client_s_stream(server):
+    client = Client(server.url, server.tokens["ann"], dataset="sales", patience=0.5)
+    price = client.stream_price(2, 4, **TERMS)
+    stream = client.stream("top", 2, 4, **TERMS)
+    first = stream.answer("2026-11-01")
+    assert stream.answer(1).to_dict() == first.to_dict()
+    again = Client(server.url, server.tokens["ann"], dataset="sales").stream("top", 2, 4, **TERMS)
+    second = again.answer(2)
+    assert {day: one.to_dict() for day, one in stream.answered().items()} == {1: first.to_dict(), 2: second.to_dict()}
+    assert stream.half_widths() == price["half_width"]
+    assert [one["stream"] for one in client.streams()] == ["top"]
+    with pytest.raises(InvalidParameter, match="next day to be answered is day 3"):
+        stream.answer(4)
+    with pytest.raises(InvalidParameter, match="other terms"):
+        client.stream("top", 3, 4, **TERMS)
+    with pytest.raises(BudgetExceeded):
+        client.stream("dear", 2, 4, budget=Budget(30.0, 1e-6))
+    with pytest.raises(ServiceError, match="cannot be read now"):
+        stream.answer(3)
+
+
+def test_a_catalog_of_streams(tmp_path):
+    """A source that is no day's, a part of the rows, or segments cannot have streams."""
+    for old, new in (("sales-{version}.csv", "sales.csv"), ("days_per_user = 1", "days_per_user = 0")):
+        (tmp_path / "catalog.toml").write_text(STREAMS.replace(old, new), encoding="utf-8")
+        with pytest.raises(InvalidParameter, match=r"datasets\.sales"):
+            Catalog.load(tmp_path / "catalog.toml")
