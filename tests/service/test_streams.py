@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
+from dptopk.service import streams
 from dptopk.service.catalog import Catalog
 from dptopk.session.client import ServiceError
 
@@ -140,3 +144,36 @@ def test_a_catalog_of_streams(tmp_path):
         (tmp_path / "catalog.toml").write_text(STREAMS.replace(old, new), encoding="utf-8")
         with pytest.raises(InvalidParameter, match=r"datasets\.sales"):
             Catalog.load(tmp_path / "catalog.toml")
+
+
+@pytest.mark.slow
+def test_several_workers_draw_a_day_once(server, ann):
+    """Two workers on one ledger and folder, four requests at a time: one charge, and one answer of each day."""
+    at = "/v1/datasets/sales/streams"
+    with Server(server.folder, STREAMS).running() as other, ThreadPoolExecutor(4) as pool:
+        clients = [ann, other.client(None), ann, other.client(None)]
+        for client in clients:
+            client.headers["Authorization"] = ann.headers["Authorization"]
+        made = list(pool.map(lambda one: one.post(at, json=ASKED | {"stream": "top"}).json(), clients))
+        days = [list(pool.map(lambda one, day=day: one.post(f"{at}/top/days", json={"day": day}).json(), clients))
+                for day in "12"]  # fmt: skip
+        again = clients[1].get(f"{at}/top/days").json()["answers"]
+    for answers in (made, *days):
+        assert all(one == answers[0] for one in answers), answers
+    assert again == [{"day": day, **answers[0]} for day, answers in enumerate(days, 1)]
+    assert str(server.service.reports.ledger.spent("sales")) == made[0]["charge"]
+
+
+@pytest.mark.slow
+def test_a_stream_is_a_job_that_cannot_be_called_off(server, ann, monkeypatch):
+    """Its name would be used up: while it is planned and charged the job can be seen, and a refusal says too late."""
+    at, go, plan = "/v1/datasets/sales/streams", threading.Event(), streams.plan_continual
+    monkeypatch.setattr(streams, "plan_continual", lambda *args, **options: go.wait(30) and plan(*args, **options))
+    begun = ann.post(f"{at}?wait=0", json=ASKED | {"stream": "top"})
+    job = begun.json()["job"]
+    assert begun.status_code == 202
+    assert ann.get(f"/v1/jobs/{job}").json()["stage"] == "charging"
+    assert ann.delete(f"/v1/jobs/{job}").status_code == 409
+    go.set()
+    assert ann.post(at, json=ASKED | {"stream": "top"}).json()["stream"] == "top"
+    assert ann.get(f"/v1/jobs/{job}").json()["stage"] == "done"
