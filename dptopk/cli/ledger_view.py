@@ -133,7 +133,8 @@ def _query_name(spend: Spend) -> str:
 def _latest(spends: list[Spend]) -> Table:
     table = Table("entry", "time (UTC)", "analyst", "charge", "status", title="latest", title_justify="left", box=None)
     for spend in spends[-RECENT_ROWS:]:
-        status = "released" if spend.released else "charged, no answer recorded"
+        waiting = "charged for all its days" if "stream" in spend.mechanism else "charged, no answer recorded"
+        status = "released" if spend.released else waiting
         table.add_row(str(spend.seq), plain(spend.at[:19]), plain(spend.analyst), plain(spend.charge), status)
     return table
 

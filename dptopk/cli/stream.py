@@ -1,4 +1,4 @@
-"""``dptopk stream``: a top k every day: create, answer."""
+"""``dptopk stream``: a top k every day: create, answer, show."""
 
 from __future__ import annotations
 
@@ -143,6 +143,29 @@ def answer(
     _write(asked, number, release, output_format, out, confidence)
 
 
+@app.command()
+def show(
+    stream: File,
+    ledger: Annotated[str, typer.Option(help="The ledger that paid.")],
+    key_file: ledger_commands.KeyFile = None,
+    head_file: ledger_commands.HeadFile = None,
+) -> None:
+    """What a stream promises, what it cost, and the first labels of its answers. Nothing is charged."""
+    from dptopk.histogram.histogram import Histogram
+    from dptopk.session.stream import StreamSession
+
+    with ledger_commands.open_ledger(ledger, key_file, head_file) as book:
+        asked = StreamSession.open(book, stream)
+        like = Histogram({}, sensitivity=asked.sensitivity, domain=asked.public_labels() or "private")
+        lines, days = _about(asked.mechanism, like), asked.answered()
+        for day, name in days.items():
+            release = asked.stored(day)
+            labels = ", ".join(map(str, release.labels[:5] if release else ()))
+            lines.append(f"day {day} ({asked.calendar.name(day)}), data {name!r}: {labels}")
+    for line in (*lines, f"{len(days)} of {asked.mechanism.days} days are answered."):
+        typer.echo(visible(line))
+
+
 def _asked(asked: StreamSession, number: int, source: Path, partition: str | None, **columns: Any) -> Release:
     """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the file have."""
     from dptopk.cli.input import Source, spooled
@@ -160,8 +183,8 @@ def _asked(asked: StreamSession, number: int, source: Path, partition: str | Non
     return asked.answer(number, found, partition=partition or f"{source.name} {given.stated()[:16]}")
 
 
-def _about(mechanism: ContinualTopK, like: Histogram, delta: float) -> list[str]:
-    """What a stream promises and delivers, in lines."""
+def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None) -> list[str]:
+    """What a stream promises and delivers, in lines; at a δ."""
     from dptopk.accounting.bounds import compose
 
     one, n = like.sensitivity, mechanism.days_per_user or mechanism.days
@@ -171,10 +194,12 @@ def _about(mechanism: ContinualTopK, like: Histogram, delta: float) -> list[str]
     lines = [
         f"Top {mechanism.k} of all days so far, on each of {mechanism.days} days.",
         f"Protected: what one user adds {who}{apart}, {describe_l0(one.l0)} a day, each by at most {one.linf}.",
-        f"All days together: ({format_upper(compose(charge, delta=delta).epsilon, 4)}, {delta:g})-DP at most.",
         f"Charged at once: {charge}",
         f"Standard deviation of a total: at most {mechanism.noise_std(one):.4g} on the worst day.",
     ]
+    if delta is not None:
+        most = format_upper(compose(charge, delta=delta).epsilon, 4)
+        lines.insert(2, f"All days together: ({most}, {delta:g})-DP at most.")
     if like.domain == "private":
         first, last = (mechanism.threshold(one, number) for number in (1, mechanism.days))
         lines.append(f"A label is shown while its total is above a threshold: {first} on day 1, {last} on the last.")

@@ -55,7 +55,8 @@ def test_a_price_without_a_ledger_makes_nothing(tmp_path):
     assert not path.exists()
 
 
-def test_days_are_answered_once_and_charged_never(tmp_path, ledger, stream):
+def test_days_are_answered_once_and_charged_never(tmp_path, ledger, stream, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     with Ledger(ledger) as book:
         spent = book.spent("sales")
     monday, answer = counts(tmp_path, "monday.csv", tea=900, milk=600), ("stream", "answer", stream)
@@ -71,7 +72,21 @@ def test_days_are_answered_once_and_charged_never(tmp_path, ledger, stream):
     assert list(pd.read_csv(out)["label"]) == ["rum", "tea"]
     with Ledger(ledger) as book:
         assert book.spent("sales") == spent
-    assert "stream 'sales', day" not in run("ledger", "show", ledger, "--dataset", "sales")
+    said = run("ledger", "show", ledger, "--dataset", "sales")
+    assert "stream 'sales', day" not in said
+    assert "charged for all its days" in said
+    assert "no answer recorded" not in said
+    said = run("stream", "show", stream, "--ledger", ledger)
+    for part in (
+        "on one day",
+        f"Charged at once: {spent}",
+        "day 1 (2026-11-01), data 'monday.csv ",
+        ": tea, milk",
+        "2 of 3",
+    ):
+        assert part in said
+    with Ledger(ledger) as book:
+        assert book.spent("sales") == spent
 
 
 def test_a_stream_is_charged_once_however_often_it_is_created(ledger, stream, tmp_path):
@@ -116,6 +131,7 @@ def test_public_labels_are_those_of_the_stream_whatever_their_type(tmp_path, led
     said = json.loads(run("stream", "answer", stream, day, "--ledger", ledger, "--day", 1, "--format", "json"))
     assert [row["label"] for row in said["rows"]] == ["3", "1"]
     assert all(row["low"] <= row["count"] <= row["high"] for row in said["rows"])
+    assert "threshold" not in run("stream", "show", stream, "--ledger", ledger)
 
 
 @pytest.mark.slow
