@@ -52,7 +52,7 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
 )
 MOST_BYTES = 65_536  # of a request's body
 BODY_SECONDS = 20.0  # in which it must be sent
-SCRIPTS = ("page.js", "common.js", "csv.js", "answer.js", "divide.js", "owner.js", "api.js")
+SCRIPTS = ("page.js", "common.js", "csv.js", "answer.js", "divide.js", "owner.js", "streams.js", "api.js")
 PAGE = {"": "index.html", "api": "api.html", "page.css": "page.css", **{name: name for name in SCRIPTS}}
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {

@@ -168,12 +168,16 @@ class DatasetSpec:
             raise InvalidParameter(f"datasets.{self.name}: count_capped is for private labels of events")
         if self.terms.shares is not None and self.limits:
             raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
+        self._check_people()
+        self._check_columns()
+        validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
+
+    def _check_columns(self) -> None:
         if self.streams is not None and ("{version}" not in self.source or self.top or self.budget_by or self.several):
             raise InvalidParameter(
                 f"datasets.{self.name}: streams need a source with {{version}} for the day, and neither top nor "
                 "budget_by nor segments of a table of counts that a user may be in several of"
             )
-        self._check_people()
         for column, per_user in self.segments.items():
             validate.count(segments=per_user)
             if column not in self.filters:
@@ -182,7 +186,6 @@ class DatasetSpec:
             raise InvalidParameter(
                 f"datasets.{self.name}: a budget for each {self.budget_by} needs segments = {{ {self.budget_by} = 1 }}"
             )
-        validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
 
     def _check_people(self) -> None:
         strangers = {} if self.analysts is None else {canonical(name) for name in self.limits} - set(self.analysts)

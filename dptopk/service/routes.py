@@ -189,6 +189,7 @@ def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
         "filters": {column: list(values) for column, values in spec.filters.items()},
         "segments": dict(spec.segments),
         "budget_by": spec.budget_by,
+        "streams": spec.streams is not None,
     }
 
 

@@ -22,7 +22,7 @@ from scipy.special import ndtri
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.json_text import fingerprint
 from dptopk.accounting.bounds import compose
-from dptopk.costs.budget import Budget
+from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 from dptopk.ledger.names import analyst_name

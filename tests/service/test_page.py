@@ -16,6 +16,7 @@ from dptopk.cli.app import app
 from dptopk.costs import Charge
 
 from .conftest import Server
+from .test_streams import ASKED as DAILY, STREAMS, write_day
 
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -88,6 +89,40 @@ def test_from_token_to_chart(browser, server):
     assert page.hosts <= {server.url.split("/")[2]}
     assert len(server.service.reports.ledger.recent("words", analyst="ann")) == 1
     page.context.close()
+
+
+def test_a_stream_s_chart(browser, tmp_path):
+    """Totals with their bars, of chosen labels; one that would run is a text; the next day is asked for."""
+    label = "<img src=x onerror=alert(1)>"
+    for day, counts in enumerate(({"tea": 5000, label: 3000}, {"tea": 4000, "ale": 9000}, {"rum": 700}), 1):
+        write_day(tmp_path, day, **counts)
+    with Server(tmp_path, STREAMS).running() as server, server.client("ann") as ann:
+        at = "/v1/datasets/sales/streams"
+        assert ann.post(at, json=DAILY | {"k": 3, "stream": "top"}).status_code == 200
+        for day in "12":
+            assert ann.post(f"{at}/top/days", json={"day": day}).status_code == 200
+        page = opened(browser, server, "ann", viewport={"width": 390, "height": 740})
+        page.click("#tab-streams")
+        page.wait_for_selector("#stream-chart svg")
+        assert "2 of 4 days" in page.inner_text("#stream-about")
+        assert [one.text_content() for one in page.query_selector_all("#stream-labels label")] == [label, "ale", "tea"]
+        assert len(page.query_selector_all("#stream-chart circle")) == 5  # two of two labels, one of ale
+        page.focus("#stream-labels label:nth-child(2) input")
+        page.keyboard.press("Space")
+        assert len(page.query_selector_all("#stream-chart circle")) == 4
+        assert page.evaluate("document.activeElement.parentElement.textContent") == "ale"
+        assert page.inner_text("#stream-ask") == "Ask for 2026-11-03"
+        page.click("#stream-ask")
+        page.wait_for_selector("#stream-ask:text('2026-11-04')")
+        assert len(page.query_selector_all("#stream-chart circle")) == 6
+        page.click("#stream-chart summary")
+        assert len(page.query_selector_all("#stream-chart tbody tr")) == 3
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.query_selector_all("#stream-chart img, #stream-labels img") == []
+        page.click("#tab-answers")
+        page.wait_for_selector("#answers-list")
+        assert page.wrong == []
+        page.context.close()
 
 
 def test_the_slider_moves_the_error_bars_by_keyboard(browser, server):

@@ -3,6 +3,7 @@ import { $, budget, call, fresh, headers, level, make, number, ownerOf, say, sig
 import { bars, card, protectedOf } from "./answer.js";
 import { begin } from "./divide.js";
 import { showSpending } from "./owner.js";
+import { listStreams } from "./streams.js";
 
 let datasets = [];
 
@@ -20,6 +21,9 @@ async function enter(token) {
     $("tab-owner").hidden = person.role !== "admin";
     for (const id of ["dataset", "answers-dataset", "owner-dataset"])
       $(id).replaceChildren(...datasets.map((one) => make("option", { value: one.name }, one.name)));
+    const daily = datasets.filter((one) => one.streams);
+    $("tab-streams").hidden = !daily.length;
+    $("streams-dataset").replaceChildren(...daily.map((one) => make("option", { value: one.name }, one.name)));
     await offered();
     say("");
     choose("ask");
@@ -53,6 +57,7 @@ function choose(name) {
   say("");
   if (name === "answers") listAnswers();
   if (name === "owner") showSpending();
+  if (name === "streams") listStreams();
   if (name === "divide") begin();
 }
 $("tabs").addEventListener("click", (event) => { if (event.target.id !== "tabs") choose(event.target.id.slice(4)); });
