@@ -29,30 +29,18 @@ from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Spend
 from dptopk.mechanisms.continual import ContinualTopK
 from dptopk.planning import plan_continual
+from dptopk.service import routes
 from dptopk.service.access import Person
 from dptopk.service.answering import begun
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
 from dptopk.service.models import Body
 from dptopk.service.questions import EPSILONS, MOST_ROWS, Question
-from dptopk.service.routes import (
-    CONFLICT,
-    PLAN,
-    REFUSALS,
-    SPENDS,
-    Asking,
-    Dataset,
-    Wait,
-    Worker,
-    answered,
-    pay,
-    queued,
-    reply,
-)  # fmt: skip
+from dptopk.service.routes import Asking, Dataset, Wait, Worker
 from dptopk.service.state import Service
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream import Calendar, StreamSession, mechanism_in, stream_key
 
-router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=REFUSALS)
+router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
 MOST_DAYS = 400  # planning takes seconds
 DAYS = 20  # of a stream, that make it one unit dearer
 Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -168,7 +156,7 @@ class WantedStream(Body):
     delta: float = Field(gt=0, lt=1)
     first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
     time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")
-    stream: str = Field(default="price", description="Its name: the same again is charged once.")
+    stream: str = Field(default="", description="Its name: the same again is charged once. A price needs none.")
 
 
 class AskedDay(Body):
@@ -177,14 +165,14 @@ class AskedDay(Body):
     day: str = Field(min_length=1, max_length=10, description="Its number from 1, or its date.")
 
 
-@router.post("/price", responses=CONFLICT)
+@router.post("/price", responses=routes.CONFLICT)
 async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream) -> Response:
     """What a stream would cost and deliver; free, no data takes part."""
-    question = NewStream(**wanted.model_dump())
+    question = NewStream(**wanted.model_dump() | {"stream": "price"})
     question.check(spec)
-    pay(service, person, PLAN + wanted.days / DAYS)
+    routes.pay(service, person, routes.PLAN + wanted.days / DAYS)
     told = partial(_price, service, person, spec, question)
-    return reply(await wrap_future(service.planning.submit(person.analyst, told)))
+    return routes.reply(await wrap_future(service.planning.submit(person.analyst, told)))
 
 
 def _price(service: Service, person: Person, spec: DatasetSpec, question: NewStream) -> dict[str, Any]:
@@ -206,43 +194,47 @@ def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
     }
 
 
-@router.post("", responses=SPENDS)
+@router.post("", responses=routes.SPENDS)
 async def create(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream, wait: Wait = 30.0) -> Response:
     """Charge a stream, all of its days at once. The same name on the same terms is charged once."""
-    pay(service, person, wanted.days / DAYS, spends=True)
+    routes.pay(service, person, wanted.days / DAYS, spends=True)
     key, question = stream_key(wanted.stream), NewStream(**wanted.model_dump())
-    return await answered(service, person, spec, key, question, wait)
+    return await routes.answered(service, person, spec, key, question, wait)
 
 
 @router.get("")
-@queued
+@routes.queued
 def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     """Your streams."""
-    pay(service, person, 5)
+    routes.pay(service, person, 5)
     path = _file(spec, person.analyst, "*")
     places = path.parent.glob(path.name) if spec.streams is not None else ()
     names = sorted(place.name[path.name.index("*") : -len(".stream")] for place in places)
     mine = (_charged(service, person, spec, name) for name in names)
-    return reply([begun(spend, spec.name) for spend in mine if spend is not None])
+    return routes.reply([begun(spend, spec.name) for spend in mine if spend is not None])
 
 
-@router.post("/{stream}/days", responses=SPENDS)
+@router.post("/{stream}/days", responses=routes.SPENDS)
 async def ask(
-    service: Worker, person: Asking, spec: Dataset, stream: Name, asked: AskedDay, wait: Wait = 30.0
+    service: Worker,
+    person: Asking,
+    spec: Dataset,
+    stream: Name,
+    asked: AskedDay,
+    wait: Wait = 30.0,
 ) -> Response:
     """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing more is charged."""
-    terms = (
-        await wrap_future(service.work.submit(person.analyst, partial(_mine, service, person, spec, stream)))
-    ).mechanism["stream"]
+    find = partial(_mine, service, person, spec, stream)
+    terms = (await wrap_future(service.work.submit(person.analyst, find))).mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(asked.day)
     if day > terms["mechanism"]["days"]:
         raise HTTPException(404, "No such day")
     question = StreamDay(stream=stream, day=day, k=terms["mechanism"]["k"])
-    return await answered(service, person, spec, stream_key(stream, day), question, wait)
+    return await routes.answered(service, person, spec, stream_key(stream, day), question, wait)
 
 
 @router.get("/{stream}/days")
-@queued
+@routes.queued
 def days(
     service: Worker,
     person: Asking,
@@ -252,7 +244,7 @@ def days(
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
 ) -> Response:
     """A stream's terms, how exact its totals are, and its answers, in order, again and free."""
-    pay(service, person, limit / 5)
+    routes.pay(service, person, limit / 5)
     charged = _mine(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
     about = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
@@ -262,7 +254,7 @@ def days(
         if spend is None or spend.answer is None:
             break
         found.append({"day": day} | service.page(spec, spend))
-    return reply(begun(charged, spec.name) | about | {"answers": found})
+    return routes.reply(begun(charged, spec.name) | about | {"answers": found})
 
 
 def _mine(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:

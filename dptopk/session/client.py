@@ -222,28 +222,11 @@ class Client:
         """
         return self._each("/run", _run(mechanism, None, None, where) | _segments(segments), key)
 
-    def stream_price(
-        self,
-        k: int,
-        days: int,
-        *,
-        budget: Budget,
-        first_day: str | None = None,
-        time_zone: str = "UTC",
-    ) -> dict[str, Any]:
+    def stream_price(self, k: int, days: int, *, budget: Budget, **calendar: str) -> dict[str, Any]:
         """What ``stream`` would cost: charge, ε, balance; and how exact the totals of each day would be. Free."""
-        return self._about("POST", "/streams/price", _stream(k, days, budget, first_day, time_zone))
+        return self._about("POST", "/streams/price", _stream(k, days, budget, calendar))
 
-    def stream(
-        self,
-        name: str,
-        k: int,
-        days: int,
-        *,
-        budget: Budget,
-        first_day: str | None = None,
-        time_zone: str = "UTC",
-    ) -> ClientStream:
+    def stream(self, name: str, k: int, days: int, *, budget: Budget, **calendar: str) -> ClientStream:
         """Charge a top k of all days so far, on each of these days; or open it: the same terms are charged once.
 
         Args:
@@ -251,8 +234,8 @@ class Client:
             k: labels in each answer.
             days: how many days; fixed now.
             budget: the (ε, δ) of all days together, for one user of as many days as the data set says.
-            first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
-            time_zone: whose midnight parts two days, in words.
+            calendar: first_day, the date of day 1 as 2026-11-01 (without it days have numbers alone), and time_zone,
+                whose midnight parts two days, in words ("UTC").
 
         Raises:
             BudgetExceeded: nothing was charged.
@@ -260,7 +243,7 @@ class Client:
             LedgerError: as for ``top_k``; call again with the same terms.
             ServiceError: any other refusal.
         """
-        self._answer("/streams", _stream(k, days, budget, first_day, time_zone) | {"stream": name}, _sent(name=name))
+        self._answer("/streams", {"stream": name} | _stream(k, days, budget, calendar), _sent(name=name))
         return ClientStream(self, name)
 
     def streams(self) -> list[dict[str, Any]]:
@@ -391,11 +374,10 @@ class ClientStream:
         return self._client._about("GET", f"{self._path}?first={first}")  # noqa: SLF001 - made by it
 
 
-def _stream(k: int, days: int, budget: Budget, first_day: str | None, time_zone: str) -> dict[str, Any]:
+def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
     """A stream as JSON."""
     part = validate.instance(Budget, budget=budget)
-    asked = {"k": k, "days": days, "epsilon": part.epsilon, "delta": part.delta, "time_zone": time_zone}
-    return asked | ({} if first_day is None else {"first_day": first_day})
+    return {"k": k, "days": days, "epsilon": part.epsilon, "delta": part.delta, **calendar}
 
 
 def _passing(error: DptopkError) -> bool:

@@ -99,6 +99,7 @@ def test_what_is_refused_costs_nothing(server, ann):
     for change, status in (
         ({"epsilon": 50.0}, 409),
         ({"stream": "../top"}, 422),
+        ({"stream": ""}, 422),
         ({"days": 401}, 422),
         ({"delta": 0}, 422),
         ({"first_day": "soon"}, 422),

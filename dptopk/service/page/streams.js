@@ -55,8 +55,7 @@ function show() {
   $("stream-labels").replaceChildren(...boxes);
   const sure = level(stream.confidence);
   $("stream-chart").replaceChildren(...(answers.length ? [make("figure", {}, chart(), make("figcaption", { class: "quiet" },
-    `Noisy totals. A bar holds the total without noise with probability ${sure}, for each point by itself; where a line has a gap the label ` +
-    "was not among those shown.")), listed(sure)] : [make("p", {}, "No day was asked yet.")]));
+    `Noisy totals; ${sure} of the noise on a total is within its bar, each by itself. Where a line has a gap the label was not shown.`)), listed(sure)] : [make("p", {}, "No day was asked yet.")]));
 }
 
 const points = (label) => answers.flatMap((answer) => {
