@@ -119,7 +119,7 @@ def test_what_is_refused_costs_nothing(server, ann):
 
 @pytest.mark.slow
 def test_a_client_s_stream(server):
-    client = Client(server.url, server.tokens["ann"], dataset="sales", patience=0.5)
+    client = Client(server.url, server.tokens["ann"], dataset="sales")
     price = client.stream_price(2, 4, **TERMS)
     stream = client.stream("top", 2, 4, **TERMS)
     first = stream.answer("2026-11-01")
@@ -135,8 +135,11 @@ def test_a_client_s_stream(server):
         client.stream("top", 3, 4, **TERMS)
     with pytest.raises(BudgetExceeded):
         client.stream("dear", 2, 4, budget=Budget(30.0, 1e-6))
+    client._patience = 3.0  # seconds for which it asks again
     with pytest.raises(ServiceError, match="cannot be read now"):
         stream.answer(3)
+    write_day(server.folder, 3)  # a day without data
+    assert stream.answer(3).labels[0] == "ale"
 
 
 def test_a_catalog_of_streams(tmp_path):
