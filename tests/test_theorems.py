@@ -131,6 +131,6 @@ def test_a_mechanism_without_them_would_be_found():
 
 
 def test_a_wrong_name_would_be_found():
-    assert exists("pure_dp.optimal_dp_delta", "") == "dptopk.accounting.pure_dp"
-    assert exists("pure_dp.no_such_function", "") is None
+    assert exists("pure_dp.homogeneous.optimal_dp_delta", "") == "dptopk.accounting.pure_dp.homogeneous"
+    assert exists("pure_dp.homogeneous.no_such_function", "") is None
     assert exists("no_such_module.f", "") is None
