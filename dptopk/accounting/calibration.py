@@ -17,7 +17,7 @@ from dptopk.accounting.bounds import compose, names
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.accounting.work import late, within
-from dptopk.costs import BoundedRange, Budget, Charge, GaussianDP
+from dptopk.costs import Budget, Charge
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 MakeCharge = Callable[[float], Charge]
@@ -159,44 +159,6 @@ def _next(low: float, at_low: float, high: float, at_high: float, target: float,
     return high * max(min(target / at_high, 1 / (1 + 1e-3 * 2.0**step)), 1 / 16)
 
 
-def selection_epsilon(k: int, budget: Budget, *, beside: Charge | None = None, **options: str | float) -> float:
-    """The largest ε for which k adaptive ε-BR selections (k draws of one Gumbel top-k, say) stay within a budget.
-
-    Args:
-        k: how many selections.
-        budget: the total (ε, δ).
-        beside: what else the budget has to cover.
-        options: passed on to ``calibrate``.
-
-    >>> 0.044 < selection_epsilon(100, Budget(1.0, 1e-6)) < 0.05
-    True
-    """
-    k = validate.count(k=k)
-    others = beside or Charge()
-
-    def charge(epsilon: float) -> Charge:
-        return Charge.join(others, Charge({BoundedRange(epsilon): k}, adaptive=k > 1, neighbours=others.neighbours))
-
-    return calibrate(charge, budget, **options)  # type: ignore[arg-type]
-
-
-def smallest_sigma(count: int, budget: Budget, *, beside: Charge | None = None, **options: str | float) -> float:
-    """The smallest σ, in units of the sensitivity, for which ``count`` Gaussian answers stay within a budget.
-
-    Continuous noise; arguments as for ``selection_epsilon``.
-
-    >>> round(smallest_sigma(1, Budget(2.07906, 1e-6)), 2)
-    2.15
-    """
-    count = validate.count(count=count)
-    others = beside or Charge()
-
-    def charge(mu: float) -> Charge:
-        return Charge.join(others, Charge({GaussianDP(mu): count}, neighbours=others.neighbours))
-
-    return math.nextafter(1 / calibrate(charge, budget, **options), math.inf)  # type: ignore[arg-type]
-
-
 def queries_affordable(
     query: Charge,
     budget: Budget,
@@ -217,6 +179,7 @@ def queries_affordable(
     Raises:
         InvalidParameter: on an unknown bound name, or an empty query.
 
+    >>> from dptopk.costs import BoundedRange
     >>> queries_affordable(Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6), bound="opt_kl")
     13
     """

@@ -10,11 +10,18 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting import calibration
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.calibration import calibrate, queries_affordable, selection_epsilon, smallest_sigma
-from dptopk.accounting.gaussian.pair import gaussian_mu
+from dptopk.accounting.calibration import calibrate, queries_affordable
 from dptopk.accounting.registry import Bound
 from dptopk.costs import BoundedRange, Budget, Charge, GaussianDP, PureDP
 from dptopk.errors import InvalidParameter
+
+
+def selection_epsilon(k: int, budget: Budget, beside: Charge | None = None, **options: Any) -> float:
+    """The largest ε for which k adaptive selections, and what stands beside them, stay within a budget."""
+    others = beside or Charge()
+    return calibrate(
+        lambda epsilon: Charge.join(others, Charge({BoundedRange(epsilon): k}, adaptive=k > 1)), budget, **options
+    )
 
 
 @pytest.mark.slow
@@ -50,12 +57,6 @@ def test_beside_other_costs() -> None:
     epsilon = selection_epsilon(20, budget, beside=beside)
     assert epsilon < selection_epsilon(20, budget)
     assert compose(Charge.join(beside, Charge({BoundedRange(epsilon): 20})), delta=1e-6).epsilon <= 1.5
-
-
-def test_smallest_sigma_is_the_analytic_gaussian() -> None:
-    sigma = smallest_sigma(1, Budget(1.0, 1e-6), rtol=1e-6)
-    assert sigma >= (1 - 1e-9) / gaussian_mu(epsilon=1.0, delta=1e-6)
-    assert sigma == pytest.approx(1 / gaussian_mu(epsilon=1.0, delta=1e-6), rel=1e-5)
 
 
 def test_a_pure_budget() -> None:
@@ -198,11 +199,3 @@ class TestQueriesAffordable:
             queries_affordable(Charge(), Budget(1.0, 1e-6))
         with pytest.raises(InvalidParameter, match="bound"):
             queries_affordable(Charge({PureDP(1.0): 1}), Budget(1.0, 1e-6), bound="nonsense")
-
-
-def test_the_smallest_sigma_is_rounded_towards_more_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1/(1/μ) may be above μ, the largest one that was checked."""
-    mu = 0.9106117478909785
-    assert 1 / (1 / mu) > mu
-    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: mu)
-    assert 1 / smallest_sigma(1, Budget(1.0, 1e-6)) <= mu
