@@ -160,6 +160,9 @@ class Mechanism(ABC):
 class LabelsOnly(Mechanism):
     """Base of the mechanisms that release no counts; of a public domain, unless ``appears_at`` says otherwise."""
 
+    def __post_init__(self) -> None:
+        validate.parameters(self)
+
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """It depends on the counts."""
         add_remove(sensitivity)
@@ -206,7 +209,7 @@ def add_remove(sensitivity: Sensitivity) -> Sensitivity:
     return sensitivity
 
 
-def finite_l0(sensitivity: Sensitivity, needed: str) -> int:
+def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole histogram") -> int:
     """l0 of such a sensitivity, where there is no bound without one.
 
     Raises:

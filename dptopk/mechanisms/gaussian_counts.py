@@ -50,9 +50,6 @@ class GaussianCounts(CountingMechanism):
 
     mu: float
 
-    def __post_init__(self) -> None:
-        validate.assign(self, mu=validate.positive(mu=self.mu))
-
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One GaussianDP, for every number of ``labels``, also for none.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -86,6 +86,17 @@ def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
 def pure_share(epsilon: float, k: int) -> float:
     """An ε that k selections can have so that their plain sum stays below ``epsilon``, with some ulps to spare."""
     return epsilon / k * (1 - 2.0**-50)
+
+
+def composed_share(charge: Callable[[float], Charge], epsilon: float, delta: float, plain: float) -> float:
+    """The largest ε found with which ``charge`` costs at most (epsilon, delta) by its Rényi curves; or ``plain``."""
+    from dptopk.accounting.calibration import calibrate
+    from dptopk.costs import Budget
+
+    try:
+        return max(calibrate(charge, Budget(epsilon, delta), bound="renyi"), plain)
+    except InvalidParameter:  # a budget too small to search in
+        return plain
 
 
 def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, add_remove
+from dptopk.mechanisms.base import LabelsOnly, finite_l0
 from dptopk.mechanisms.joint_selection import in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, random_bits
@@ -67,9 +67,7 @@ class PartitionSelection(LabelsOnly):
         Raises:
             InvalidParameter: when l0 is None, or there is no coin for that many labels at this (epsilon, delta).
         """
-        labels = add_remove(sensitivity).l0
-        if labels is None:
-            raise InvalidParameter("l0 must be finite to show labels by coins")
+        labels = finite_l0(sensitivity, "to show labels by coins")
         return best_coin(self.epsilon, self.delta, labels) if labels > 1 else None
 
     def chances(self, sensitivity: Sensitivity) -> Chances:

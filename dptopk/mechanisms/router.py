@@ -18,13 +18,12 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.costs import ApproxDP, BoundedRange, Charge, Cost, PureDP
-from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, Mechanism, add_remove
 from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
-from dptopk.mechanisms.joint_selection import check_public, pure_share
+from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
 from dptopk.mechanisms.one_shot import OneShotTopK
 from dptopk.mechanisms.samplers.advantage import advantage, gumbel_inclusion, one_shot_inclusion, rounding
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
@@ -222,16 +221,10 @@ def _each(k: int, epsilon: float, share: float, delta: float) -> float:
 
     By the Rényi curves, in a hundredth of a second: a function of these numbers alone, a few per cent below the best.
     """
-    from dptopk.accounting.calibration import calibrate
-    from dptopk.costs import Budget
 
     def charge(each: float) -> Charge:
         costs: dict[Cost, int] = {BoundedRange(share): 1}
         costs[BoundedRange(each)] = costs.get(BoundedRange(each), 0) + k
         return Charge(costs, adaptive=True)
 
-    plain = pure_share(epsilon - share, k)
-    try:
-        return max(calibrate(charge, Budget(epsilon, delta), bound="renyi"), plain)
-    except InvalidParameter:  # a budget too small to search in
-        return plain
+    return composed_share(charge, epsilon, delta, pure_share(epsilon - share, k))

@@ -45,14 +45,14 @@ class SparseGaussian(ThresholdedMechanism):
         Raises:
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for that many labels.
         """
-        n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        n, scale = finite_l0(sensitivity), gaussian_scale(self.sigma, sensitivity)
         cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
-        n, scale = _touched(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        n, scale = finite_l0(sensitivity), gaussian_scale(self.sigma, sensitivity)
         return checked_offset(_offset(scale, sensitivity.linf, n, self.delta), "delta")
 
     @property
@@ -63,10 +63,6 @@ class SparseGaussian(ThresholdedMechanism):
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[N > c]."""
         return gaussian_tail(gaussian_scale(self.sigma, sensitivity), c)
-
-
-def _touched(sensitivity: Sensitivity) -> int:
-    return finite_l0(sensitivity, "for noise on the whole histogram")
 
 
 @lru_cache(maxsize=256)

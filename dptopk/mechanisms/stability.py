@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from dptopk._internal.tails import laplace_tail, smallest_offset
 from dptopk.costs import BoundedRange, Charge, PureDP
-from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels
-from dptopk.mechanisms.joint_selection import check_public, in_label_order, pure_share
+from dptopk.mechanisms.joint_selection import check_public, composed_share, in_label_order, pure_share
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, random_bits
@@ -158,15 +157,8 @@ def utilities(gaps: npt.NDArray[np.int64], threshold: int) -> npt.NDArray[np.int
 @lru_cache(maxsize=256)
 def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
     """The ε of each peeled selection: the largest found with which everything costs at most (epsilon, delta)."""
-    from dptopk.accounting.calibration import calibrate
-    from dptopk.costs import Budget
-
     plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
-    try:
-        each = calibrate(lambda each: _charge(epsilon, delta, k, each), Budget(epsilon, delta), bound="renyi")
-    except InvalidParameter:  # a budget too small to search in
-        return plain
-    return max(each, plain)
+    return composed_share(lambda each: _charge(epsilon, delta, k, each), epsilon, delta, plain)
 
 
 def _charge(epsilon: float, delta: float, peeled: int, each: float) -> Charge:

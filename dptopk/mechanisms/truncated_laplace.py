@@ -52,11 +52,11 @@ class TruncatedLaplace(CutMechanism):
             InvalidParameter: when l0 is None, because there is no bound.
         """
         self.bound(sensitivity)
-        return Charge({PureDP(self.epsilon): _touched(sensitivity)}, delta=self.delta)
+        return Charge({PureDP(self.epsilon): finite_l0(sensitivity)}, delta=self.delta)
 
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
-        n, decay = _touched(sensitivity), rate(self.epsilon, sensitivity)
+        n, decay = finite_l0(sensitivity), rate(self.epsilon, sensitivity)
         return checked_offset(_cut(decay, sensitivity.linf, n, self.delta), "delta")
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
@@ -66,7 +66,7 @@ class TruncatedLaplace(CutMechanism):
     def at_threshold(self, sensitivity: Sensitivity) -> float:
         """π: a label that one user alone has is released with P[N > T - linf] + π P[N = T - linf], 1 - (1-δ)^(1/l0)."""
         bound, decay, linf = self.bound(sensitivity), rate(self.epsilon, sensitivity), sensitivity.linf
-        each = -math.expm1(math.log1p(-self.delta) / _touched(sensitivity))
+        each = -math.expm1(math.log1p(-self.delta) / finite_l0(sensitivity))
         chance = (each * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)) / _point_mass(decay, bound - linf, bound)
         return min(max(chance, 0.0), 1 - 2.0**-20)
 
@@ -101,10 +101,6 @@ class TruncatedLaplace(CutMechanism):
 
 def _tail(decay: float, bound: int, c: int) -> float:
     return 0.0 if c >= bound else min(laplace_tail(decay, c) / (1 - 2 * laplace_tail(decay, bound)), 0.5)
-
-
-def _touched(sensitivity: Sensitivity) -> int:
-    return finite_l0(sensitivity, "for noise on the whole histogram")
 
 
 @lru_cache(maxsize=256)
