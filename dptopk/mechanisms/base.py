@@ -364,18 +364,21 @@ class CountingMechanism(Mechanism):
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
         """Return ``half_width``."""
-        return self.half_width(sensitivity, confidence=confidence)
+        return self.half_width(sensitivity, confidence=confidence, labels=labels)
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """Describe to intervals how a release measures its counts: of n labels, or of the whole domain."""
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> float:
+    def half_width(
+        self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
+    ) -> float:
         """The smallest integer w with P[|noise| <= w] >= confidence, for one count that is always released.
 
         Args:
             sensitivity: the histogram's.
             confidence: in (0, 1).
+            labels: how many labels are counted, where the noise depends on it.
 
         Returns:
             w, exact up to a relative error of the tail below 1e-6, which only widens.
@@ -404,13 +407,17 @@ class CountingMechanism(Mechanism):
         Raises:
             InvalidParameter: before anything is drawn; see rows_to_count and ``charge``.
         """
-        rows = rows_to_count(histogram, labels, self)
-        charge = self.charge(histogram.sensitivity, labels=len(rows))
-        values = self.measure(histogram.sensitivity, rows, rng)
-        measurement = self.measurement(histogram.sensitivity, len(rows), whole=labels is None)
+        rows, sensitivity = rows_to_count(histogram, labels, self), histogram.sensitivity
+        charge, written = self.charge(sensitivity, labels=len(rows)), self.resolved(sensitivity, len(rows))
+        values = self.measure(sensitivity, rows, rng)
+        measurement = self.measurement(sensitivity, len(rows), whole=labels is None)
         return ordered_release(
-            values, rows.labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement
+            values, rows.labels, histogram, rng, charge=charge, mechanism=written, measurement=measurement
         )
+
+    def resolved(self, sensitivity: Sensitivity, labels: int) -> CountingMechanism:
+        """Return the mechanism that a release of n labels names: what depends on their number is made explicit."""
+        return self
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
         """The charge of measuring the same counts several times."""

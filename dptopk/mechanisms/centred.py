@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,12 @@ from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge, Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove, ordered_release, rows_to_count
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, laplace_cost, rate
 from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.release.intervals import CountNoise, Measurement
-from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Noise, Scene
@@ -145,12 +143,6 @@ class Centred(CountingMechanism):
         """Return ``noise_std``."""
         return self.noise_std(sensitivity, labels=labels)
 
-    def count_width(
-        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
-    ) -> float:
-        """Return ``half_width``."""
-        return self.half_width(sensitivity, labels=labels, confidence=confidence)
-
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """By Z alone, in steps of 1/b."""
         return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
@@ -172,7 +164,7 @@ class Centred(CountingMechanism):
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Centred:
         """Return the mechanism with its common noise made explicit for n labels."""
-        return replace(self, common=self.shared(sensitivity, labels))
+        return replace(self, common=self.shared(sensitivity, labels)) if labels else self
 
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Standard deviation of the noise on one count, (Z + Y)/b; ``labels`` as for ``charge``."""
@@ -216,23 +208,6 @@ class Centred(CountingMechanism):
         if labels is None:
             raise InvalidParameter("labels must be given: the common noise depends on how many labels are counted")
         return self.shared(sensitivity, validate.count(labels=labels))
-
-    def release(
-        self,
-        histogram: Histogram,
-        rng: np.random.Generator | None = None,
-        *,
-        labels: Release | Sequence[Any] | None = None,
-    ) -> Release:
-        """Release counts as CountingMechanism does; they are multiples of 1/b, and the release names the law of Y."""
-        rows = rows_to_count(histogram, labels, self)
-        charge = self.charge(histogram.sensitivity, labels=len(rows))
-        written = self.resolved(histogram.sensitivity, len(rows)) if len(rows) else self
-        values = written.measure(histogram.sensitivity, rows, rng)
-        measurement = self.measurement(histogram.sensitivity, len(rows), whole=labels is None)
-        return ordered_release(
-            values, rows.labels, histogram, rng, charge=charge, mechanism=written, measurement=measurement
-        )
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """Describe the noise to intervals: Z for each of n labels, Y common to all."""

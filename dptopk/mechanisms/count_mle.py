@@ -214,9 +214,7 @@ class CountMLE(Mechanism):
         rows = self._rows(histogram, ranking)
         passes = validate.count(passes=passes)
         charge = self.repeated(histogram.sensitivity, len(rows), passes)
-        written = self
-        if isinstance(self.noise, Centred) and len(rows):
-            written = replace(self, noise=self.noise.resolved(histogram.sensitivity, len(rows)))
+        written = replace(self, noise=self.noise.resolved(histogram.sensitivity, len(rows)))
         measured, mean = written.noise.measure_again(histogram.sensitivity, rows, rng, passes)
         return Release.drawn(
             histogram,

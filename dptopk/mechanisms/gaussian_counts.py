@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,11 @@ from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.histogram.histogram import Sensitivity
+from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.release.intervals import CountNoise, Measurement
-from dptopk.release.release import Release
 
 if TYPE_CHECKING:
     from dptopk.mechanisms.samplers.simulation import Noise, Scene
@@ -89,21 +87,15 @@ class GaussianCounts(CountingMechanism):
         """Return the standard deviation of the noise on one count if n ``labels`` are counted."""
         return self.noise(sensitivity, labels).noise_std(sensitivity, labels=labels)
 
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int = 1) -> float:
-        """Return ``Centred.half_width`` for one of n ``labels``."""
-        return self.noise(sensitivity, labels).half_width(sensitivity, confidence=confidence, labels=labels)
+    def half_width(
+        self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
+    ) -> float:
+        """Return ``Centred.half_width`` for one of n ``labels``; of one label if n is not given."""
+        return self.noise(sensitivity, labels or 1).half_width(sensitivity, confidence=confidence, labels=labels or 1)
 
-    def release(
-        self,
-        histogram: Histogram,
-        rng: np.random.Generator | None = None,
-        *,
-        labels: Release | Sequence[Any] | None = None,
-    ) -> Release:
-        """Release counts as CountingMechanism does; they are multiples of 1/2."""
-        number = histogram.domain_size if labels is None else len(labels)
-        drawn = self.noise(histogram.sensitivity, max(number, 1)).release(histogram, rng, labels=labels)
-        return replace(drawn, charge=self.charge(histogram.sensitivity), mechanism=self)
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
+        """Measure as Centred does: multiples of 1/2."""
+        return self.noise(sensitivity, max(len(rows), 1)).measure(sensitivity, rows, rng)
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ import pytest
 
 from dptopk import Budget, Centred, Histogram, KnownGaussian, KnownLaplace, Sensitivity, calibrate, compose
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms import UnknownCentred
+from dptopk.mechanisms import GaussianCounts, UnknownCentred
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
@@ -180,3 +180,9 @@ def test_refusals_over_a_noisy_floor(arguments, named):
     with pytest.raises(InvalidParameter, match="neighbours"):
         made = UnknownCentred(d_bar=3, noise=KnownGaussian(sigma=1.0), delta=0.1)
         made.charge(Sensitivity(neighbours="replace_one"))
+
+
+def test_the_width_of_counts_at_one_price_is_that_of_so_many_labels():
+    counts = GaussianCounts(mu=0.2)
+    widths = [counts.count_width(ANY, labels=n) for n in (1, 10, 100)]
+    assert widths == [counts.half_width(ANY, labels=n) for n in (1, 10, 100)] == [10.0, 20.5, 54.0]
