@@ -196,11 +196,7 @@ class ContinualTopK:
         return int(self._thresholds(sensitivity)[self._at(day)])
 
     def stream(
-        self,
-        sensitivity: Sensitivity,
-        *,
-        labels: Sequence[Any] | None = None,
-        rng: np.random.Generator | None = None,
+        self, sensitivity: Sensitivity, *, labels: Sequence[Any] | None = None, rng: np.random.Generator | None = None
     ) -> Stream:
         """Begin: no day has come yet. Spend ``charge`` before the first answer.
 

@@ -39,12 +39,7 @@ from dptopk.accounting.pld.tilt import log_peak
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import log_mgf
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.groups import (
-    GroupPair,
-    concentrated_pair,
-    equal_ranges_pair,
-    mixed_ranges_pair,
-)
+from dptopk.accounting.setwise.groups import GroupPair, concentrated_pair, equal_ranges_pair, mixed_ranges_pair
 from dptopk.accounting.setwise.partition import Group, partition
 from dptopk.accounting.setwise.randomized_rounding import weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import FLOOR

@@ -104,11 +104,7 @@ class Group:
 
 
 def partition(
-    ranges: Mapping[float, int],
-    variance: float,
-    tolerance: float,
-    work: float,
-    order: float = 1.0,
+    ranges: Mapping[float, int], variance: float, tolerance: float, work: float, order: float = 1.0
 ) -> list[Group]:
     """Groups for which the upper bound on ε should be within about ``tolerance``, relative, of the optimum.
 

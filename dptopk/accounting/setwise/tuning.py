@@ -130,10 +130,7 @@ LOW_WEIGHT_MASS = 1e-6  # the probability of prices that are low, for which a li
 # ---- laws with two outcomes ----------------------------------------------------------------------------------------
 TRIED_LOSSES = 16
 # Ratio, less one, of neighbouring orders near the one that decides, and elsewhere.
-ORDER_STEP_NEAR, ORDER_STEP_FAR = (
-    4e-4,
-    1e-2,
-)
+ORDER_STEP_NEAR, ORDER_STEP_FAR = (4e-4, 1e-2)
 HALVINGS = 14  # of the logarithm of the mass
 
 # ---- certificates: what is proposed to the checker, which proves it -------------------------------------------------
