@@ -244,7 +244,7 @@ def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
     row: dict[str, object] = {"name": spec.name, "source": spec.source}
     row |= dict.fromkeys(("epsilon", "delta", "lower"), np.nan)
     valid: tuple[Interaction, ...] = ()
-    if question.takes(spec):
+    if not question.refusal(spec):
         found = question.ask(spec)
         valid = found.valid_in
         row |= {"epsilon": found.epsilon, "delta": found.delta}
@@ -324,10 +324,7 @@ class _CompositionQuery:
         asked = self.delta is not None and self.query.delta == 0 and not self.query.lower
         return asked and {type(cost) for cost in self.rest.costs} == {PureDP}
 
-    def takes(self, spec: BoundSpec) -> bool:
-        return self._refusal(spec) == ""
-
-    def _refusal(self, spec: BoundSpec) -> str:
+    def refusal(self, spec: BoundSpec) -> str:
         if not self.rest.costs:
             return "" if spec.name == "basic" else "nothing to compose"
         curve = self._curve(spec)
@@ -349,7 +346,7 @@ class _CompositionQuery:
 
     def why_not(self, spec: BoundSpec) -> str:
         """Why the bound may not be used for this question; '' when it may."""
-        refusal = self._refusal(spec)
+        refusal = self.refusal(spec)
         if refusal:
             return refusal
         valid = spec.valid_in(self.rest)

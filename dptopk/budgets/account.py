@@ -211,17 +211,10 @@ class Account(ABC):
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
         """Whether the deltas and failure masses of n charges fit into the remaining δ."""
 
-    def __copy__(self) -> NoReturn:
-        self._no_copy()
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self._no_copy()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self._no_copy()
-
-    def _no_copy(self) -> NoReturn:
+    def _no_copy(self, *_: object) -> NoReturn:
         raise InvalidParameter(f"{type(self).__name__} cannot be copied or pickled: it would be a second budget")
+
+    __copy__ = __deepcopy__ = __reduce_ex__ = _no_copy
 
 
 @lru_cache(maxsize=4096)

@@ -373,11 +373,9 @@ class Filter(Account):
 
     def epsilon(self) -> float:
         """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the budget's δ."""
-        return (
-            self.budget.epsilon
-            if self.budget.rho is None
-            else bounds.compose(self.group(), delta=self.budget.delta).epsilon
-        )
+        if self.budget.rho is None:
+            return self.budget.epsilon
+        return bounds.compose(self.group(), delta=self.budget.delta).epsilon
 
     def spent(self) -> Charge:
         """Return what has been charged, less refunds."""

@@ -415,7 +415,7 @@ class CountingMechanism(Mechanism):
             values, rows.labels, histogram, rng, charge=charge, mechanism=written, measurement=measurement
         )
 
-    def resolved(self, sensitivity: Sensitivity, labels: int) -> CountingMechanism:
+    def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism that a release of n labels names: what depends on their number is made explicit."""
         return self
 

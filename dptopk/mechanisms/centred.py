@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -162,7 +162,7 @@ class Centred(CountingMechanism):
         weight = (touched * (b - a) + (labels - touched) * a) / a
         return KnownLaplace(epsilon=self.noise.epsilon * weight ** (1 / 3))
 
-    def resolved(self, sensitivity: Sensitivity, labels: int) -> Centred:
+    def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism with its common noise made explicit for n labels."""
         return replace(self, common=self.shared(sensitivity, labels)) if labels else self
 

@@ -63,7 +63,9 @@ class KnownGaussian(CountingMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Gaussian noise, int64, shape (size,)."""
-        return _noise(self.scale(sensitivity), size, bits)
+        from dptopk.mechanisms.samplers.noise import discrete_gaussian
+
+        return discrete_gaussian(self.scale(sensitivity), size, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Rounded normals."""
@@ -236,9 +238,3 @@ def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:
     if scale > LARGEST_SCALE:
         raise InvalidParameter(f"sigma={sigma} is too large: noise of scale linf*sigma exceeds 2^48")
     return scale
-
-
-def _noise(scale: float, size: int, bits: Any) -> np.ndarray[Any, Any]:
-    from dptopk.mechanisms.samplers.noise import discrete_gaussian
-
-    return discrete_gaussian(scale, size, bits)

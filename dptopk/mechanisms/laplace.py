@@ -52,7 +52,10 @@ class KnownLaplace(CountingMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Laplace noise, int64, shape (size,)."""
-        return _noise(self.epsilon, sensitivity, size, bits)
+        from dptopk.mechanisms.samplers.noise import discrete_laplace
+
+        rate(self.epsilon, sensitivity)
+        return discrete_laplace(self.epsilon, sensitivity.linf, size, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Differences of two geometric variables."""
@@ -151,13 +154,6 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
     exact = sensitivity.linf / Fraction(epsilon)
     scale = float(exact)
     return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), shift)
-
-
-def _noise(epsilon: float, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-    from dptopk.mechanisms.samplers.noise import discrete_laplace
-
-    rate(epsilon, sensitivity)
-    return discrete_laplace(epsilon, sensitivity.linf, size, bits)
 
 
 def copies(sensitivity: Sensitivity, labels: int | None) -> int:

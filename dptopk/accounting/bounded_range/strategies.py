@@ -115,12 +115,8 @@ class OptimumCurve(Curve):
     def _below(self, upper: float, delta: float) -> float | None:
         """An ε slightly below the root at which δ is provably larger; 0 when none is found in time."""
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
-        for gap, value in (
-            (1e-11, self.nearby),
-            (1e-9, self.everywhere),
-            (1e-6, self.everywhere),
-            (1e-3, self.everywhere),
-        ):
+        for gap in (1e-11, 1e-9, 1e-6, 1e-3):
+            value = self.nearby if gap == 1e-11 else self.everywhere
             if value == self.everywhere and late():
                 break
             x = upper * (1 - gap)

@@ -87,9 +87,6 @@ class DiscreteLaplace(LossComponent):
     def _steps(self) -> int:
         return math.ceil(self.shift / max(LISTED / math.sqrt(self.count), FEWEST))
 
-    def roundings(self) -> tuple[int, int]:
-        return 1, 1
-
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The pair in steps of m; for several copies their product on the lattice of the j's, which is exact."""
         m = self._steps

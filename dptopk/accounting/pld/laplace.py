@@ -61,10 +61,6 @@ class Laplace(LossComponent):
         """No: cells are split."""
         return False
 
-    def roundings(self) -> tuple[int, int]:
-        """One pair on either side, of all copies together."""
-        return 1, 1
-
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The pair on cells of [-ε, ε]; of several copies the product on the lattice of the cells, which is exact."""
         cells = max(int(LISTED / math.sqrt(self.count)), FEWEST)

@@ -16,6 +16,7 @@ The sum over the rounds does not depend on their order, so all four hold however
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,14 +40,6 @@ SMALLEST_SQUARE = 1e-292
 
 def _square(epsilon: Floats, divisor: int = 1) -> Floats:
     return outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, 1e-15)
-
-
-def _half_square(epsilon: Floats) -> Floats:
-    return _square(epsilon, 2)
-
-
-def _quarter_square(epsilon: Floats) -> Floats:
-    return _square(epsilon, 4)
 
 
 def _max_kl(epsilon: Floats) -> Floats:
@@ -94,7 +87,7 @@ def _chernoff(charge: Charge) -> ChernoffCurve:
     "dr19", source="Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", takes=(BoundedRange,), published=True
 )
 def _dr19(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), _half_square, _quarter_square)
+    return _quadratic(pure_epsilons(charge), partial(_square, divisor=2), partial(_square, divisor=4))
 
 
 @bound(
@@ -104,12 +97,12 @@ def _dr19(charge: Charge) -> Curve:
     published=True,
 )
 def _improved_drv10(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), _half_square, _square)
+    return _quadratic(pure_epsilons(charge), partial(_square, divisor=2), _square)
 
 
 @bound("opt_kl", source="Dong-Durfee-Rogers 2020, Corollary 3.1", takes=(BoundedRange,), published=True)
 def _opt_kl(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), _max_kl, _quarter_square)
+    return _quadratic(pure_epsilons(charge), _max_kl, partial(_square, divisor=4))
 
 
 @bound(
