@@ -251,7 +251,7 @@ def test_labels_of_two_days_that_nothing_orders_are_refused_and_the_day_can_be_a
     one, other = (type("Own", (), {"__str__": lambda _: "own"})() for _ in range(2))
     stream = ContinualTopK(k=2, days=2, sigma=1.0, delta=1e-3).stream(ONE, rng=np.random.default_rng(0))
     stream.release(Histogram({one: 5}, sensitivity=ONE))
-    with pytest.raises(InvalidParameter, match="nothing orders"):
+    with pytest.raises(InvalidParameter, match="cannot be ordered"):
         stream.release(Histogram({other: 5}, sensitivity=ONE))
     assert (stream.day, stream.names) == (1, [one])
     assert stream.release(Histogram({"text": 5}, sensitivity=ONE)).note.startswith("day 2")

@@ -290,6 +290,8 @@ def test_coins_have_exactly_their_chances():
     """Against the binary fractions that the chances are: words one below, at and one above them, and longer ties."""
 
     class Words:
+        listing = False
+
         def __init__(self, *words):
             self.left = list(words)
 
