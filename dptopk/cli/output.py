@@ -95,9 +95,9 @@ def write_release(
         out: a file; None = standard output.
         left: what is left of the budget, in lines.
         confidence: of the error bars.
-        about: of a page's title block.
+        about: the title block, of formats that have room for one.
     """
-    left = left or []
+    left, about = left or [], about or {}
     if output_format == "parquet":
         assert out is not None  # noqa: S101 - check_answer
         import pyarrow.parquet as pq
@@ -109,13 +109,14 @@ def write_release(
         for line in [guarantee(plan), *notes(plan, release, confidence)]:  # beside the rows: a pipe does not lose it
             tell(line)
     elif output_format == "json":
-        write(readable_json(as_dict(plan, release, confidence)), out)
+        write(readable_json({"about": about} | as_dict(plan, release, confidence)), out)
     elif output_format == "markdown":
         lines = [*notes(plan, release, confidence), guarantee(plan), *left]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
-        write(f"{markdown_table(*answer_rows(release.shown(confidence=confidence)))}\n{remarks}", out)
+        title = "".join(f"* {name}: {markdown(text)}\n" for name, text in about.items())
+        write(f"{title}\n{markdown_table(*answer_rows(release.shown(confidence=confidence)))}\n{remarks}", out)
     elif output_format == "html":
-        said, about = guarantee(plan), about or {}
+        said = guarantee(plan)
         write(answer_page(plan, release, guarantee=said, left=left, confidence=confidence, about=about), out)
     else:
         with opened(out) as file:

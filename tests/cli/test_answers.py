@@ -92,6 +92,8 @@ def test_json_has_error_bars_and_no_control_characters(tmp_path):
     assert answer["rows"][0]["label"] == "a\x9b31m\u202eb"
     assert answer["rows"][0]["low"] <= answer["rows"][0]["count"] <= answer["rows"][0]["high"]
     assert answer["intervals"] == {"confidence": 0.95, "kind": "simultaneous", "ranks": "domain"}
+    assert list(answer["about"]) == ["Data set", "Date", "Protected", "Data version"]
+    assert "* Data set: counts.csv\n" in run("topk", path, *BASE, "--format", "markdown").stdout
 
 
 # targets -----------------------------------------------------------------------------------------------------------

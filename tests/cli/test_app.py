@@ -353,6 +353,7 @@ def test_markdown_shows_labels_as_they_are(tmp_path):
     path.write_text("word,n\n*a|b*,9000\n<b>,8000\n", encoding="utf-8")
     options = ("--k", 2, "--epsilon", 1, "--delta", 1e-6, "--labels-per-user", 1, "--format", "markdown")
     lines = topk(path, *options).stdout.splitlines()
+    lines = lines[lines.index("") + 1 :]  # below the title block
     assert lines[0] == "| rank | label | noisy count | 95% interval (joint) |"
     assert lines[2].startswith(r"| 1 | \*a\|b\* | ")
     assert lines[3].startswith(r"| 2 | \<b\> | ")
