@@ -304,8 +304,10 @@ TABLES = {
     "time-compose-hundred-opendp": ("benchmarks", "k × BR(0.1) | 100", 9),
     "time-compose-myriad-ours": ("benchmarks", "k × BR(0.1) | 10,000", 7),
     "time-compose-myriad-opendp": ("benchmarks", "k × BR(0.1) | 10,000", 9),
-    "utility-look": ("utility", "with a look, over the plan by the sum of noise and threshold", 4),
-    "utility-look-many": ("utility", "with a look, over the plan by the sum of noise and threshold", 2),
+    "utility-look": ("utility", "(1, 10⁻⁶)", 1),
+    "utility-look-many": ("utility", "(1, 10⁻⁶)", 2),
+    "utility-blind": ("utility", "shapes of reference, **as planned**", 1),
+    "utility-possible": ("utility", "the least geometric mean possible", 1),
 }
 DOMAIN = {"best": 2, "half": 3, "five": 4, "twenty": 5, "both": 6, "all": 7}  # columns of docs/notes/domain.md
 # The same from sentences: name, page, pattern.
@@ -314,8 +316,6 @@ SENTENCES = {
     "utility-cells": ("utility-table", r"(\d+) of \d+ cells are within"),
     "utility-above": ("utility-table", r"the farthest is \+([\d.]+)%"),
     "utility-below": ("utility-table", r"the mean -([\d.]+)%"),
-    "utility-blind": ("utility", r"\*\*as planned\*\*, ([\d.]+)"),
-    "utility-possible": ("utility", r"the least possible ([\d.]+)"),
     "whole-sets": ("whole-answers", r"set l1 — `RoutedTopK`: (\d+) of 40"),
     "whole-order": ("whole-answers", r"ordered l∞ — `RoutedTopK`, ordered: (\d+) of 40"),
 }
@@ -352,8 +352,6 @@ def _measured() -> Iterator[Number]:
             "utility-cells": 0,
             "whole-sets": 0,
             "whole-order": 0,
-            "utility-blind": 2,
-            "utility-possible": 2,
         }
         yield Number(name, partial(sentence, source, pattern), digits.get(name, 1), f"docs/notes/{source}.md")
 

@@ -63,8 +63,8 @@ def answer(labels=EVIL):
 @pytest.mark.slow
 def test_notebooks_show_labels_as_text():
     page = Elements(answer()._repr_html_())
-    assert page.found <= {"table", "thead", "tbody", "tr", "th", "td", "span", "p"}
-    assert page.attributes <= {"class", "style"}
+    assert page.found <= {"div", "table", "thead", "tbody", "tr", "th", "td", "span", "p"}
+    assert page.attributes <= {"class", "style", "scope"}
     assert {visible(label) for label in EVIL} <= set(page.text)
     for character in ("\x1b", "\x9b", "\u202e", "\ud800", "\x07"):
         assert character not in "".join(page.text)

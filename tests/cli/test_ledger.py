@@ -89,11 +89,13 @@ def test_a_registered_question_may_be_asked_as_often_as_it_was_registered(labels
     path, counts = tmp_path / "planned.db", tmp_path / "counts.csv"
     macbeth_counts().to_csv(counts, index=False)
     cap = ["--labels-per-user", labels]
-    query = ("--query", "k=5 epsilon=0.5 delta=1e-7", "--times", 2)
+    counts_as = "laplace" if labels == 1 else "gaussian"
+    query = ("--query", f"k=5 epsilon=0.5 delta=1e-7 counts={counts_as}", "--times", 2)
     made = run("ledger", "init", path, "--dataset", "words", *query, "--delta", 1e-6, *cap)
     assert made.exit_code == 0, made.output
     assert cost in made.output
     ask = ("topk", counts, "--label-col", "word", "--k", 5, "--epsilon", 0.5, "--delta", 1e-7, *cap)
+    ask += ("--counts", counts_as)
     codes = [run(*ask, "--ledger", path, "--dataset", "words", "--analyst", "ann").exit_code for _ in range(3)]
     assert codes == [0, 0, 3]
 

@@ -94,7 +94,7 @@ def test_keys_that_are_none(path, tmp_path):
         for key in ("old", ""):
             with pytest.raises(InvalidParameter, match="key"):
                 ledger.rekey(key)
-    with Ledger(tmp_path / "plain.db") as plain, pytest.raises(InvalidParameter, match="without one"):
+    with Ledger(tmp_path / "plain.db") as plain, pytest.raises(InvalidParameter, match="without a key"):
         plain.rekey("new")
 
 

@@ -157,7 +157,10 @@ def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Que
     finer = next((times for times in FINER[not query.lower :] if times * size <= CHEAP), None)
     if finer is None:
         return best
-    above = grid_product(parts, replace(grid, step=grid.step / finer))
+    try:
+        above = grid_product(parts, replace(grid, step=grid.step / finer))
+    except OverflowError:  # one component has too many places on that grid
+        return best
     upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
     return replace(best, upper=upper, above=above) if max(best.lower, 0.0) <= upper < best.upper and upper > 0 else best
 
