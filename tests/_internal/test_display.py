@@ -64,7 +64,7 @@ def answer(labels=EVIL):
 def test_notebooks_show_labels_as_text():
     page = Elements(answer()._repr_html_())
     assert page.found <= {"div", "table", "thead", "tbody", "tr", "th", "td", "span", "p"}
-    assert page.attributes <= {"class", "style", "scope"}
+    assert page.attributes <= {"class", "style", "scope", "aria-hidden"}
     assert {visible(label) for label in EVIL} <= set(page.text)
     for character in ("\x1b", "\x9b", "\u202e", "\ud800", "\x07"):
         assert character not in "".join(page.text)
