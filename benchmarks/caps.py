@@ -54,7 +54,7 @@ def worlds(number: int) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _drawn(rng: np.random.Generator, degrees: np.ndarray, items: int, exponent: float) -> pd.DataFrame:
-    """Users with about so many labels each, of Zipf popularity."""
+    """Users with about this many labels each, of Zipf popularity."""
     law = np.cumsum(np.arange(1, items + 1) ** -exponent)
     item = np.searchsorted(law, rng.random(degrees.sum()) * law[-1])
     return pd.DataFrame({"user": np.repeat(np.arange(len(degrees)), degrees), "item": item}).drop_duplicates()

@@ -74,7 +74,7 @@ class Trials:
         self._top = int(np.sort(whole)[::-1][: self.k].sum())
 
     def run(self, trials: int) -> None:
-        """So many releases in all."""
+        """This many releases in all."""
         more = [self._once() for _ in range(trials - len(self.found))]
         self.found = np.concatenate([self.found, np.array(more).reshape(-1, 4)])
 
@@ -132,7 +132,7 @@ def race(rows: list[Trials], shaped: Trials) -> tuple[float, float]:
 
 
 def plans(budget: Budget, sensitivity: Sensitivity, domain: str) -> Iterator[tuple[str, Plan]]:
-    """Every design that is compared without its name where one user touches so many labels."""
+    """Every design that is compared without its name where one user touches this many labels."""
     for design in (design for design in DESIGNS if design.domain == domain):
         if design.least > (sensitivity.l0 or K):
             continue

@@ -15,7 +15,7 @@ from dptopk.errors import InvalidParameter
 def attest(
     mechanism: Annotated[
         str,
-        typer.Argument(metavar="MECHANISM", help='Such as "KnownLaplace(epsilon=1.0)", or file.py:name, module:name.'),
+        typer.Argument(metavar="MECHANISM", help='Such as "TruncatedLaplace(epsilon=1, delta=0.01)", or file.py:name.'),
     ],
     labels_per_user: Touched = 1,
     per_label_cap: Cap = 1,

@@ -18,7 +18,7 @@ Touched = Annotated[
     int | None, typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels.")
 ]
 Labels = Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")]
-Listed = Annotated[bool, typer.Option("--known-domain", help="List labels with count 0 too.")]
+Listed = Annotated[bool, typer.Option("--known-domain", help="Public labels, for Known* mechanisms.")]
 
 
 def audit(
