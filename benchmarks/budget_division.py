@@ -1,4 +1,4 @@
-"""How much less the weighted error is than under an even split of the same total: the table of docs/budget.md.
+"""How much less the weighted error is than under an even split of the same total: the table of docs/budgets.md.
 
 python benchmarks/budget_division.py
 """

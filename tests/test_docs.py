@@ -46,7 +46,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 
 
 def test_pages_with_code_are_found():
-    assert {"README.md", "docs/start.md", "docs/choose-bound.md", "docs/events.md"} <= {name(page) for page in RUNNABLE}
+    assert {"README.md", "docs/index.md", "docs/choose.md", "docs/events.md"} <= {name(page) for page in RUNNABLE}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

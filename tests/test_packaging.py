@@ -72,7 +72,7 @@ def test_source_archive_can_be_tested_and_built(tmp_path):
         names = {name.split("/", 1)[1] for name in archive.getnames()}
     wanted = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Makefile", "mkdocs.yml"}
     assert wanted <= names
-    assert {"tests/test_packaging.py", "benchmarks/peers.py", "docs/start.md", "examples/analyst.py"} <= names
+    assert {"tests/test_packaging.py", "benchmarks/peers.py", "docs/index.md", "examples/analyst.py"} <= names
 
 
 def test_versions_agree():

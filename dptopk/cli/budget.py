@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def budget(
-    plan: Annotated[Path, typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budget.md).")],
+    plan: Annotated[Path, typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budgets.md).")],
     output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print.")] = "table",
     registration: Annotated[
         Path | None, typer.Option("--registration", help="Write the costs, for `ledger init --registered`.")

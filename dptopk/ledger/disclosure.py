@@ -51,7 +51,7 @@ def statement(ledger: Reader, dataset: str, about: Mapping[str, str] | None = No
         plain_text(**{name: text})
     state, head = ledger.state(dataset), ledger.head()
     total, spends = state.account.summary(), ledger.history(dataset)
-    theorem = state.terms.get("guarantee") or {"name": "filter", "source": "fully adaptive filter: docs/filters.md"}
+    theorem = state.terms.get("guarantee") or {"name": "filter", "source": "fully adaptive filter: docs/budgets.md"}
     names = Counter(str(spend.mechanism.get("text") or spend.mechanism.get("name") or "unnamed") for spend in spends)
     return {
         "basic": {"dataset": dataset, "version": state.version, **{key: stated.get(key) for key in STATED}},

@@ -277,7 +277,7 @@ def test_the_gaussian_filter_is_exact_for_gaussians() -> None:
         budget.can_spend(Charge({ZCDP(0.01): 1}))
 
 
-FILTERS = (Path(__file__).parents[2] / "docs" / "filters.md").read_text(encoding="utf-8")
+FILTERS = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text(encoding="utf-8")
 NAMES = {
     "GaussianDP(0.01)": GaussianDP(0.01),
     "DiscreteGaussianDP(20, 1)": DiscreteGaussianDP(20, 1),
@@ -289,7 +289,7 @@ ROWS = re.findall(r"^\| `(\w+\(.*?\))`, ([\d.]+) \| (.*) \|$", FILTERS, re.MULTI
 @pytest.mark.slow
 @pytest.mark.parametrize(("cost", "total", "counts"), ROWS)
 def test_what_is_left_to_gain_over_the_gaussian_filter(cost: str, total: str, counts: str) -> None:
-    """The table of docs/filters.md. No filter takes more of one cost than its registration alone: the last column."""
+    """The table of docs/budgets.md. No filter takes more of one cost than its registration alone: the last column."""
     query, budget = Charge({NAMES[cost]: 1}), Budget(float(total), 1e-6)
 
     def taken(**options: object) -> int:
