@@ -94,7 +94,7 @@ def compose(
         lower: whether a lower bound is wanted too. Without it an answer takes down to half the time; how narrow it is
             is then not proven, only estimated.
         certificate: also make a certificate of ε at ``delta`` (docs/notes/certificates.md); it takes a second or two
-        more.
+            more.
 
     Returns:
         Bound: its ``epsilon`` (or ``delta``) is an upper bound; inf (or 1) with a note when there is none.

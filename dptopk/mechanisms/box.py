@@ -142,7 +142,7 @@ def box_cost(epsilon: float, values: int, moved: int) -> Cost:
 
 
 def loss_chance(epsilon: float, values: int, moved: int) -> float:
-    """Upper bound on p(s) = Σ_{L>=0} q^L [(L+1)^s - L^s][(L+1)^b - L^b] / Z, b = values - s, q = e^{-ε}.
+    """Upper bound on p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z, b = values - s, q = e^{-ε}.
 
     Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s - (x-1)^s is the
     integral of a log-concave function over an interval.
