@@ -113,6 +113,7 @@ def measure(users: Users, k: int, runs: int) -> dict[str, float]:
 
 TEXT = """# Unknown domains beside weighted noise
 
+This note supports the claim that a plan for an unknown domain is compared with the best published way to find labels.
 Made by `make measure WHAT=domain ARGS="--text macbeth.txt --baskets groceries.csv"` at (1, 10⁻⁶), labels unknown.
 Users are {sizes}.
 A number is the share of the true top k's counts that an answer misses, a mean over {runs} runs.

@@ -23,6 +23,9 @@ import _peers_service
 HERE = Path(__file__).resolve().parent
 PAGE = """# Side by side with other libraries
 
+This note supports what README and the pages say of other libraries: what each takes and what it gives for the same
+work, with the rows where dptopk is behind.
+
 Made by `make bench`, all in one run: medians of 3 to 5 runs after one that is not counted, one run where that takes
 longer than {long:g} s. {machine}.
 Load averages {before} before and {after} after; {minutes:.1f} minutes in all. On a busy machine times

@@ -333,6 +333,9 @@ def _median_time(draw: Callable[[], object], runs: int) -> float:
 
 TEXT = """# Whole answers, measured
 
+This note supports the advice on `JointTopK`, `CanonicalTopK`, `OneShotTopK` and `RoutedTopK`: where one draw of the
+whole answer is better than a peel, and where it is not.
+
 Made by `make measure WHAT=whole_answers`: {runs} runs a cell, ε = 1, a public domain, one user moving any number of
 counts by at most one. Generated counts have {labels} labels; Macbeth has its words. *Set l1*: the sorted true counts
 of the answer against the k largest counts, summed. *Ordered l∞*: the largest shortfall of a place. Medians; recall
