@@ -46,6 +46,7 @@ def test_a_number_is_what_the_package_computes(name):
     assert NUMBERS[name].agrees(paper_numbers.printed()[name])
 
 
+@pytest.mark.slow
 def test_a_wrong_number_is_found():
     for name in ("br-hundred-renyi", "trunc-wide-one-mended", "offset-laplace-five-shared", "br-hundred-low"):
         printed = float(paper_numbers.printed()[name])

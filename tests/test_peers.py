@@ -24,6 +24,7 @@ def features():
     dp.enable_features("contrib", "honest-but-curious")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize(
     "charge",
@@ -87,6 +88,7 @@ def test_samplers_have_opendps_law(law):
     assert same_law(our_noise(law, SCALE, seed=1), peers_noise(law)) > ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_the_comparison_sees_a_scale_that_is_ten_percent_off(law, factor):

@@ -151,6 +151,7 @@ def test_rho_of_published_constants_is_opendps():
     assert charge_rho(charge) < theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["100*BR(0.1)", "30*BR(0.1) + 10*BR(0.25) + 4*DP(0.1) + 2*GDP(0.1)", "3*BR(0.4)"])
 def test_a_group_is_a_pair_beside_any_other_cost(text):
     """The optimum of the whole is not above what dp-accounting composes, and hardly below."""

@@ -33,6 +33,7 @@ def value(found: Bound, question: dict[str, float]) -> float:
     return found.epsilon if "delta" in question else found.delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 @pytest.mark.parametrize("mix", MIXES)
 def test_it_is_an_upper_bound_and_nearly_as_narrow(mix: str, question: dict[str, float]) -> None:

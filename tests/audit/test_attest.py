@@ -80,6 +80,7 @@ def test_every_mechanism_is_in_a_table():
     assert named == set(dir(mechanisms)) - {"ContinualTopK", "GaussianCounts"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "domain"), [*LISTED.items(), *(pytest.param(*item, marks=pytest.mark.slow) for item in SLOW.items())]
 )
@@ -200,6 +201,7 @@ def with_mass(laws, change):
     return laws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "change", "why"),
     [

@@ -150,6 +150,7 @@ def test_bad_sizes_exit_with_2(tmp_path):
     assert "users" in result.output
 
 
+@pytest.mark.slow
 def test_stores_segments_surveys_and_least_numbers(tmp_path):
     """In two phases each: a store without a cap, segments; in one: rows that are persons."""
     rows = [(f"u{user}", item, "ab"[user % 2]) for user in range(2000) for item in ("x", "y", "z")[: 1 + user % 3]]

@@ -252,6 +252,7 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
     assert seen == [(part + 1, passes or fits) for part in range(passes or fits)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_users_who_need_no_ranking_are_left_out_of_it_without_a_trace(seed, monkeypatch):
     """Whatever share of the users is ranked, in buckets of many users or of one, the histogram is the same."""
@@ -439,6 +440,7 @@ def test_each_row_can_be_one_person():
             events_histogram(rows, **{"user": None, "item": "answer", "labels_per_user": 1} | wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choose", ["hash", "top"])
 def test_a_total_of_one_user(choose):
     """Never above t in all, never above what the other caps leave, and all of it where there is as much."""

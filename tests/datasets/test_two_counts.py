@@ -28,6 +28,7 @@ def events(seed: int, rows: int = 400, users: int = 40) -> pd.DataFrame:
     return pd.DataFrame({"user": rng.integers(0, users, rows), "item": items, "weight": rng.integers(-1, 4, rows)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -130,6 +131,7 @@ def test_weights(options, tmp_path):
     assert 70 * sum(counts.under_cap.counts) <= sum(capped.under_cap.counts) < 72 * sum(counts.under_cap.counts)
 
 
+@pytest.mark.slow
 def test_weights_of_a_store_and_of_segments(tmp_path):
     frame = events(6)
     with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:

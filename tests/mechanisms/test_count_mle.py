@@ -142,6 +142,7 @@ def squared_errors(noise, truth, trials=400):
     return np.mean(found, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_shrunk_fit_is_never_worse_than_the_noisy_counts(noise, order):

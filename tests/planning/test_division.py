@@ -58,6 +58,7 @@ def test_the_registration_pays_for_the_schedule(divided):
     assert [line["day"] for line in divided.schedule(30) if line["query"] == "daily"] == list(range(1, 31))
 
 
+@pytest.mark.slow
 def test_segments_of_one_user_each_compose_in_parallel(divided):
     alone = divide((PLAN[2],), 1.0, 1e-6).parts[0]
     single = divide((BudgetItem(name="one", k=4, **COUNTS),), 1.0, 1e-6).parts[0]

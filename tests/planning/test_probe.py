@@ -72,6 +72,7 @@ def test_several_shapes_are_compared_by_their_mean():
     assert replace(both, geometric=True).outcome(*asked).loss == pytest.approx(math.sqrt(math.prod(losses)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l0", [4, 16, None])
 def test_a_closed_form_predicts_what_simulations_do(l0):
     """Every design on three shapes, without a fit: half within a twentieth, most of them within a third."""
@@ -140,6 +141,7 @@ def test_ranks_are_public():
     assert ranks(25) == (1, 25, 50, 100, 250)
 
 
+@pytest.mark.slow
 def test_an_answer_after_a_look_is_given_again(tmp_path):
     """What is left of the budget would not pay for it another time."""
     sensitivity = Sensitivity(l0=20)

@@ -457,6 +457,7 @@ def test_coins_alone_are_for_those_who_ask_or_know_the_shape():
     assert "48 labels were shown" in cut.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "clocks", "epsilon", "delta"), [(25, 2, 0.3, 1e-3), (300, 100, 0.1, 1e-4), (9, 1, 4.0, 1e-7)]
 )

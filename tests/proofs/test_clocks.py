@@ -78,6 +78,7 @@ def test_one_clock_too_few_is_caught(domain, smaller, larger):
     assert excess(*laws, Charge({ExponentialClockDP(EPSILON * 0.5): MOVED})) > 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linf", [1, 3])
 @pytest.mark.parametrize("moves", [(1.0,), (1.0, 1.0), (0.34, 1.0, 0.67), (1.0, 1.0, 1.0)])
 def test_every_split_of_the_moves_is_covered(linf, moves):

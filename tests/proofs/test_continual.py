@@ -95,6 +95,7 @@ def test_discrete_noise_at_the_mu_of_normal_noise_would_be_charged_too_little():
     assert plan.energy(one_day(2)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FACTORISATIONS])
 @pytest.mark.parametrize("days", [1, 2, 3, 7, 8, 30, 100])
 def test_totals_of_what_was_measured_are_running_sums(kind, days):
@@ -151,6 +152,7 @@ def worst_energy(strategy: np.ndarray, most: int, apart: int) -> int:
     return max(int((strategy[:, days].sum(axis=1) ** 2).sum()) for days in patterns(strategy.shape[1], most, apart))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FACTORISATIONS])
 @pytest.mark.parametrize("days", [4, 7, 9])
 def test_no_days_of_a_user_move_more_than_is_charged(kind, days):
@@ -171,6 +173,7 @@ def test_falling_inner_products_alone_do_not_make_the_first_days_the_worst():
     assert gram[:2, :2].sum() < worst_energy(plan.strategy, 2, 1) <= plan.energy(Participation.of(4, 2, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [30, 365])
 @pytest.mark.parametrize(("most", "apart"), [(4, 7), (12, 30), (5, 1)])
 def test_the_first_days_are_the_worst_of_what_is_planned(days, most, apart):
@@ -267,6 +270,7 @@ def test_the_published_patterns_of_thirty_days(monkeypatch):
         assert n_times < exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tree", "square_root", "daily"])
 def test_labels_that_only_the_days_of_one_user_have_stay_hidden(kind, monkeypatch):
     """Exactly, as above: any days of the user, with thresholds for one day and for all days."""
@@ -305,6 +309,7 @@ def test_a_plan_for_several_days_of_a_user_stays_within_its_budget(labels):
 ERRORS = [(30, 1.90), (365, 2.72)]  # of the largest standard deviation at μ = 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("days", "wanted"), ERRORS)
 def test_the_noise_is_near_the_optimum(days, wanted):
     """The nuclear norm of D_p^½ A D_v^½, p and v laws of days, is a lower bound on every factorisation's error."""
@@ -351,6 +356,7 @@ def test_the_optimum_is_that_of_a_convex_program():
     assert 0.999 * best <= factorise("optimal", user).error(user, "max") <= 1.03 * best
 
 
+@pytest.mark.slow
 def test_a_factorisation_is_the_same_every_time():
     for user in (one_day(40), Participation.of(12, 3, 2)):
         once, again = (factorise.__wrapped__("optimal", user, "mean") for _ in range(2))

@@ -83,6 +83,7 @@ def epsilons_of(mechanism):
     return (*np.linspace(0, 1, 6) * mechanism.k * mechanism.epsilon, math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES, ids=str)
 @pytest.mark.parametrize(("k", "charge_as"), [(1, "bounded_range"), (2, "bounded_range"), (3, "clocks")])
 def test_known(selection_law, k, charge_as, sensitivity):

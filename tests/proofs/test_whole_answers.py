@@ -117,6 +117,7 @@ def all_gaps(answers, among, size, k):
     return {answer: answers.gap(list(answer)) for answer in among(range(size), k)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("counts", "absent"), COUNTS, ids=str)
 @pytest.mark.parametrize(("answers_of", "among"), [kind[1:] for kind in KINDS], ids=["joint", "canonical"])
 def test_numbers_of_answers_and_uniform_draws(monkeypatch, answers_of, among, counts, absent):

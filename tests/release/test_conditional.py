@@ -17,6 +17,7 @@ def _missed(law: Passed, weights: np.ndarray, bound: int, count: int, alpha: flo
     return float(chances[(low > count) | (high < count)].sum() / chances.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("coin", [0.0, 0.7])
 @pytest.mark.parametrize("alpha", [0.3, 0.01, 1e-9])

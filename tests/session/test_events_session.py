@@ -152,6 +152,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_charged(events):
     assert session.remaining().epsilon_spent == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "find", "counts"),
     [(5, "threshold", "gaussian"), (12, "coins", "gaussian"), (8, "weights", "box"), (8, "weights", "gaussian")],

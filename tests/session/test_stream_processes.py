@@ -106,6 +106,7 @@ ANSWER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("step", ANSWER)
 def test_a_day_that_was_cut_off_is_drawn_again_or_never(folder, step, number):

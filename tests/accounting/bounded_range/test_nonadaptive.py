@@ -91,6 +91,7 @@ def test_no_vector_of_different_t_beats_it(epsilon, share, places):
     assert delta_of_strategies(epsilon, t, share * epsilon * count) <= delta * (1 + 1e-12) + 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 2.0, 50.0])
 @pytest.mark.parametrize("count", [1, 2, 7, 33, pytest.param(70, marks=pytest.mark.slow)])
 def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, count):

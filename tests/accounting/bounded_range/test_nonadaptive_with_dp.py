@@ -79,6 +79,7 @@ def test_no_vector_of_different_t_beats_it(epsilon, share, places, pure):
     assert delta_of_strategies(epsilon, epsilon * np.array(places), pure, x) <= delta * (1 + 1e-12) + 1e-15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 2.0, 50.0])
 @pytest.mark.parametrize(("ranged", "pure"), [(0, 3), (1, 1), (1, 6), (7, 2), (5, 9)])
 def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, ranged, pure):

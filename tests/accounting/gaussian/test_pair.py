@@ -24,6 +24,7 @@ def reference_log_delta(epsilon: float, mu: float) -> float:
         return float(mp.log(upper_tail(e / m - m / 2) - mp.exp(e) * upper_tail(e / m + m / 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [1e-8, 1e-4, 0.01, 0.25, 0.26, 1.0, 5.0, 20.0])
 def test_log_delta_matches_high_precision(mu):
     for c in [0.0, 1e-3, 0.5, 1.0, 3.0, 10.0, 24.9, 25.1, 36.9][: 6 if mu > 5 else None]:

@@ -63,6 +63,7 @@ def test_two_copies_by_brute_force():
     assert found.lower <= truth <= found.delta <= truth * (1 + 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["40*Lap(20, 1)", "10*Lap(4, 1.5) + 3*GDP(0.2)", "100*Lap(20, 1) + 100*GDP(0.1)"])
 def test_it_is_never_looser_than_dp_accounting(text):
     charge = Charge.parse(text)

@@ -136,6 +136,7 @@ def test_both_lower_bounds_agree(many: int, charge: str, monkeypatch: pytest.Mon
     assert found.upper - found.lower <= 3e-3 * found.upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6, 1e-20, 1e-80])
 @pytest.mark.parametrize(("epsilon", "count"), [(0.1, 25), (0.1, 3), (1.5, 40), (0.01, 4000)])
 def test_equal_epsilons(epsilon: float, count: int, delta: float) -> None:

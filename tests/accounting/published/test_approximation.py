@@ -72,6 +72,7 @@ def test_proposition_1_is_not_the_optimum_of_its_integral():
     assert area_between(G1, best) == pytest.approx(0.00677, abs=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [G1, GaussianTradeoff(0.4)])
 @pytest.mark.parametrize("pieces", [1, 2, 3])
 @pytest.mark.parametrize(("build", "best"), [(from_below, best_tangents), (from_above, best_chords)])

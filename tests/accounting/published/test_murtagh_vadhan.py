@@ -289,6 +289,7 @@ def test_huge_counts_and_epsilons_are_bounded_by_something() -> None:
         compose(Charge({PureDP(1e300): 2, PureDP(1.0): 1}), delta=1e-6, bound="optimal_dp_approx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.3, 40.0])
 def test_brackets_at_any_epsilon(epsilon: float) -> None:
     """Also where ε is far below the grid's step."""

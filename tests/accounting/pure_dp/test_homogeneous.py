@@ -65,6 +65,7 @@ def test_bracket_holds_the_value_in_high_precision(count: int, epsilon: float) -
             assert upper <= exact * (1 + mpmath.mpf(2e-11))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 1e-6, 0.1])
 @pytest.mark.parametrize(
     ("epsilon", "count"), [(1e-6, 1000), (0.1, 1000), (3.0, 60), pytest.param(1e-4, 3000, marks=pytest.mark.slow)]

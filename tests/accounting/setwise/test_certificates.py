@@ -53,6 +53,7 @@ def test_one_kind_alone(charge, tmp_path):
     assert check(best.certificate.text, tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("charge", ["16*GDP(0.1)", "5*BR(0.05) + 100*GDP(0.1)", "64*DGauss(20, 1)"])
 def test_repeated_costs_are_as_tight_as_composed_ones(charge, tmp_path):
     best = compose(Charge.parse(charge), delta=1e-6, certificate=True)
@@ -160,6 +161,7 @@ def without_a_state(content):
     group["values"] = base64.b64encode(zlib.compress(kept.tobytes())).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [

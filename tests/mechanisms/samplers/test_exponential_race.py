@@ -56,6 +56,7 @@ class Played:
         return value << 64 | int(self.uint64(1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [Fraction(1e-6), Fraction(0.1), Fraction(50)])
 @pytest.mark.parametrize("levels", ["small", "huge", "real"])
 @pytest.mark.parametrize("law", ["own", "first slab", "later slab"])
