@@ -40,9 +40,10 @@ class WeightedGaussian(LabelsOnly):
         delta: bounds the probability that a label is shown which one user alone has; in (0, 1).
 
     Source: weighted Gaussian (Gopi et al. 2020; Dick-Joseph-Raman 2026), here on integers. A user moves the sums by a
-    vector a with Σ a² <= l2²; noise of scale s moved by one is dominated by a Gaussian of some μ' (docs/notes/filters.md),
-    moved by a_i by one of a_i μ', so that all labels together cost at most l2 μ'. The threshold T is the smallest with
-    P[one of d noises > T - isqrt(l2² // d)] <= delta for every d <= l0: neither d = 1 nor d = l0 is always the worst.
+    vector a with Σ a² <= l2²; noise of scale s moved by one is dominated by a Gaussian of some μ'
+    (docs/notes/filters.md), moved by a_i by one of a_i μ', so that all labels together cost at most l2 μ'. The
+    threshold T is the smallest with P[one of d noises > T - isqrt(l2² // d)] <= delta for every d <= l0: neither d = 1
+    nor d = l0 is always the worst.
 
     >>> mechanism = WeightedGaussian(sigma=10.0, delta=1e-6)
     >>> weighted = Sensitivity(linf=100, l0=100, l2=100)
