@@ -37,7 +37,8 @@ from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.experiments import truncated_gaussian
-from dptopk.experiments.setwise_data import adaptivity_gaps, value_in_order
+from dptopk.experiments.adaptivity import gaps
+from dptopk.experiments.range_order import value_in_order
 from dptopk.mechanisms.box import loss_chance
 from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
 from dptopk.mechanisms.samplers.noise import gaussian_law
@@ -114,7 +115,7 @@ def composed(text: str, bound: str | None = None) -> object:
 @cache
 def gap(k: int) -> dict[str, float]:
     """The adaptive optimum beside the batch one, for k × BR(0.1)."""
-    return {str(name): float(value) for name, value in adaptivity_gaps([k]).iloc[0].items()}
+    return {name: float(value) for name, value in gaps((0.1, k)).items() if value is not None}
 
 
 def one_direction(adaptive: bool) -> float:
@@ -199,7 +200,7 @@ def _compositions() -> Iterator[Number]:
 
 def _adaptivity() -> Iterator[Number]:
     for word, k in {"four": 4, "ten": 10, "thirty": 30, "hundred": 100, "threehundred": 300, "thousand": 1000}.items():
-        slow, how = k > 30, f"adaptivity_gaps([{k}])"
+        slow, how = k > 30, f"adaptivity.gaps((0.1, {k}))"
         yield Number(f"gap-{word}-batch", lambda k=k: gap(k)["epsilon_batch"], 5, how, "upper", 1e-6, slow)
         yield Number(f"gap-{word}-low", lambda k=k: gap(k)["epsilon_lower"], 5, how, "lower", 3e-4, slow)
         yield Number(f"gap-{word}-high", lambda k=k: gap(k)["epsilon_upper"], 5, how, "upper", 3e-4, slow)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dptopk.accounting.calibration import queries_affordable
 from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, in_parallel
-from dptopk.experiments.setwise_data import affordable
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, table_of
 
 TITLE = "How many selections a budget affords"
 SOURCE = "dptopk"
@@ -26,16 +26,16 @@ BOUNDS = {
 }
 
 
-def _row(budget: float) -> Table:
-    query = Charge({BoundedRange(EPSILON): 1})
-    return affordable([query], Budget(budget, DELTA), tuple(BOUNDS)).assign(budget=budget)
+def affordable(budget: float) -> dict[str, object]:
+    """The number of BR(0.1) selections that (budget, 1e-6) affords under each bound."""
+    query, total = Charge({BoundedRange(EPSILON): 1}), Budget(budget, DELTA)
+    numbers = {bound: queries_affordable(query, total, bound=bound) for bound in BOUNDS}
+    return {"query": str(query)} | numbers | {"budget": budget}
 
 
 def compute(settings: Settings) -> Table:
     """A row a budget, a column a bound: numbers of BR(0.1) selections."""
-    import pandas as pd
-
-    return pd.concat(in_parallel(_row, (1.0, 2.0) if settings.quick else BUDGETS, settings), ignore_index=True)
+    return table_of(affordable, (1.0, 2.0) if settings.quick else BUDGETS, settings)
 
 
 def plot(data: Table) -> Figure:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dptopk.accounting.bounds import compose
-from dptopk.costs import BoundedRange, Charge, Cost, PureDP
+from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
 
 TITLE = "Set-wise composition of DP and BR mechanisms by concentration"
 SOURCE = "Cesar-Rogers 2022, Figure 1"
@@ -23,40 +23,31 @@ OPTIMAL = "optimal DP bound (KOV)"
 
 def mix(epsilon: float, k: int, pure: int) -> Charge:
     """``pure`` ε-DP mechanisms and k - pure ε-BR ones."""
-    costs: dict[Cost, int] = {PureDP(epsilon): pure, BoundedRange(epsilon): k - pure}
-    return Charge({cost: count for cost, count in costs.items() if count})
+    return Charge({PureDP(epsilon): pure, BoundedRange(epsilon): k - pure})
 
 
 def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
     epsilon, k = point
-    found = {
-        label: compose(mix(epsilon, k, round(share * k)), delta=DELTA, bound="setwise_cdp").epsilon
-        for label, share in SHARES.items()
-    }
+    mixes = {label: mix(epsilon, k, round(share * k)) for label, share in SHARES.items()}
+    found = {label: compose(charge, delta=DELTA, bound="setwise_cdp").epsilon for label, charge in mixes.items()}
     found[OPTIMAL] = compose(mix(epsilon, k, k), delta=DELTA, bound="optimal_dp").epsilon
     return [{"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": value} for label, value in found.items()]
 
 
 def compute(settings: Settings) -> Table:
     """ε_g for each ε, k and m; k in multiples of 4, so that m is whole."""
-    import pandas as pd
-
-    grids = {
-        epsilon: np.unique((np.linspace(4, most, 5 if settings.quick else 26) // 4) * 4)
-        for epsilon, most in LARGEST_K.items()
-    }
-    points = [(epsilon, int(k)) for epsilon, grid in grids.items() for k in grid]
-    return pd.DataFrame([row for rows in in_parallel(_point, points, settings) for row in rows])
+    number = 5 if settings.quick else 26
+    grids = {epsilon: np.unique((np.linspace(4, most, number) // 4) * 4) for epsilon, most in LARGEST_K.items()}
+    return table_of(_point, [(epsilon, int(k)) for epsilon, grid in grids.items() for k in grid], settings)
 
 
 def plot(data: Table) -> Figure:
     """One panel an ε."""
-    figure, panels = style.figure(1, len(LARGEST_K), width=9.5, height=3.9)
-    for axes, epsilon in zip(panels, LARGEST_K, strict=True):
-        part = data[data["epsilon"] == epsilon].set_index("curve")
-        curves = (OPTIMAL, *SHARES)
-        style.lines(axes, [(name, part.loc[[name], "k"], part.loc[[name], "epsilon_global"]) for name in curves])
-        axes.set(title=f"ε = {epsilon:g}, δ = 1e-6", xlabel="number of mechanisms k", ylabel="ε_g")
+    parts = [
+        (f"ε = {epsilon:g}, δ = 1e-6", style.curves(part, (OPTIMAL, *SHARES), "k", "epsilon_global"))
+        for epsilon, part in data.groupby("epsilon")
+    ]
+    figure, panels = style.panels(parts, width=9.5, height=3.9, xlabel="number of mechanisms k", ylabel="ε_g")
     style.legend_beside(panels[-1])
     return figure
 
@@ -64,16 +55,11 @@ def plot(data: Table) -> Figure:
 def compare(data: Table) -> list[Comparison]:
     """The statement about m = k/2, and the order of the family."""
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
-    off = (wide["m = k/2"] / wide[OPTIMAL] - 1)[
-        wide.index.get_level_values("k") > wide.index.get_level_values("k").min()
-    ]
-    family = wide[list(SHARES)].to_numpy()
+    k = wide.index.get_level_values("k")
+    off = (wide["m = k/2"] / wide[OPTIMAL] - 1)[k > k.min()]
+    almost, found = off.abs().median() < 0.1, f"{off.min():+.1%} to {off.max():+.1%}, median {off.median():+.1%}"
+    falls = (np.diff(wide[list(SHARES)].to_numpy(), axis=1) < 0).all()
     return [
-        claim("ε_g falls with m, the number of DP mechanisms", "shown", (np.diff(family, axis=1) < 0).all()),
-        claim(
-            "m = k/2 by eq. (3) is almost the optimal DP bound",
-            "“almost the same”",
-            off.abs().median() < 0.1,
-            f"{off.min():+.1%} to {off.max():+.1%}, median {off.median():+.1%}",
-        ),
+        claim("ε_g falls with m, the number of DP mechanisms", "shown", falls),
+        claim("m = k/2 by eq. (3) is almost the optimal DP bound", "“almost the same”", almost, found),
     ]

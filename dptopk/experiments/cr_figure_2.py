@@ -25,10 +25,8 @@ def compute(settings: Settings) -> Table:
     frames = []
     for epsilon, k, top in SETTINGS:
         grid = np.linspace(0, top, 11 if settings.quick else 101)[:-1]
-        curves = {
-            f"m = {round(s * k)}": br_dp_nonadaptive_delta(epsilon, k - round(s * k), round(s * k), at_epsilon=grid)
-            for s in SHARES
-        }
+        numbers = [round(share * k) for share in SHARES]
+        curves = {f"m = {m}": br_dp_nonadaptive_delta(epsilon, k - m, m, at_epsilon=grid) for m in numbers}
         curves["BR optimum (DDR)"] = br_nonadaptive_delta(epsilon, k, at_epsilon=grid)
         curves["DP optimum (KOV)"] = optimal_dp_delta(epsilon, k, at_epsilon=grid)
         columns = {"epsilon": epsilon, "k": k, "epsilon_global": grid}
@@ -38,15 +36,18 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """One panel a setting, δ on a logarithmic axis."""
-    figure, panels = style.figure(1, len(SETTINGS), width=10, height=3.9)
-    for axes, (epsilon, k, _) in zip(panels, SETTINGS, strict=True):
-        part = data[(data["epsilon"] == epsilon) & (data["delta"] > 1e-14)]
-        names = [f"m = {round(share * k)}" for share in SHARES]
-        curves = [(name, part[part["curve"] == name]) for name in names]
-        style.lines(axes, [(name, rows["epsilon_global"], rows["delta"]) for name, rows in curves])
-        axes.set(title=f"ε = {epsilon:g}, k = {k}", xlabel="ε_g", ylabel="δ", yscale="log")
+    parts = [
+        (f"ε = {epsilon:g}, k = {k}", style.curves(part, _family(k), "epsilon_global", "delta"))
+        for (epsilon, k), part in data[data["delta"] > 1e-14].groupby(["epsilon", "k"])
+    ]
+    figure, panels = style.panels(parts, width=10, height=3.9, xlabel="ε_g", ylabel="δ", yscale="log")
+    for axes in panels:
         axes.legend(loc="lower left")
     return figure
+
+
+def _family(k: int) -> list[str]:
+    return [f"m = {round(share * k)}" for share in SHARES]
 
 
 def compare(data: Table) -> list[Comparison]:
@@ -54,15 +55,13 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for epsilon, k, _ in SETTINGS:
         wide = data[data["epsilon"] == epsilon].pivot_table(index="epsilon_global", columns="curve", values="delta")
-        family = wide[[f"m = {round(share * k)}" for share in SHARES]]
-        dp, br = (
-            (wide[f"m = {k}"] / wide["DP optimum (KOV)"] - 1).abs().max(),
-            (wide["m = 0"] / wide["BR optimum (DDR)"] - 1).abs().max(),
-        )
+        dp = (wide[f"m = {k}"] / wide["DP optimum (KOV)"] - 1).abs().max()
+        br = (wide["m = 0"] / wide["BR optimum (DDR)"] - 1).abs().max()
+        rises = (np.diff(wide[_family(k)].to_numpy(), axis=1) >= 0).all()
         setting = f"ε = {epsilon:g}, k = {k}"
         lines += [
             claim(f"{setting}: m = k is the DP optimum", "proved", dp < 1e-9, f"to a relative {dp:.1g}"),
             claim(f"{setting}: m = 0 is the BR optimum", "proved", br < 1e-9, f"to a relative {br:.1g}"),
-            claim(f"{setting}: δ rises with m", "shown", (np.diff(family.to_numpy(), axis=1) >= 0).all()),
+            claim(f"{setting}: δ rises with m", "shown", rises),
         ]
     return lines

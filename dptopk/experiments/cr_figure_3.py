@@ -41,11 +41,11 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """The absolute difference on the left, the ratio on the right."""
-    figure, (left, right) = style.figure(1, 2, width=9, height=3.6)
-    style.lines(left, [("", data["epsilon_global"], data["difference"])])
-    left.set(xlabel="ε_g", ylabel="difference of δ", title="δ(DP, BR, BR) - δ(BR, DP, BR)")
-    style.lines(right, [("", data["epsilon_global"], data["ratio"])])
-    right.set(xlabel="ε_g", ylabel="ratio of δ", title="δ(BR, DP, BR) / δ(DP, BR, BR)")
+    titles = {"difference": "δ(DP, BR, BR) - δ(BR, DP, BR)", "ratio": "δ(BR, DP, BR) / δ(DP, BR, BR)"}
+    parts = [(title, style.wide(data, [name], "epsilon_global")) for name, title in titles.items()]
+    figure, panels = style.panels(parts, width=9, height=3.6, xlabel="ε_g")
+    for axes, name in zip(panels, titles, strict=True):
+        axes.set_ylabel(f"{name} of δ")
     return figure
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dptopk.experiments import noise_comparison as noise, style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim
+from dptopk.experiments import noise_comparison as noise
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
 
 TITLE = "Laplace against Gaussian noise of equal variance, one release"
 SOURCE = "Cesar-Rogers 2022, Figure 4"
@@ -15,25 +15,19 @@ EPSILONS = (0.1, 1.0)
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED]
 
 
+def _point(point: tuple[float, int]) -> tuple[float, ...]:
+    return *point, noise.laplace(*point), noise.exact(*point), noise.concentrated(*point)
+
+
 def compute(settings: Settings) -> Table:
     """The three bounds for each ε of the Laplace noise and each Δ up to 100."""
-    import pandas as pd
-
-    touched = range(1, 101, 11) if settings.quick else range(1, 101)
-    rows = [
-        (epsilon, n, noise.laplace(epsilon, n), noise.exact(epsilon, n), noise.concentrated(epsilon, n))
-        for epsilon in EPSILONS
-        for n in touched
-    ]
-    return pd.DataFrame(rows, columns=["epsilon", "l0", *CURVES])
+    points = [(epsilon, n) for epsilon in EPSILONS for n in range(1, 101, 11 if settings.quick else 1)]
+    return table_of(_point, points, settings, ["epsilon", "l0", *CURVES])
 
 
 def plot(data: Table) -> Figure:
     """One panel an ε."""
-    figure, axes = style.figure(1, len(EPSILONS), width=9.5, height=3.9)
-    noise.panels(list(axes), data, "l0", CURVES, "Δ, how many counts one user touches")
-    style.legend_below(figure, axes[0])
-    return figure
+    return noise.plot(data, "l0", CURVES, "Δ, how many counts one user touches", columns=4)
 
 
 def compare(data: Table) -> list[Comparison]:
@@ -42,13 +36,10 @@ def compare(data: Table) -> list[Comparison]:
     for epsilon, part in data.groupby("epsilon"):
         at = noise.crossing(part["l0"], part[noise.LAPLACE], part[noise.ANALYTIC])
         tighter = part.iloc[0][noise.LAPLACE] < part.iloc[0][noise.ANALYTIC]
+        above = (part[noise.CONCENTRATED] > part[noise.ANALYTIC]).all()
         lines += [
             claim(f"ε = {epsilon:g}: Laplace wins at small Δ", "shown", tighter),
             claim(f"ε = {epsilon:g}: Gaussian wins as Δ grows", "shown", not math.isnan(at), f"from Δ = {at:.0f} on"),
-            claim(
-                f"ε = {epsilon:g}: zCDP is above the optimal Gaussian",
-                "shown",
-                (part[noise.CONCENTRATED] > part[noise.ANALYTIC]).all(),
-            ),
+            claim(f"ε = {epsilon:g}: zCDP is above the optimal Gaussian", "shown", above),
         ]
     return lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from dptopk.experiments import noise_comparison as noise, style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
+from dptopk.experiments import noise_comparison as noise
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
 
 TITLE = "Laplace against Gaussian noise of equal variance, several releases"
 SOURCE = "Cesar-Rogers 2022, Figure 5"
@@ -22,27 +22,20 @@ CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED, noise.EXACT]
 
 def _point(point: tuple[float, int], splits: int) -> tuple[float, ...]:
     epsilon, k = point
-    together = k * TOUCHED
-    composed = noise.one_by_one(epsilon, TOUCHED, k, splits)
-    others = noise.concentrated(epsilon, together), noise.exact(epsilon, together)
-    return epsilon, k, noise.laplace(epsilon, together), composed, *others
+    composed, all_counts = noise.one_by_one(epsilon, TOUCHED, k, splits), (epsilon, k * TOUCHED)
+    return epsilon, k, noise.laplace(*all_counts), composed, noise.concentrated(*all_counts), noise.exact(*all_counts)
 
 
 def compute(settings: Settings) -> Table:
     """The three bounds of the paper, and the exact composition, for k = 1..10."""
-    import pandas as pd
-
     points = [(epsilon, k) for epsilon in EPSILONS for k in ((1, 2, 10) if settings.quick else range(1, 11))]
-    rows = in_parallel(partial(_point, splits=6 if settings.quick else 40), points, settings)
-    return pd.DataFrame(rows, columns=["epsilon", "k", *CURVES])
+    task = partial(_point, splits=6 if settings.quick else 40)
+    return table_of(task, points, settings, ["epsilon", "k", *CURVES])
 
 
 def plot(data: Table) -> Figure:
     """One panel an ε."""
-    figure, axes = style.figure(1, len(EPSILONS), width=9.5, height=3.9)
-    noise.panels(list(axes), data, "k", CURVES, "number of releases k, each with Δ = 10")
-    style.legend_below(figure, axes[0], columns=2)
-    return figure
+    return noise.plot(data, "k", CURVES, "number of releases k, each with Δ = 10", columns=2)
 
 
 def compare(data: Table) -> list[Comparison]:
@@ -51,20 +44,14 @@ def compare(data: Table) -> list[Comparison]:
     for epsilon, part in data.groupby("epsilon"):
         several = part[part["k"] > 1]
         losing = (several[noise.ANALYTIC] > several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)).mean()
+        where = f"above another bound at {losing:.0%} of k > 1"
         gain = (several[noise.EXACT] / several[noise.LAPLACE]).iloc[-1]
         at = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
+        below = "not up to k = 10" if math.isnan(at) else f"from k = {at:.0f} on"
+        setting = f"ε = {epsilon:g}"
         lines += [
-            claim(
-                f"ε = {epsilon:g}: the best one-shot bound is not the best when composed",
-                "shown",
-                losing > 0.5,
-                f"above another bound at {losing:.0%} of k > 1",
-            ),
-            Comparison(
-                f"ε = {epsilon:g}: zCDP Gaussian below Laplace",
-                "“after a large enough k”",
-                "not up to k = 10" if math.isnan(at) else f"from k = {at:.0f} on",
-            ),
-            Comparison(f"ε = {epsilon:g}: exact Gaussian ε_g at k = 10", "not shown", f"{gain:.2f} of Laplace's"),
+            claim(f"{setting}: the best one-shot bound is not the best when composed", "shown", losing > 0.5, where),
+            Comparison(f"{setting}: zCDP Gaussian below Laplace", "“after a large enough k”", below),
+            Comparison(f"{setting}: exact Gaussian ε_g at k = 10", "not shown", f"{gain:.2f} of Laplace's"),
         ]
     return lines

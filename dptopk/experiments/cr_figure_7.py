@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dptopk.accounting.renyi.concentrated import zcdp_rho
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +44,9 @@ def truncation(l0: int) -> float:
     sigma = math.sqrt(l0 / (2 * zcdp_rho(epsilon=EPSILON, delta=DELTA / 2)))
 
     def excess(t: float) -> float:
-        edge = float(  # the mass between -T and 1 - T: eq. (10) without its cancellation
-            ndtr((1 - t) / sigma) - ndtr(-t / sigma)
-        )
-        return math.log(l0 * edge / (1 - 2 * float(ndtr(-t / sigma)))) - math.log(DELTA / 2)
+        below = float(ndtr(-t / sigma))
+        edge = float(ndtr((1 - t) / sigma)) - below  # the mass between -T and 1 - T: eq. (10) without its cancellation
+        return math.log(l0 * edge / (1 - 2 * below)) - math.log(DELTA / 2)
 
     return float(brentq(excess, sigma, 30 * sigma, xtol=1e-9))
 
@@ -90,22 +89,18 @@ def _point(l0: int) -> dict[str, float]:
 
 def compute(settings: Settings) -> Table:
     """The published and our thresholds for Δ = 1..10."""
-    import pandas as pd
-
-    return pd.DataFrame(in_parallel(_point, [1, 4, 10] if settings.quick else range(1, 11), settings))
+    return table_of(_point, [1, 4, 10] if settings.quick else range(1, 11), settings)
 
 
 def plot(data: Table) -> Figure:
     """All thresholds against Δ, with the values read off the paper's figure as crosses."""
     figure, axes = style.figure(width=9, height=4.4)
-    names = [name for name in data.columns if name != "l0"]
-    style.lines(axes, [(name, data["l0"], data[name]) for name in names], marker="o", markersize=3)
-    crosses = {"marker": "x", "color": "black", "linestyle": "none", "markersize": 6}
+    style.lines(axes, style.wide(data, data.columns.drop("l0"), "l0"), marker="o", markersize=3)
     table = published()
     for column, label in (("T_TruncGauss", "read off the paper's figure"), ("T_UnkLap", "_")):
-        axes.plot(table["Delta"], table[column], label=label, **crosses)
-    axes.set(xlabel="Δ, how many counts one user touches", ylabel="threshold above h_(d̄+1)")
-    axes.set(title="(0.1, 1e-10)-DP, τ = 1")
+        axes.plot(table["Delta"], table[column], "kx", label=label, markersize=6)
+    axes.set(title="(0.1, 1e-10)-DP, τ = 1", ylabel="threshold above h_(d̄+1)")
+    axes.set_xlabel("Δ, how many counts one user touches")
     style.legend_beside(axes)
     return figure
 
@@ -117,16 +112,13 @@ def compare(data: Table) -> list[Comparison]:
     laplace = (both[LAPLACE] / both["T_UnkLap"] - 1).abs().max()
     saved = 1 - both[OUR_LAPLACE] / both["T_UnkLap"]
     last = data.iloc[-1]
+    at = f"Δ = {last['l0']:.0f}"
+    gained = f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
+    mended = f"not private (see truncated-gaussian); mended, at {at}: {last[MENDED]:.0f}"
     return [
         claim("T of TruncGauss", "figure", gauss <= 0.005 * (1 + 1e-6), f"within {gauss:.3f} of the values read off"),
         claim("threshold of UnkLap", "figure", laplace < 2.5e-3, f"within {laplace:.2%} of the values read off"),
         Comparison("slot lemma, Laplace", "", f"at least {saved.min():.1%} lower, and proven"),
-        Comparison(
-            f"slot lemma, Gaussian, Δ = {last['l0']:.0f}", "", f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
-        ),
-        Comparison(
-            "T as a threshold over an unknown domain",
-            "h_(d̄+1) + τ + T without noise",
-            f"not private (see truncated-gaussian); mended, at Δ = {last['l0']:.0f}: {last[MENDED]:.0f}",
-        ),
+        Comparison(f"slot lemma, Gaussian, {at}", "", gained),
+        Comparison("T as a threshold over an unknown domain", "h_(d̄+1) + τ + T without noise", mended),
     ]

@@ -11,7 +11,7 @@ from dptopk._internal.choices import Interaction
 from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, table_of
 
 TITLE = "Composition of bounded-range mechanisms: every bound against k"
 SOURCE = "Dong-Durfee-Rogers 2020, Figure 1"
@@ -46,25 +46,19 @@ def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
 
 def compute(settings: Settings) -> Table:
     """ε_g for each ε, k and curve."""
-    import pandas as pd
-
     most = {0.01: 1000, 0.1: 500, 1.0: 100}
     some = slice(0, 6, 5) if settings.quick else slice(None)
-    points = [
-        (epsilon, int(k)) for epsilon in EPSILONS for k in np.unique(np.linspace(1, most[epsilon], 26).round())[some]
-    ]
-    rows = in_parallel(_point, points, settings)
-    return pd.DataFrame([row for several in rows for row in several])
+    points = [(each, int(k)) for each in EPSILONS for k in np.unique(np.linspace(1, most[each], 26).round())[some]]
+    return table_of(_point, points, settings)
 
 
 def plot(data: Table) -> Figure:
     """One panel an ε, a curve a bound."""
-    figure, panels = style.figure(1, len(EPSILONS), width=11, height=3.8)
-    for axes, epsilon in zip(panels, EPSILONS, strict=True):
-        part = data[data["epsilon"] == epsilon]
-        curves = [(c[0], part[part["curve"] == c[0]]) for c in CURVES]
-        style.lines(axes, [(label, rows["k"], rows["epsilon_global"]) for label, rows in curves])
-        axes.set(title=f"ε = {epsilon:g}, δ = 1e-6", xlabel="number of mechanisms k", ylabel="ε_g")
+    parts = [
+        (f"ε = {epsilon:g}, δ = 1e-6", style.curves(part, [curve[0] for curve in CURVES], "k", "epsilon_global"))
+        for epsilon, part in data.groupby("epsilon")
+    ]
+    figure, panels = style.panels(parts, width=11, height=3.8, xlabel="number of mechanisms k", ylabel="ε_g")
     style.mark(panels[0], "three curves", (700, 0.54), (800, 0.32))
     style.legend_beside(panels[-1])
     return figure
@@ -77,14 +71,12 @@ def compare(data: Table) -> list[Comparison]:
     tolerance = 1.001  # the adaptive optimum is known to 1e-3
     nonadaptive, adaptive = wide["BR OptComp (nonadaptive)"], wide["adaptive optimum (ours)"]
     ordered = (nonadaptive <= adaptive * tolerance).all() and (adaptive <= wide["MGF"]).all()
-    gap = (adaptive / nonadaptive).max() - 1
+    above = f"at most {(adaptive / nonadaptive).max() - 1:.2%} above"
     improved = (wide["MGF"] <= wide["OptKL"] * (1 + 1e-9)).all() and (wide["OptKL"] <= wide["DR19"]).all()
     half = (nonadaptive / wide["ε/2-DP OptComp"] - 1).abs().median()
     return [
         claim("BR OptComp <= adaptive optimum <= MGF", "proved", ordered),
         claim("MGF <= OptKL <= DR19", "proved", improved),
         claim("ε-BR is almost the same as ε/2-DP", "“almost the same”", half < 0.05, f"median {half:.2%} apart in ε_g"),
-        Comparison(
-            "adaptive optimum", "left open; its gap to BR OptComp is believed to be small", f"at most {gap:.2%} above"
-        ),
+        Comparison("adaptive optimum", "left open; its gap to BR OptComp is believed to be small", above),
     ]

@@ -96,6 +96,18 @@ def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Setti
     return results
 
 
+def table_of(
+    task: Callable[[Any], Any], inputs: Sequence[Any], settings: Settings, columns: Sequence[str] | None = None
+) -> Table:
+    """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a list of rows."""
+    import pandas as pd
+
+    found = in_parallel(task, inputs, settings)
+    return pd.DataFrame(
+        [row for each in found for row in (each if isinstance(each, list) else [each])], columns=columns
+    )
+
+
 def generators(settings: Settings, trials: int, *purpose: int) -> list[np.random.Generator]:
     """One generator a trial, a function of the seed, the purpose and the trial alone: not of jobs or of their order."""
     import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from dptopk.accounting.pure_dp.homogeneous import optimal_dp_epsilon
 from dptopk.accounting.renyi.concentrated import zcdp_epsilon
 from dptopk.costs import ApproxDP, Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from dptopk.experiments.experiment import Figure, Table
 
 DELTA = 1e-6
 LAPLACE, ANALYTIC, CONCENTRATED = "Laplace Noise", "Optimal Gaussian with ℓ2-sensitivity", "Gaussian Noise with zCDP"
@@ -42,10 +39,8 @@ def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
     """Lemma 6.1 for each of ``count`` mechanisms at the best δ', then the optimal composition of (ε', δ')-DP."""
     mu = math.sqrt(touched / 2) * epsilon
     deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
-    charges = [
-        Charge({ApproxDP(float(each), float(delta)): count})
-        for each, delta in zip(gaussian_epsilon(mu, delta=deltas), deltas, strict=True)
-    ]
+    pairs = zip(gaussian_epsilon(mu, delta=deltas).tolist(), deltas.tolist(), strict=True)
+    charges = [Charge({ApproxDP(*pair): count}) for pair in pairs]
     return min(compose(charge, delta=DELTA, bound="optimal_dp").epsilon for charge in charges)
 
 
@@ -55,9 +50,12 @@ def crossing(x: Any, one: Any, other: Any) -> float:
     return float(above.min()) if len(above) else math.nan
 
 
-def panels(axes: list[Axes], data: Table, x: str, names: list[str], label: str) -> None:
-    """One panel an ε of the Laplace noise."""
-    for panel, (epsilon, part) in zip(axes, data.groupby("epsilon"), strict=True):
-        style.lines(panel, [(name, part[x], part[name]) for name in names])
-        panel.set(title=f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {math.sqrt(2) / epsilon:.3g}")
-        panel.set(xlabel=label, ylabel="ε_g at δ = 1e-6")
+def plot(data: Table, x: str, names: list[str], label: str, *, columns: int) -> Figure:
+    """One panel an ε of the Laplace noise; a legend of some columns below."""
+    parts = [
+        (f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {math.sqrt(2) / epsilon:.3g}", style.wide(part, names, x))
+        for epsilon, part in data.groupby("epsilon")
+    ]
+    figure, axes = style.panels(parts, width=9.5, height=3.9, xlabel=label, ylabel="ε_g at δ = 1e-6")
+    style.legend_below(figure, axes[0], columns=columns)
+    return figure

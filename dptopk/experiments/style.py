@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,6 +57,26 @@ def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) ->
             "linewidth": max(2.4 - 0.2 * number, 1.2),
         }
         axes.plot(x, y, label=label, **(look | options))
+
+
+def curves(data: Any, names: Iterable[str], x: str, y: str) -> list[tuple[str, Any, Any]]:
+    """The series of these names in the column "curve" of a table."""
+    parts = {str(name): part for name, part in data.groupby("curve")}
+    return [(name, parts[name][x], parts[name][y]) for name in names]
+
+
+def wide(data: Any, names: Iterable[str], x: str) -> list[tuple[str, Any, Any]]:
+    """The series in the columns of these names."""
+    return [(name, data[x], data[name]) for name in names]
+
+
+def panels(parts: Sequence[tuple[str, Any]], *, width: float, height: float, **options: Any) -> tuple[Figure, Any]:
+    """A figure of panels side by side, each a title and its series; ``options`` are of all axes."""
+    made, places = figure(1, len(parts), width=width, height=height)
+    for axes, (title, series) in zip(places, parts, strict=True):
+        lines(axes, series)
+        axes.set(title=title, **options)
+    return made, places
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:

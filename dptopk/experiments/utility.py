@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.costs import Charge
 from dptopk.experiments import style
-from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, generators, in_parallel
+from dptopk.experiments.experiment import Comparison, Figure, Settings, Table, claim, generators, table_of
 
 TITLE = "What the answers are worth at equal privacy"
 SOURCE = "dptopk"
@@ -47,18 +48,9 @@ def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogr
 
 def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
     """The mechanisms of a plan for the budget; a selection is followed by a fit of the counts to its order."""
-    d_bar = D_BAR if domain == "private" else None
-    plan = plan_topk(
-        K,
-        BUDGET,
-        sensitivity=Sensitivity(l0=L0),
-        domain=domain,
-        d_bar=d_bar,
-        counts=noise,
-        method=method,
-        fit=method == "peel",
-    )
-    return tuple(plan.mechanisms)
+    data: dict[str, Any] = {"sensitivity": Sensitivity(l0=L0), "domain": domain}
+    data |= {"d_bar": D_BAR} if domain == "private" else {}
+    return tuple(plan_topk(K, BUDGET, counts=noise, method=method, fit=method == "peel", **data).mechanisms)
 
 
 def truncated(d_bar: int | None) -> Mechanisms:
@@ -71,7 +63,7 @@ def truncated(d_bar: int | None) -> Mechanisms:
 
 
 # Way of answering -> domain, and the mechanisms made when they are needed.
-WAYS: dict[str, tuple[str, Any]] = {
+WAYS: dict[str, tuple[Domain, Callable[[], Mechanisms]]] = {
     "known: Gumbel, Gaussian counts": ("public", lambda: planned("public", "peel", "gaussian")),
     "known: Gumbel, Laplace counts": ("public", lambda: planned("public", "peel", "laplace")),
     "known: Gaussian on all counts": ("public", lambda: planned("public", "threshold", "gaussian")),
@@ -87,9 +79,8 @@ WAYS: dict[str, tuple[str, Any]] = {
 
 def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
     """Mean absolute and root mean square error; NaN where nothing was released."""
-    if not len(truth):
-        return float("nan"), float("nan")
-    return float(np.abs(estimates - truth).mean()), float(np.sqrt(((estimates - truth) ** 2).mean()))
+    off = estimates - truth
+    return (float(np.abs(off).mean()), float(np.sqrt((off**2).mean()))) if len(truth) else (np.nan, np.nan)
 
 
 def attempt(
@@ -147,8 +138,6 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
 
 def compute(settings: Settings) -> Table:
     """Averages over the trials for each way and each data set."""
-    import pandas as pd
-
     trials = 2 if settings.quick else 60
     names = DATA[:1] if settings.quick else DATA
     tasks = [
@@ -157,7 +146,7 @@ def compute(settings: Settings) -> Table:
         for column, way in enumerate(WAYS)
         if not (settings.quick and column % 3)
     ]
-    return pd.DataFrame([row for rows in in_parallel(_way, tasks, settings) for row in rows])
+    return table_of(_way, tasks, settings)
 
 
 def plot(data: Table) -> Figure:
@@ -170,13 +159,10 @@ def plot(data: Table) -> Figure:
         part = rows[rows["data"] == source].reindex(names)
         for axes, column in zip(panels, ("recall", "l1", "l2"), strict=True):
             axes.plot(part[column], place, sign, color=look, label=source, fillstyle="none", markersize=6)
-    titles = ("recall of the true top 25", "mean absolute error", "root mean square error")
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set(title=title, ylim=(-0.6, len(names) - 0.4))
+    titles = {"recall of the true top 25": 1.03, "mean absolute error": None, "root mean square error": None}
+    for axes, (title, most) in zip(panels, titles.items(), strict=True):
+        axes.set(title=title, xlim=(0, most), ylim=(-0.6, len(names) - 0.4))
         axes.set_yticks(place, [""] * len(names))
-    panels[0].set_xlim(0, 1.03)
-    for axes in panels[1:]:
-        axes.set_xlim(0, None)
     fitted = {"plain": "", "fitted": " + CountMLE"}
     panels[0].set_yticks(place, [f"{way}{fitted[kind]}" for way, kind in names])
     style.legend_below(figure, panels[0], columns=len(DATA))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
-from dptopk.experiments.setwise_data import adaptivity_gaps, affordable, mixes, order_effect, value_in_order
+from dptopk.experiments.adaptivity import gaps
+from dptopk.experiments.affordable_queries import affordable
+from dptopk.experiments.range_order import COLUMNS, order_effect, value_in_order
+from dptopk.experiments.setwise_mixes import BOUNDS, bounds_of
 
 
 def test_order_effect() -> None:
-    row = order_effect([(0.5, 1.0)], [0.0]).iloc[0]
+    row = dict(zip(COLUMNS, order_effect((0.5, 1.0, 0.0)), strict=True))
     assert row["rising_lower"] <= 0.2598147 and row["rising_upper"] >= 0.259814  # noqa: PT018 - one bracket
     assert row["falling_upper"] == pytest.approx(0.2449, abs=1e-4)
     assert row["rising_lower"] > row["falling_upper"]
@@ -26,16 +28,15 @@ def test_one_range_played_alone() -> None:
 
 
 @pytest.mark.slow
-def test_the_gap_is_positive_where_it_is_known_to_be() -> None:
-    gap = adaptivity_gaps([4, 10])
-    assert (gap["ratio_lower"] <= gap["ratio_upper"]).all()
-    assert gap.loc[gap["k"] == 10, "ratio_lower"].item() > 1.1
+@pytest.mark.parametrize(("k", "least"), [(4, 0.0), (10, 1.1)])
+def test_the_gap_is_positive_where_it_is_known_to_be(k: int, least: float) -> None:
+    gap = gaps((0.1, k))
+    assert least < gap["ratio_lower"] <= gap["ratio_upper"]
 
 
 @pytest.mark.slow
 def test_mixes_and_counts() -> None:
-    table = mixes(["20*BR(0.1) + 5*DP(0.1)"])
-    others = table[["setwise_cdp", "setwise_zcdp", "zcdp_tight", "renyi"]].to_numpy()
-    assert (table["optimal_setwise"].to_numpy()[:, None] < others).all()
-    counts = affordable([Charge({BoundedRange(0.1): 1})], Budget(1.0, 1e-6), ("opt_kl", "best")).iloc[0]
+    found = bounds_of("20*BR(0.1) + 5*DP(0.1)")
+    assert all(found["lower"] <= found["optimal_setwise"] < found[bound] for bound in BOUNDS)
+    counts = affordable(1.0)
     assert counts["best"] > 1.5 * counts["opt_kl"]
