@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 from dptopk._internal.formatting import format_upper, html_lines, html_table
 from dptopk._internal.search import first_true
+from dptopk.accounting import bounds
+from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter
 
@@ -58,7 +60,13 @@ class Summary:
 
 
 class Account(ABC):
-    """An account from which a budget is spent: an Accountant (registered costs) or a Filter (free choice)."""
+    """An account from which a budget is spent: an Accountant (registered costs) or a Filter (free choice).
+
+    Attributes:
+        delta: the total δ at which the guarantee is stated.
+    """
+
+    delta: float
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -121,10 +129,6 @@ class Account(ABC):
         """Upper bound on ε at every moment."""
 
     @abstractmethod
-    def summary(self) -> Summary:
-        """The account in numbers."""
-
-    @abstractmethod
     def group(self) -> Charge:
         """A charge whose set-wise bound holds for all that this account may ever let through (theory: groups)."""
 
@@ -141,6 +145,21 @@ class Account(ABC):
     def account(self, analyst: str) -> Account:  # noqa: ARG002 - one signature
         """The account that an analyst draws on: this one, for everybody."""
         return self
+
+    def odometer(self) -> Bound:
+        """A reading of what was spent so far, at the same δ. NOT a guarantee.
+
+        The number is the set-wise bound for ``spent()``. It would be a guarantee only if ``spent()`` had been fixed
+        before the first answer. Where the analyst's choice of when to stop, or the number of selections a query came
+        to use, depended on the answers, only ``epsilon()`` holds.
+        """
+        return bounds.compose(self.spent(), delta=self.delta)
+
+    def summary(self) -> Summary:
+        """The account in numbers; the reading of what was spent is ``odometer``'s, never above the guarantee."""
+        used, total = self.shares(), self.epsilon()
+        reading = self.odometer().epsilon if self.spent().costs else 0.0
+        return Summary(min(reading, total), total, self.delta, max(used.values()), used, self)
 
     def epsilon_left(self, spent: float) -> float:
         """Return the total ε less the ε computed for what has been spent."""
@@ -201,11 +220,9 @@ class Account(ABC):
         now = self.summary()
         shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
         guarantee = f"({format_upper(now.epsilon_total)}, {now.delta:g})-DP"
-        lines = [
-            f"{type(self).__name__}: {guarantee} for everything, at every moment",
-            f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}",
-        ]
-        return html_lines(lines) + html_table(["of the budget", "used"], shares)
+        holds = f"{type(self).__name__}: {guarantee} for everything, at every moment"
+        spent = f"ε about {now.epsilon_spent:.4g} spent (a reading); left: {self.remaining()}"
+        return html_lines([holds, spent]) + html_table(["of the budget", "used"], shares)
 
     @abstractmethod
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:

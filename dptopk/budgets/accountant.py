@@ -18,10 +18,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
-from dptopk._internal.choices import EFFORTS, Effort
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound
-from dptopk.budgets.account import Account, Record, Summary, cost_of
+from dptopk.budgets.account import Account, Record, cost_of
 from dptopk.budgets.registered_costs import dominates, match, size
 from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
@@ -56,7 +55,6 @@ class Accountant(Account):
         registered: the multiset of costs that may be spent; its ``delta`` is the most that the deltas of all spent
             charges may add up to (failure mass inside ApproxDP and MultiDP costs is part of those costs).
         delta: the total δ at which ``epsilon()`` is reported, in [registered.delta, 1).
-        rtol, effort, max_seconds: how well the guarantee is computed; see ``bounds.compose``.
         guarantee: computed before for the same registration and delta; None: computed when first asked for.
 
     Raises:
@@ -76,9 +74,6 @@ class Accountant(Account):
         registered: Charge,
         delta: float,
         *,
-        rtol: float = 1e-3,
-        effort: Effort = "normal",
-        max_seconds: float | None = None,
         guarantee: Bound | None = None,
     ) -> None:
         super().__init__()
@@ -88,11 +83,6 @@ class Accountant(Account):
         if self.delta < registered.delta:
             raise InvalidParameter(f"delta must be at least the registered delta {registered.delta}, got {delta}")
         self.registered = registered
-        self._options: dict[str, Any] = {
-            "rtol": validate.positive(rtol=rtol),
-            "effort": validate.member(EFFORTS, effort=effort),
-            "max_seconds": None if max_seconds is None else validate.positive(max_seconds=max_seconds),
-        }
         self._left: Counter[Cost] = Counter(dict(registered.costs))
         self._used: dict[Cost, Counter[Cost]] = {}  # cost spent -> tokens it used up
         self._delta_left = Fraction(registered.delta)
@@ -109,10 +99,7 @@ class Accountant(Account):
     @cached_property
     def guarantee(self) -> Bound:
         """The best set-wise bound for the registration, with its name, source and note."""
-        return self._best(self.registered)
-
-    def _best(self, charge: Charge) -> Bound:
-        return bounds.compose(charge, delta=self.delta, interaction="setwise", **self._options)
+        return bounds.compose(self.registered, delta=self.delta)
 
     def quote(self, charge: Charge) -> Record:
         """The tokens that a spend would use: for every cost the smallest registered tokens that cover it.
@@ -121,26 +108,22 @@ class Accountant(Account):
             BudgetExceeded: when there are no tokens for all of it, or its delta is not covered.
             IncompatibleCosts: when the charge is stated for another neighbour relation.
         """
+        validate.instance(Charge, charge=charge)
+        if charge.neighbours != self.registered.neighbours:
+            raise IncompatibleCosts(f"registered for {self.registered.neighbours}, charged for {charge.neighbours}")
         with self._here():
-            assignment = self._assignment(charge)
-            if isinstance(assignment, str):
-                raise BudgetExceeded(charge, self.remaining(), assignment)
+            if Fraction(charge.delta) > self._delta_left:
+                short = f"its delta {charge.delta:.6g} is more than the {float(self._delta_left):.6g} that are left"
+                raise BudgetExceeded(charge, self.remaining(), short)
+            if all(times <= self._left[cost] for cost, times in charge):
+                return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
+            assignment = match(charge.costs, self._left, dominates, size)
+            if assignment is None:
+                raise BudgetExceeded(charge, self.remaining(), self._missing(charge))
         return {"tokens": [[str(cost), str(token), times] for (cost, token), times in assignment.items()]}
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
         return repetitions * Fraction(charge.delta) <= self._delta_left
-
-    def _assignment(self, charge: Charge) -> dict[tuple[Cost, Cost], int] | str:
-        """The tokens that a spend would use, or why it is refused."""
-        validate.instance(Charge, charge=charge)
-        if charge.neighbours != self.registered.neighbours:
-            raise IncompatibleCosts(f"registered for {self.registered.neighbours}, charged for {charge.neighbours}")
-        if Fraction(charge.delta) > self._delta_left:
-            return f"its delta {charge.delta:.6g} is more than the {float(self._delta_left):.6g} that are left"
-        if all(times <= self._left[cost] for cost, times in charge):
-            return {(cost, cost): times for cost, times in charge}
-        assignment = match(charge.costs, self._left, dominates, size)
-        return self._missing(charge) if assignment is None else assignment
 
     def _missing(self, charge: Charge) -> str:
         """Name the kinds of cost that are not covered, and how many of each are left."""
@@ -158,8 +141,7 @@ class Accountant(Account):
         """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``."""
         with self._here():
             used = _tokens(record)
-            paid: Counter[Cost] = Counter()
-            wanted: Counter[Cost] = Counter()
+            paid, wanted = Counter[Cost](), Counter[Cost]()
             for cost, token, times in used:
                 paid[cost] += times
                 wanted[token] += times
@@ -257,40 +239,15 @@ class Accountant(Account):
         delta = float(Fraction(self.registered.delta) - self._delta_left)
         return Charge(costs, delta=delta, adaptive=self._adaptive, neighbours=self.registered.neighbours)
 
-    def odometer(self) -> Bound:
-        """A reading of what was spent so far, at the same δ. NOT a guarantee.
-
-        The number is the set-wise bound for ``spent()``. It would be a guarantee only if ``spent()`` had been fixed
-        before the first answer. Where the analyst's choice of when to stop, or the number of selections a query came
-        to use, depended on the answers, only ``epsilon()`` holds.
-        """
-        return self._best(self.spent())
-
-    def summary(self) -> Summary:
-        """The account in numbers; the reading of what was spent is ``odometer``'s, never above the guarantee."""
-        shares, spent = self.shares(), self.spent()
-        reading = self._best(spent).epsilon if spent.costs else 0.0
-        return Summary(min(reading, self.epsilon()), self.epsilon(), self.delta, max(shares.values()), shares, self)
-
     def group(self) -> Charge:
         """The registration itself."""
         return self.registered
 
     def table(self) -> pd.DataFrame:
         """All bounds for the registration, as ``bounds.table``; ``taken`` marks the one that ``epsilon()`` uses."""
-        rows = bounds.table(self.registered, delta=self.delta, interaction="setwise", **self._options)
+        rows = bounds.table(self.registered, delta=self.delta, interaction="setwise")
         rows["taken"] = rows["name"] == self.guarantee.name
         return rows
-
-    def balance(self) -> pd.DataFrame:
-        """A row for each registered token: token, registered, left, used."""
-        import pandas as pd
-
-        rows = [
-            {"token": str(token), "registered": times, "left": self._left[token], "used": times - self._left[token]}
-            for token, times in self.registered
-        ]
-        return pd.DataFrame(rows, columns=["token", "registered", "left", "used"])
 
     def __repr__(self) -> str:
         return f"Accountant(registered={self.registered}, delta={self.delta}, remaining={self.remaining()})"

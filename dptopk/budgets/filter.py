@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -27,11 +28,11 @@ from dptopk._internal.rounding import decimal, round_down, smaller_of
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting import bounds
 from dptopk.accounting.cost_models.registry import cost_model_of
-from dptopk.accounting.registry import Bound, split_failure
+from dptopk.accounting.registry import split_failure
 from dptopk.accounting.work import within
 from dptopk.budgets.account import Account, Record, Summary, cost_of
 from dptopk.budgets.filter_metrics import Gaussian, Metric, Pure, Ranges, Renyi, Zcdp, metric_of
-from dptopk.budgets.running_totals import Priced, RunningTotals
+from dptopk.budgets.running_totals import RunningTotals
 from dptopk.costs import ZCDP, ApproxDP, BoundedRange, Budget, Charge, Cost, PureDP, sum_up
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
@@ -89,12 +90,12 @@ class Filter(Account):
         super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
         self.neighbours: Neighbours = validate.member(NEIGHBOURS, neighbours=neighbours)
-        self.failure_delta = validate.probability(
-            failure_delta=budget.delta / 2 if failure_delta is None else failure_delta
-        )
-        if self.failure_delta > budget.delta:
+        self.delta = budget.delta
+        aside = self.delta / 2 if failure_delta is None else failure_delta
+        self.failure_delta = validate.probability(failure_delta=aside)
+        if self.failure_delta > self.delta:
             raise InvalidParameter(
-                f"failure_delta must be at most the budget's delta {budget.delta}, got {failure_delta}"
+                f"failure_delta must be at most the budget's delta {self.delta}, got {failure_delta}"
             )
         declared = None if ranges is None and costs is None else _declared(ranges or (), costs or ())
         self._open = method is None is order and declared is None is failure_delta is budget.rho and budget.delta > 0
@@ -115,10 +116,9 @@ class Filter(Account):
 
     def _use(self, metrics: Sequence[Metric]) -> None:
         """Sum up by these metrics from here on, from nothing."""
-        self._metrics = list(metrics)
-        self.order = next((metric.order for metric in self._metrics if isinstance(metric, Renyi)), None)
-        self._names = {metric.name: metric.read for metric in self._metrics}
-        self._totals = RunningTotals.empty(self._names)
+        self._metrics = {metric.name: metric for metric in metrics}
+        self.order = next((metric.order for metric in metrics if isinstance(metric, Renyi)), None)
+        self._totals = RunningTotals.of(Charge(), {}, self._metrics)
         self._prices: dict[Cost, tuple[float | None, ...]] = {}
 
     def _chosen(
@@ -129,7 +129,7 @@ class Filter(Account):
             if method != "renyi" or order is not None:
                 raise InvalidParameter("a budget in rho has one method only; omit method, ranges, costs and order")
             return [Zcdp(self.budget.rho)]
-        pure = Pure(self.budget.epsilon)
+        pure = Pure(self.budget.epsilon, decimals=True)
         exact = Fraction(self.budget.delta) - Fraction(self.failure_delta)
         if not exact > 0:
             return [pure]
@@ -147,23 +147,15 @@ class Filter(Account):
 
     def terms(self) -> Record:
         """All that defines this filter, as JSON; ``of_terms`` makes an equal one without computing anything anew."""
-        return {
-            "budget": self.budget.terms(),
-            "failure_delta": self.failure_delta,
-            "neighbours": self.neighbours,
-            "meters": [metric.terms() for metric in self._metrics],
-            **({"open": True} if self._open else {}),
-        }
+        meters = [metric.terms for metric in self._metrics.values()]
+        terms = {"budget": self.budget.terms(), "failure_delta": self.failure_delta, "neighbours": self.neighbours}
+        return terms | {"meters": meters} | ({"open": True} if self._open else {})
 
     @classmethod
     def of_terms(cls, terms: Record) -> Filter:
         """The filter that ``terms`` described, nothing spent."""
-        return cls(
-            Budget.of_terms(terms["budget"]),
-            failure_delta=terms["failure_delta"],
-            neighbours=terms["neighbours"],
-            terms=terms,
-        )
+        given = {name: terms[name] for name in ("failure_delta", "neighbours")}
+        return cls(Budget.of_terms(terms["budget"]), terms=terms, **given)
 
     def price(self, cost: Cost) -> tuple[float | None, ...]:
         """Return the price of one cost on each metric (None: no price there) and its failure mass, rounded up.
@@ -173,16 +165,16 @@ class Filter(Account):
         """
         if cost not in self._prices:
             rest, failure = split_failure(Charge({cost: 1}))
-            refusal: IncompatibleCosts | None = None
+            refusals: list[IncompatibleCosts] = []
             prices: list[float | None] = []
-            for metric in self._metrics:
+            for metric in self._metrics.values():
                 try:
                     prices.append(metric.price(rest) if rest.costs else 0.0)
                 except IncompatibleCosts as reason:
-                    refusal = refusal or reason
+                    refusals.append(reason)
                     prices.append(None)
-            if refusal is not None and not any(price is not None for price in prices):
-                raise refusal
+            if len(refusals) == len(prices):
+                raise refusals[0]
             self._prices[cost] = (*prices, float(failure))
         return self._prices[cost]
 
@@ -213,28 +205,52 @@ class Filter(Account):
         needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
         return [each for each in (needed, self.budget.delta) if self.failure_delta < each <= self.budget.delta]
 
+    def _priced(self, charge: Charge) -> Record:
+        """The prices of the costs of a charge."""
+        return {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
+
+    def _taken(self, charge: Charge, record: Record) -> RunningTotals:
+        """What a charge takes by a record of its prices, if that is covered.
+
+        Raises:
+            BudgetExceeded: saying what is missing.
+        """
+        taken, left = RunningTotals.of(charge, record, self._metrics), self._failures_left
+        if self._covered(taken):
+            return taken
+        if taken.failures > left:
+            short = f"{float(taken.failures):.6g} asked for, {float(left):.6g} left"
+            aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
+            raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
+        total = "epsilon" if self.budget.rho is None else "rho"
+        raise BudgetExceeded(charge, self.remaining(), f"the {total} is used up: what fits is {self.remaining()}")
+
+    @property
+    def _failures_left(self) -> Fraction:
+        return Fraction(self.failure_delta) - self._totals.failures
+
     def _quoted(self, charge: Charge) -> Record:
         """The record of a charge by its costs or, where these are not covered, of the whole."""
         try:
-            record: Record = {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}
-            self._check(charge, Priced.of(charge, record, self._names))
+            record = self._priced(charge)
+            self._taken(charge, record)
         except (BudgetExceeded, IncompatibleCosts) as refused:
             whole = self._whole(charge)
             if whole is None:
                 if self._split is None or isinstance(refused, BudgetExceeded):
                     raise
                 raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}") from None
-            record = {"whole": str(whole), "prices": {str(whole): list(self.price(whole))}}
             entered = Charge({whole: 1})
+            record = {"whole": str(whole)} | self._priced(entered)
             with suppress(BudgetExceeded, IncompatibleCosts):
-                self._check(entered, Priced.of(entered, record, self._names))
+                self._taken(entered, record)
                 return record
             raise
         return record
 
     def _whole(self, charge: Charge) -> ApproxDP | None:
         """One (ε, δ) cost that all of a charge is together, its δ all that is left for failures; None: none known."""
-        room = round_down(Fraction(self.failure_delta) - self._totals.failures)
+        room = round_down(self._failures_left)
         if self.budget.rho is not None or not room > 0 or not charge.costs:
             return None
         found = bounds.compose(charge, delta=room, lower=False)
@@ -243,76 +259,44 @@ class Filter(Account):
             epsilon = math.nextafter(epsilon, math.inf)  # the bound is on the float, and a cost is its decimal
         return ApproxDP(epsilon, room) if epsilon < math.inf else None
 
-    def _check(self, charge: Charge, taken: Priced) -> None:
-        """Refuse a charge that no metric covers, or whose failure masses are not covered.
-
-        Raises:
-            BudgetExceeded: saying what is missing.
-        """
-        if self._covered(taken):
-            return
-        if self._totals.failures + taken.failures > Fraction(self.failure_delta):
-            left = float(Fraction(self.failure_delta) - self._totals.failures)
-            short = f"{float(taken.failures):.6g} asked for, {left:.6g} left"
-            aside = f"{self.failure_delta:.6g} set aside (failure_delta)"
-            raise BudgetExceeded(charge, self.remaining(), f"the failure delta is used up: {short} of the {aside}")
-        total = "epsilon" if self.budget.rho is None else "rho"
-        raise BudgetExceeded(charge, self.remaining(), f"the {total} is used up: what fits is {self.remaining()}")
-
-    def _covered(self, taken: Priced) -> bool:
-        within = self._totals.failures + taken.failures <= Fraction(self.failure_delta)
-        return within and any(self._covers(metric, taken) for metric in self._metrics)
-
-    def _covers(self, metric: Metric, taken: Priced) -> bool:
-        name, spent = metric.name, self._totals
-        all_priced = not spent.unpriced[name] + taken.unpriced[name]
-        return all_priced and spent.sums[name] + taken.sums[name] <= metric.capacity
+    def _covered(self, taken: RunningTotals, repetitions: int = 1) -> bool:
+        """Whether a charge, n times, is covered by a metric, and its failure masses are."""
+        spent, n = self._totals, repetitions
+        return n * taken.failures <= self._failures_left and any(
+            not (spent.unpriced[name] or taken.unpriced[name])
+            and spent.sums[name] + n * taken.sums[name] <= metric.capacity
+            for name, metric in self._metrics.items()
+        )
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
         """Whether n of the charge fit by their costs; a single one may also fit as a whole."""
         try:
             if repetitions == 1:
                 return self.can_spend(charge)
-            one = Priced.of(charge, {"prices": {str(cost): list(self.price(cost)) for cost, _ in charge}}, self._names)
-            sums = {name: repetitions * total for name, total in one.sums.items()}
-            unpriced = {name: repetitions * times for name, times in one.unpriced.items()}
+            one = RunningTotals.of(charge, self._priced(charge), self._metrics)
         except DptopkError:
             return False
-        return self._covered(Priced(sums, unpriced, repetitions * one.failures))  # a refusal in words takes far longer
+        return self._covered(one, repetitions)  # a refusal in words takes far longer
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
-        failures = sum(
-            (times * Fraction(self.price(cost)[-1] or 0.0) for cost, times in charge), Fraction(charge.delta)
-        )
-        return self._totals.failures + repetitions * failures <= Fraction(self.failure_delta)
+        failures = RunningTotals.of(charge, self._priced(charge), self._metrics).failures
+        return repetitions * failures <= self._failures_left
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.apply``."""
         with self._here():
-            if "split" in record:
-                other = self._chosen_by(record)
+            if "split" in record:  # another division of δ, chosen by the first charge
+                other = Filter.of_terms(record["split"])
+                same = other.budget == self.budget and other.failure_delta <= self.delta
+                if not self._open or self._begun or not same:
+                    raise InvalidParameter("the record of this charge divides delta again, after the first charge")
                 other.apply(charge, {name: value for name, value in record.items() if name != "split"})
                 self.restore(other.state() | {"split": record["split"]})
                 return
             entered = Charge({cost_of(record["whole"]): 1}) if "whole" in record else charge
-            taken = Priced.of(entered, record, self._names)
-            self._check(entered, taken)
-            self._totals.add(entered, taken)
+            self._totals.add(self._taken(entered, record))
             self._begun |= bool(charge)
             self._wholes += "whole" in record
-
-    def _chosen_by(self, record: Record) -> Filter:
-        """The filter that a record was made by: this one, or another division of δ, chosen by the first charge.
-
-        Raises:
-            InvalidParameter: for a choice that was not open.
-        """
-        if "split" not in record:
-            return self
-        other = Filter.of_terms(record["split"])
-        if not self._open or self._begun or other.budget != self.budget or other.failure_delta > self.budget.delta:
-            raise InvalidParameter("the record of this charge divides delta again, after the first charge")
-        return other
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """The prices at which costs that never ran come back; failure masses and deltas stay spent.
@@ -334,7 +318,7 @@ class Filter(Account):
     def revert(self, charge: Charge, record: Record) -> None:
         """Take prices off the sums again."""
         with self._here():
-            self._totals.take_off(charge, Priced.of(charge, record, self._names))
+            self._totals.take_off(charge, RunningTotals.of(charge, record, self._metrics))
 
     def disagreement(self, charge: Charge, record: Record) -> str:
         """Name the recorded prices that differ from the present ones by more than rounding."""
@@ -369,7 +353,7 @@ class Filter(Account):
                 self.failure_delta = split["failure_delta"]
                 self._use([metric_of(metric) for metric in split["meters"]])
             self._begun, self._wholes = state.get("begun", True), state.get("wholes", 0)
-            self._totals = RunningTotals.restored(state, self._names)
+            self._totals = RunningTotals.restored(state, self._metrics)
 
     def epsilon(self) -> float:
         """The budget's ε, or what its ρ is worth: the guarantee at every moment, at the budget's δ."""
@@ -382,29 +366,20 @@ class Filter(Account):
         totals = self._totals
         return Charge(+totals.spent, delta=float(totals.delta), adaptive=totals.adaptive, neighbours=self.neighbours)
 
-    def odometer(self) -> Bound:
-        """A reading of what was spent so far, at the budget's δ. NOT a guarantee: only ``epsilon()`` is."""
-        return bounds.compose(self.spent(), delta=self.budget.delta)
-
     def summary(self) -> Summary:
-        """The account in numbers."""
-        reading = self.odometer().epsilon if self._totals.spent else 0.0
-        used = {"budget": 1 - self.share_left}
-        if self.failure_delta:
-            used["failure delta"] = float(self._totals.failures / Fraction(self.failure_delta))
-        total = self.epsilon()
-        return Summary(min(reading, total), total, self.budget.delta, max(used.values()), used, self)
+        """The account in numbers; ``shares`` also of the failure delta."""
+        now = super().summary()
+        if not self.failure_delta:
+            return now
+        shares = {**now.shares, "failure delta": float(self._totals.failures / Fraction(self.failure_delta))}
+        return replace(now, shares=shares, share=max(shares.values()))
 
     @property
     def share_left(self) -> float:
         """Return the remaining share of the budget, in [0, 1], on the metric with the most left."""
-        left = [
-            1 - self._totals.sums[metric.name] / metric.capacity
-            if not self._totals.unpriced[metric.name]
-            else Fraction(0)
-            for metric in self._metrics
-        ]
-        return float(max(Fraction(0), *left))
+        spent = self._totals
+        priced = [(name, metric) for name, metric in self._metrics.items() if not spent.unpriced[name]]
+        return float(max([Fraction(0), *(1 - spent.sums[name] / metric.capacity for name, metric in priced)]))
 
     def shares(self) -> dict[str, float]:
         """Return the used share of the budget, in [0, 1], under the name "budget"."""
@@ -412,9 +387,12 @@ class Filter(Account):
 
     def remaining(self) -> str:
         """Describe what is left."""
-        left = round_down(Fraction(self.failure_delta) - self._totals.failures)
-        epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(left, 4)
-        rho = "" if self.budget.rho is None else f"rho up to {format_lower(self._room(self._metrics[0]), 4)}, such as "
+        epsilon, delta = format_lower(self.epsilon_left(), 4), format_lower(round_down(self._failures_left), 4)
+        rho = (
+            ""
+            if self.budget.rho is None
+            else f"rho up to {format_lower(self._room(self._metrics[Zcdp.name]), 4)}, such as "
+        )
         return f"{rho}epsilon up to {epsilon}, with delta up to {delta}"
 
     def _room(self, metric: Metric) -> float:
@@ -427,7 +405,7 @@ class Filter(Account):
 
     def epsilon_left(self, spent: float = 0.0) -> float:  # noqa: ARG002 - one signature
         """The largest ε, rounded down, of a pure cost that is accepted now."""
-        return max(self._largest_pure(metric) for metric in self._metrics)
+        return max(self._largest_pure(metric) for metric in self._metrics.values())
 
     def _largest_pure(self, metric: Metric) -> float:
         room = self._room(metric)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -48,15 +48,15 @@ class Metric(ABC):
         name: of the method.
         capacity: what the prices may add up to.
         what: what is summed up, in words.
+        read: the exact number that a price stands for.
+        terms: all that defines the metric, as JSON; ``metric_of`` reads it.
     """
 
     name: str
     what: str
     capacity: Fraction
-
-    def read(self, price: float) -> Fraction:
-        """The exact number that a price stands for."""
-        return Fraction(price)
+    terms: dict[str, Any]
+    read: Callable[[float], Fraction] = staticmethod(Fraction)
 
     @abstractmethod
     def price(self, rest: Charge) -> float:
@@ -66,10 +66,6 @@ class Metric(ABC):
             IncompatibleCosts: when the method has no price for it.
         """
 
-    @abstractmethod
-    def terms(self) -> dict[str, Any]:
-        """All that defines the metric, as JSON; ``metric_of`` reads it."""
-
 
 class Pure(Metric):
     """The sum of ε's: on a play that stays within it no loss exceeds ε, so that it adds nothing to δ(ε)."""
@@ -77,13 +73,10 @@ class Pure(Metric):
     name = "pure"
     what = "the sum of epsilons"
 
-    def __init__(self, epsilon: float, *, decimals: bool = True) -> None:
-        self.decimals = decimals
+    def __init__(self, epsilon: float, *, decimals: bool = False) -> None:
+        self.read = decimal if decimals else Fraction  # in older ledgers numbers are floats
         self.capacity = self.read(epsilon)
-
-    def read(self, price: float) -> Fraction:
-        """The decimal; in older ledgers the float."""
-        return decimal(price) if self.decimals else Fraction(price)
+        self.terms = {"name": self.name, "epsilon": epsilon} | ({"decimals": True} if decimals else {})
 
     def price(self, rest: Charge) -> float:
         """The cost's ε."""
@@ -92,24 +85,17 @@ class Pure(Metric):
         except NotApplicable as reason:
             raise IncompatibleCosts(f"a budget with delta 0 takes pure DP only: {reason}") from None
 
-    def terms(self) -> dict[str, Any]:
-        """Name and capacity, and whether numbers are decimals: in older ledgers they are not."""
-        decimals = {"decimals": True} if self.decimals else {}
-        return {"name": self.name, "epsilon": float(self.capacity), **decimals}
-
 
 class Zcdp(Metric):
     """The sum of the ρ: all chosen costs together are ρ-zCDP (Feldman-Zrnic 2021, at every order at once)."""
 
     name = "zcdp"
     what = "the sum of rhos"
+    read = staticmethod(decimal)
 
     def __init__(self, rho: float) -> None:
         self.capacity = decimal(rho)
-
-    def read(self, price: float) -> Fraction:
-        """The decimal."""
-        return decimal(price)
+        self.terms = {"name": self.name, "rho": rho}
 
     def price(self, rest: Charge) -> float:
         """The cost's ξ + ρ, of the smallest ρ known: ξ + ρα <= (ξ + ρ)α for all α > 1."""
@@ -121,10 +107,6 @@ class Zcdp(Metric):
         if isinstance(cost, ZCDP) and not cost.xi:
             return cost.rho
         return decimal_up(Fraction(sum_up(list(zcdp(covering)))))
-
-    def terms(self) -> dict[str, Any]:
-        """Name and capacity."""
-        return {"name": self.name, "rho": float(self.capacity)}
 
 
 class Renyi(Metric):
@@ -140,6 +122,7 @@ class Renyi(Metric):
     def __init__(self, order: float, capacity: float) -> None:
         self.order = order
         self.capacity = Fraction(capacity)
+        self.terms = {"name": self.name, "order": order, "capacity": capacity}
         self.what = f"the Rényi budget at order {1 + order:.4g}"
 
     @classmethod
@@ -156,10 +139,6 @@ class Renyi(Metric):
             raise IncompatibleCosts(f"no Rényi bound for {rest}")
         return value
 
-    def terms(self) -> dict[str, Any]:
-        """Name, order and capacity."""
-        return {"name": self.name, "order": self.order, "capacity": float(self.capacity)}
-
 
 class Ranges(Metric):
     """The price game: declared ranges and other costs in any order, at integer prices (docs/notes/filters.md).
@@ -174,6 +153,8 @@ class Ranges(Metric):
     def __init__(self, prices: Mapping[Cost, int], capacity: int) -> None:
         self.prices = dict(sorted(prices.items(), key=lambda item: (item[1], str(item[0]))))
         self.capacity = Fraction(capacity)
+        self.terms = {"name": self.name, "prices": [[str(cost), n] for cost, n in self.prices.items()]}
+        self.terms["capacity"] = capacity
         self.what = "the prices of " + ", ".join(str(cost) for cost in self.prices)
 
     @classmethod
@@ -206,14 +187,6 @@ class Ranges(Metric):
                 return float(price)
         raise IncompatibleCosts(f"{cost} is covered by none of {self.what}")
 
-    def terms(self) -> dict[str, Any]:
-        """Name, prices and capacity."""
-        return {
-            "name": self.name,
-            "prices": [[str(cost), price] for cost, price in self.prices.items()],
-            "capacity": int(self.capacity),
-        }
-
 
 @lru_cache(maxsize=32)
 def _price_capacity(prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort) -> int:
@@ -228,6 +201,7 @@ class Gaussian(Metric):
 
     def __init__(self, capacity: float) -> None:
         self.capacity = Fraction(capacity)
+        self.terms = {"name": self.name, "capacity": capacity}
 
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Gaussian:
@@ -254,24 +228,18 @@ class Gaussian(Metric):
                 return math.nextafter(mu * mu, math.inf)
         raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
 
-    def terms(self) -> dict[str, Any]:
-        """Name and capacity."""
-        return {"name": self.name, "capacity": float(self.capacity)}
-
 
 def metric_of(terms: dict[str, Any]) -> Metric:
     """The metric that ``Metric.terms`` described, computed nothing anew."""
-    if terms["name"] == Pure.name:
-        return Pure(terms["epsilon"], decimals=terms.get("decimals", False))
-    if terms["name"] == Zcdp.name:
-        return Zcdp(terms["rho"])
+    given = {name: value for name, value in terms.items() if name != "name"}
     if terms["name"] == Ranges.name:
         # Once only ranges could be declared, and were stored as numbers.
-        costs = {cost_of(key) if isinstance(key, str) else BoundedRange(key): price for key, price in terms["prices"]}
-        return Ranges(costs, terms["capacity"])
-    if terms["name"] == Gaussian.name:
-        return Gaussian(terms["capacity"])
-    return Renyi(terms["order"], terms["capacity"])
+        prices = [(cost_of(key) if isinstance(key, str) else BoundedRange(key), n) for key, n in terms["prices"]]
+        given["prices"] = dict(prices)
+    return _METRICS[terms["name"]](**given)
+
+
+_METRICS: dict[str, Callable[..., Metric]] = {kind.name: kind for kind in (Pure, Zcdp, Renyi, Ranges, Gaussian)}
 
 
 def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:

@@ -46,8 +46,9 @@ class Parallel(Account):
         super().__init__()
         if not parts or not all(isinstance(part, Account) for part in parts.values()):
             raise InvalidParameter("parts must map segments to accounts, at least one")
-        self.parts: dict[Any, Account] = dict(parts)
-        if len({(part.group(), getattr(part, "delta", None)) for part in self.parts.values()}) > 1:
+        self.parts, self._first = dict(parts), next(iter(parts.values()))
+        self.delta = self._first.delta
+        if any((part.group(), part.delta) != (self._first.group(), self.delta) for part in parts.values()):
             raise InvalidParameter("parts must be accounts with the same guarantee, which is that of the data set")
 
     def only(self, *segments: Any) -> Parallel:
@@ -128,7 +129,7 @@ class Parallel(Account):
     def remaining(self) -> Charge | str:
         """Return what every segment has left; if they differ, what each has."""
         left = {name: part.remaining() for name, part in self.parts.items()}
-        first = next(iter(left.values()))
+        first = self._first.remaining()
         if all(each == first for each in left.values()):
             return first
         return "; ".join(f"{name}: {each}" for name, each in left.items())
@@ -136,7 +137,7 @@ class Parallel(Account):
     def shares(self) -> dict[str, float]:
         """Return the used share of each segment's account, for its scarcest kind."""
         if len(self.parts) == 1:
-            return next(iter(self.parts.values())).shares()
+            return self._first.shares()
         return {str(name): max(part.shares().values()) for name, part in self.parts.items()}
 
     def spent(self) -> Charge:
@@ -145,7 +146,7 @@ class Parallel(Account):
 
     def epsilon(self) -> float:
         """Upper bound on ε for every user: each pays from one account."""
-        return next(iter(self.parts.values())).epsilon()
+        return self._first.epsilon()
 
     def epsilon_left(self, spent: float) -> float:
         """Return the remaining ε of the segment that has least."""
@@ -156,13 +157,12 @@ class Parallel(Account):
         distinct = {part.spent(): part for part in self.parts.values()}
         each = [part.summary() for part in distinct.values()]
         shares = self.shares()
-        return Summary(
-            max(now.epsilon_spent for now in each), self.epsilon(), each[0].delta, max(shares.values()), shares, self
-        )
+        spent = max(now.epsilon_spent for now in each)
+        return Summary(spent, self.epsilon(), each[0].delta, max(shares.values()), shares, self)
 
     def group(self) -> Charge:
         """The group of one segment's account: the worst case is the largest over segments, all of this group."""
-        return next(iter(self.parts.values())).group()
+        return self._first.group()
 
     def _delta_fits(self, charge: Charge, repetitions: int) -> bool:
         return all(part._delta_fits(charge, repetitions) for part in self.parts.values())  # noqa: SLF001

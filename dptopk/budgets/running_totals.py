@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dptopk.budgets.account import Record, cost_of
 from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 
+if TYPE_CHECKING:
+    from dptopk.budgets.filter_metrics import Metric
 
-@dataclass(frozen=True)
-class Priced:
-    """The sums that a charge takes at recorded prices.
+
+@dataclass
+class RunningTotals:
+    """What one charge takes at recorded prices, or all accepted charges together.
 
     Attributes:
-        sums: the sum of its prices on each metric.
-        unpriced: how many of its costs have no price there.
-        failures: its own delta and the failure masses of its costs.
+        sums: of prices on each metric.
+        unpriced: how many costs have no price there: while any of them ran, that metric covers nothing more.
+        failures: masses of failure of costs and deltas of charges, which never come back.
+        spent: the costs.
+        delta: the deltas of charges.
+        adaptive: whether a charge was adaptive inside.
     """
 
     sums: dict[str, Fraction]
     unpriced: dict[str, int]
     failures: Fraction
+    spent: Counter[Cost]
+    delta: Fraction
+    adaptive: bool = False
 
     @classmethod
-    def of(cls, charge: Charge, record: Record, metrics: Mapping[str, Callable[[float], Fraction]]) -> Priced:
-        """By the prices of a record, one for each metric (with how it reads a number) and the failure mass after them.
+    def of(cls, charge: Charge, record: Record, metrics: Mapping[str, Metric]) -> RunningTotals:
+        """By the prices of a record, one for each metric and the failure mass after them.
 
         Raises:
             InvalidParameter: when the record holds no prices for these costs.
         """
-        sums, failures = dict.fromkeys(metrics, Fraction(0)), Fraction(charge.delta)
-        unpriced = dict.fromkeys(sums, 0)
+        sums, unpriced = dict.fromkeys(metrics, Fraction(0)), dict.fromkeys(metrics, 0)
+        delta = failures = Fraction(charge.delta)
         try:
             for cost, times in charge:
                 *prices, failure = record["prices"][str(cost)]
@@ -44,50 +54,23 @@ class Priced:
                     if price is None:
                         unpriced[name] += times
                     else:
-                        sums[name] += times * metrics[name](_amount(price))
+                        sums[name] += times * metrics[name].read(_amount(price))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidParameter("the record of this charge does not fit a filter") from None
-        return cls(sums, unpriced, failures)
+        return cls(sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive)
 
-
-@dataclass
-class RunningTotals:
-    """Totals of the accepted charges.
-
-    Attributes:
-        sums: of prices on each metric.
-        unpriced: how many costs ran that have no price there: while there are any, that metric covers nothing more.
-        failures: masses of failure and deltas, which never come back.
-        spent: the costs.
-        delta: the deltas of charges.
-        adaptive: whether a charge was adaptive inside.
-    """
-
-    sums: dict[str, Fraction]
-    unpriced: dict[str, int]
-    failures: Fraction = Fraction(0)
-    spent: Counter[Cost] = field(default_factory=Counter)
-    delta: Fraction = Fraction(0)
-    adaptive: bool = False
-
-    @classmethod
-    def empty(cls, metrics: Iterable[str]) -> RunningTotals:
-        """Nothing ran."""
-        sums = dict.fromkeys(metrics, Fraction(0))
-        return cls(sums, dict.fromkeys(sums, 0))
-
-    def add(self, charge: Charge, taken: Priced) -> None:
+    def add(self, taken: RunningTotals) -> None:
         """Add a charge."""
-        self._move(charge, taken, 1)
+        self._move(taken, 1)
         self.failures += taken.failures
-        self.delta += Fraction(charge.delta)
-        self.adaptive |= charge.adaptive
+        self.delta += taken.delta
+        self.adaptive |= taken.adaptive
 
     def ran(self, charge: Charge) -> bool:
         """Whether each cost of the charge was accepted at least that often."""
         return all(self.spent[cost] >= times for cost, times in charge)
 
-    def take_off(self, charge: Charge, taken: Priced) -> None:
+    def take_off(self, charge: Charge, taken: RunningTotals) -> None:
         """Take off costs that never ran; failure masses and deltas stay.
 
         Raises:
@@ -97,14 +80,13 @@ class RunningTotals:
         more = any(sums[name] > self.sums[name] or unpriced[name] > self.unpriced[name] for name in sums)
         if more or not self.ran(charge):
             raise InvalidParameter(f"charge to refund was not spent: {charge}")
-        self._move(charge, taken, -1)
+        self._move(taken, -1)
 
-    def _move(self, charge: Charge, taken: Priced, sign: int) -> None:
+    def _move(self, taken: RunningTotals, sign: int) -> None:
         for name in self.sums:
             self.sums[name] += sign * taken.sums[name]
             self.unpriced[name] += sign * taken.unpriced[name]
-        for cost, times in charge:
-            self.spent[cost] += sign * times
+        self.spent.update({cost: sign * times for cost, times in taken.spent.items()})
 
     def state(self) -> Record:
         """Return the state as JSON; ``restored`` reads it."""
@@ -122,12 +104,12 @@ class RunningTotals:
         """The totals that ``state`` gave."""
         names = list(metrics)
         return cls(
-            sums={name: Fraction(state["sums"][name]) for name in names},
-            unpriced={name: state["unpriced"][name] for name in names},
-            failures=Fraction(state["failures"]),
-            spent=Counter({cost_of(cost): times for cost, times in state["spent"].items()}),
-            delta=Fraction(state["delta"]),
-            adaptive=state["adaptive"],
+            {name: Fraction(state["sums"][name]) for name in names},
+            {name: state["unpriced"][name] for name in names},
+            Fraction(state["failures"]),
+            Counter({cost_of(cost): times for cost, times in state["spent"].items()}),
+            Fraction(state["delta"]),
+            state["adaptive"],
         )
 
 

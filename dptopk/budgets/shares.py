@@ -17,7 +17,7 @@ from typing import NoReturn
 from dptopk._internal import validate
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound, split_failure
-from dptopk.budgets.account import Account, Record, Summary
+from dptopk.budgets.account import Account, Record
 from dptopk.costs import Charge, sum_up
 from dptopk.errors import BudgetExceeded, InvalidParameter
 
@@ -69,8 +69,7 @@ class Shares(Account):
     @cached_property
     def guarantee(self) -> Bound:
         """The smaller of the product of the shares' pairs and the sum of their guarantees."""
-        product = bounds.compose(self._group, delta=self.delta, interaction="setwise")
-        total = self.sum()
+        product, total = bounds.compose(self._group, delta=self.delta), self.sum()
         return total if total.epsilon < product.epsilon else product
 
     def sum(self) -> Bound:
@@ -81,9 +80,8 @@ class Shares(Account):
             note = "delta is below the shares' own masses of bad events"
             return Bound(math.inf, self.delta, None, "sum", "basic composition of the shares", (), note)
         spare = max(self.delta * (1 - 1e-12) - sum_up(least), 0.0) / len(groups)
-        each = [
-            bounds.compose(group, delta=min(own + spare, 1 - 2**-53)) for group, own in zip(groups, least, strict=True)
-        ]
+        deltas = [min(own + spare, 1 - 2**-53) for own in least]
+        each = [bounds.compose(group, delta=delta) for group, delta in zip(groups, deltas, strict=True)]
         epsilon = sum_up([bound.epsilon for bound in each])
         return Bound(epsilon, self.delta, None, "sum", "basic composition of the shares", each[0].valid_in)
 
@@ -106,12 +104,6 @@ class Shares(Account):
     def shares(self) -> dict[str, float]:
         """Return the used part of each share, for its scarcest kind."""
         return {name: max(part.shares().values()) for name, part in self.parts.items()}
-
-    def summary(self) -> Summary:
-        """All shares in numbers; ``share`` is that of the analyst who has used most."""
-        used, spent = self.shares(), self.spent()
-        reading = bounds.compose(spent, delta=self.delta).epsilon if spent.costs else 0.0
-        return Summary(min(reading, self.epsilon()), self.epsilon(), self.delta, max(used.values()), used, self)
 
     def fits(self, charge: Charge) -> int:
         """Return how many more times a charge fits into the share with the most room for it."""

@@ -180,14 +180,6 @@ def test_the_table_says_which_route_was_taken() -> None:
     assert by_name.loc["optimal_dp", "why not"]
 
 
-def test_balance_adds_up() -> None:
-    accountant = Accountant(REGISTERED, 1e-6)
-    accountant.spend(Charge({BoundedRange(0.05): 4}))
-    balance = accountant.balance()
-    assert (balance["left"] + balance["used"] == balance["registered"]).all()
-    assert balance["used"].sum() == 4
-
-
 # Costs with one law each: (cost, loss values, probabilities under P), to check the table of tokens by hockey sticks.
 def _law_delta(cost: object, x: np.ndarray) -> np.ndarray:
     if isinstance(cost, GaussianDP):
