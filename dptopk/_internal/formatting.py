@@ -162,12 +162,8 @@ def answer_rows(rows: pd.DataFrame, draw: Callable[..., str] | None = None) -> t
 def html_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()) -> str:
     """A table; every cell is escaped, apart from those in the columns ``raw``, which hold markup of our own."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headers)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td>{cell if place in raw else escape(cell)}</td>" for place, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
+    cells = ([cell if place in raw else escape(cell) for place, cell in enumerate(row)] for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
     table = f'<table class="dptopk"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div style="overflow-x:auto">{table}</div>'
 

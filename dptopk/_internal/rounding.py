@@ -11,7 +11,7 @@ upper bounds (docs/notes/notation.md, "Decimals").
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -68,23 +68,19 @@ def smaller_of(value: float) -> Fraction:
     return min(decimal(value), Fraction(value))
 
 
-def round_up(exact: Fraction) -> float:
-    """The smallest float that is not below an exact non-negative number; inf beyond the largest float."""
+def round_up(exact: Fraction, read: Callable[[float], Fraction] = Fraction) -> float:
+    """The smallest float that does not read as less than an exact number; inf beyond the largest float."""
     try:
         rounded = float(exact)  # correctly rounded, so at most one step below
     except OverflowError:
         return math.inf
-    return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
+    return rounded if read(rounded) >= exact else math.nextafter(rounded, math.inf)
 
 
 def decimal_up(exact: Fraction) -> float:
     """The smallest float whose decimal is not below an exact non-negative number; inf beyond the largest float."""
-    try:
-        rounded = float(exact)
-    except OverflowError:
-        return math.inf
     # A nearest float that reads as less than the number is followed by one that reads as more: reading is monotone.
-    return rounded if decimal(rounded) >= exact else math.nextafter(rounded, math.inf)
+    return round_up(exact, decimal)
 
 
 def read_up(exact: Fraction) -> float:

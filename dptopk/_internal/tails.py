@@ -91,11 +91,8 @@ def _half_sum(scale: float, c: int) -> float:
 def theta(scale: float, offset: float = 0.0) -> float:
     """The sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from scale 1 on."""
     if scale >= 1:
-        return (
-            scale
-            * math.sqrt(2 * math.pi)
-            * (1 + 2 * math.cos(2 * math.pi * offset) * math.exp(-2 * (math.pi * scale) ** 2))
-        )
+        wave = 2 * math.cos(2 * math.pi * offset) * math.exp(-2 * (math.pi * scale) ** 2)
+        return scale * math.sqrt(2 * math.pi) * (1 + wave)
     n = np.arange(-60.0, 61.0) + offset
     return float(density(n, scale).sum())
 

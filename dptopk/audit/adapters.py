@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +41,6 @@ def from_mechanism(mechanism: Any, sensitivity: Sensitivity, *, domain: Domain =
     return _OurMechanism(mechanism, sensitivity, domain)
 
 
-@dataclass(frozen=True)
-class _OpenDP:
-    measurement: Any
-    vector: bool
-
-    def __call__(self, counts: Counts) -> Any:
-        return self.measurement(list(counts.values()) if self.vector else dict(counts))
-
-
-def from_opendp(measurement: Any, *, vector: bool = False) -> _OpenDP:
+def from_opendp(measurement: Any, *, vector: bool = False) -> Callable[[Counts], Any]:
     """A measurement of OpenDP on a hash map of counts, or (``vector``) on the vector of counts of a public domain."""
-    return _OpenDP(measurement, vector)
+    return lambda counts: measurement(list(counts.values()) if vector else dict(counts))

@@ -17,6 +17,7 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
+from dptopk._internal.rounding import round_up
 from dptopk.audit.adapters import from_mechanism
 from dptopk.audit.claims import Claim
 from dptopk.audit.worlds import World
@@ -85,7 +86,8 @@ class Attestation:
     def to_dict(self) -> dict[str, Any]:
         """All that checker/check_attestation.py reads."""
         names = sorted({answer for law in self.laws.values() for answer in law})
-        number = {answer: i for i, answer in enumerate(names)}
+        number = {answer: str(i) for i, answer in enumerate(names)}
+        laws = {of: {number[answer]: hex(mass) for answer, mass in law.items()} for of, law in self.laws.items()}
         sensitivity = self.world.sensitivity
         return {
             "format": FORMAT,
@@ -101,10 +103,7 @@ class Attestation:
             "slack": self.slack,
             "bits": LISTING_BITS,
             "answers": names,
-            "laws": [
-                {"counts": counts, "masses": {str(number[answer]): hex(mass) for answer, mass in law.items()}}
-                for counts, law in self.laws.items()
-            ],
+            "laws": [{"counts": counts, "masses": masses} for counts, masses in laws.items()],
         }
 
     def write(self, path: str | Path) -> None:
@@ -153,7 +152,7 @@ def attest(
     growth = 1 + Fraction(math.nextafter(math.exp(max(epsilon for epsilon, _ in claimed.points)), math.inf))
     laws, rest = _laws(mechanism, world, Fraction(slack) / growth, most)
     points = tuple(_point(epsilon, delta, laws, world) for epsilon, delta in claimed.points)
-    return Attestation(str(mechanism), claimed.text, world, laws, points, _up(rest * growth))
+    return Attestation(str(mechanism), claimed.text, world, laws, points, round_up(rest * growth))
 
 
 def _laws(mechanism: Any, world: World, rest: Fraction, most: int) -> tuple[dict[Counts, Law], Fraction]:
@@ -178,9 +177,8 @@ def _unlisted(laws: dict[Counts, Law]) -> Fraction:
 
 
 def _listed(mechanism: Mechanism, world: World, counts: Counts, least: int, most: int) -> Law:
-    histogram = from_mechanism(mechanism, world.sensitivity, domain="public" if world.public else "private").histogram(
-        world.named(counts)
-    )
+    adapter = from_mechanism(mechanism, world.sensitivity, domain="public" if world.public else "private")
+    histogram = adapter.histogram(world.named(counts))
 
     def draw(bits: Listing) -> str:
         return _text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
@@ -201,10 +199,8 @@ def _text(release: Release) -> str:
 
 def _given(mechanism: Any, world: World, counts: Counts) -> Law:
     law: Mapping[Any, Any] = mechanism.law(world.named(counts))
-    masses = {
-        repr(answer): int(Fraction(mass) * (ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12))
-        for answer, mass in law.items()
-    }
+    units = {answer: ONE if isinstance(mass, Fraction | int) else ONE - ONE // 10**12 for answer, mass in law.items()}
+    masses = {repr(answer): int(Fraction(mass) * units[answer]) for answer, mass in law.items()}
     if len(masses) != len(law) or min(masses.values(), default=0) < 0 or sum(masses.values()) > ONE:
         raise InvalidParameter("mechanism: its law is not one of different answers with probabilities that sum to 1")
     return masses
@@ -227,10 +223,5 @@ def _point(epsilon: float, delta: float, laws: dict[Counts, Law], world: World) 
             lower = max(lower, below - high * rest_q)
             if above + rest_p * ONE > upper:
                 upper, worst = above + rest_p * ONE, (p, q)
-    return Point(epsilon, delta, 0.0 - _up(-Fraction(lower, ONE**2)), _up(Fraction(upper, ONE**2)), worst)
-
-
-def _up(x: Fraction) -> float:
-    """A float that is no less."""
-    near = float(x)
-    return near if near >= x else math.nextafter(near, math.inf)
+    least, most = 0.0 - round_up(-Fraction(lower, ONE**2)), round_up(Fraction(upper, ONE**2))
+    return Point(epsilon, delta, least, most, worst)

@@ -161,7 +161,8 @@ class _Search:
         best: list[_Suspect] = []
         stream = self.world.pairs(self.rng)
         while not self.flaw and not (best and self.effort.over(SEARCH_SHARE)):
-            new = [self._suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
+            new = [_Suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
+            self.pairs += len(new)
             self._look(new, FIRST_DRAWS)
             best = self._keep(best + new)
             for suspect in best:
@@ -171,10 +172,6 @@ class _Search:
                 break  # on the draws that it was not chosen by
         finding = self.flaw or self._test(best)
         return Report(finding, self.pairs, self.effort.draws, self.effort.seconds)
-
-    def _suspect(self, pair: Pair) -> _Suspect:
-        self.pairs += 1
-        return _Suspect(pair)
 
     def _keep(self, suspects: list[_Suspect]) -> list[_Suspect]:
         return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
@@ -216,11 +213,10 @@ class _Search:
                 found = best_event(choose, check, epsilon, delta)
                 if found:
                     suspect.suspect(found[1], added, (epsilon, delta), found[0])
-        if self.claim.loss_range is not None:
-            events = _far_apart(*ordered(suspect.choose, True))
-            if events:
-                score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range)
-                suspect.suspect(score, True, None, *events)
+        events = None if self.claim.loss_range is None else _far_apart(*ordered(suspect.choose, True))
+        if events:
+            score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range or 0.0)
+            suspect.suspect(score, True, None, *events)
 
     def _test(self, suspects: list[_Suspect]) -> Finding | None:
         """Fresh draws for the most suspicious pairs, in the time that is left."""
@@ -258,9 +254,8 @@ class _Search:
             return None
         at = "" if suspect.point is None else f" at ε = {suspect.point[0]:.6g}"
         names = " against ".join(describe(event) for event in suspect.events)
-        return Finding(
-            kind, self.claim.text + at, suspect.pair, suspect.added, names, measured, claimed, 1 - self.alpha, drawn
-        )
+        where = (self.claim.text + at, suspect.pair, suspect.added, names)
+        return Finding(kind, *where, measured, claimed, 1 - self.alpha, drawn)
 
 
 def ordered(laws: tuple[Counter[Answer], Counter[Answer]], added: bool) -> tuple[Counter[Answer], Counter[Answer]]:

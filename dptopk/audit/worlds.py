@@ -91,8 +91,5 @@ class World:
         most, levels = self.sensitivity.touched(self.labels) or self.labels, set(self.levels())
         every = itertools.product(range(self.sensitivity.linf + 1), repeat=self.labels)
         moves = [move for move in every if 0 < np.count_nonzero(move) <= most]
-        return [
-            (one, other)
-            for one, move in itertools.product(self.histograms(), moves)
-            if set(other := tuple(map(sum, zip(one, move, strict=True)))) <= levels
-        ]
+        moved = ((one, tuple(map(sum, zip(one, move, strict=True)))) for one in self.histograms() for move in moves)
+        return [(one, other) for one, other in moved if set(other) <= levels]

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dptopk._internal import validate
+from dptopk._internal.rounding import round_down
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound
 from dptopk.budgets.account import Account, Record, cost_of
@@ -222,10 +223,7 @@ class Accountant(Account):
 
     def remaining(self) -> Charge:
         """Return what may still be spent: the remaining tokens, and the remaining δ (rounded down)."""
-        left = float(self._delta_left)
-        while Fraction(left) > self._delta_left:
-            left = max(0.0, left * (1 - 2**-52))
-        return Charge(self._left, delta=left, neighbours=self.registered.neighbours)
+        return Charge(self._left, delta=round_down(self._delta_left), neighbours=self.registered.neighbours)
 
     def shares(self) -> dict[str, float]:
         """Return the used share of each registered token and of the registered δ, in [0, 1]."""

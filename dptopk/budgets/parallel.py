@@ -210,12 +210,9 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
             at_least = sum(sorted(sizes, reverse=True)[:s])
             costs[cost] = at_least - covered
             covered = at_least
-    return Charge(
-        costs,
-        delta=sum_up(sorted((charge.delta for charge in charges), reverse=True)[:s]),
-        adaptive=any(charge.adaptive for charge in charges),
-        neighbours=next(iter(relations), "add_remove"),
-    )
+    delta = sum_up(sorted((charge.delta for charge in charges), reverse=True)[:s])
+    adaptive = any(charge.adaptive for charge in charges)
+    return Charge(costs, delta=delta, adaptive=adaptive, neighbours=next(iter(relations), "add_remove"))
 
 
 def _families(charges: Sequence[Charge]) -> list[list[Any]]:

@@ -10,8 +10,8 @@
 | GaussianDP(μ)     | is μ'-Gaussian, μ' <= μ, or ε-DP, μ >= 2Φ⁻¹(1-a)      | the trade-off curve lies lower, below  |
 |                   | or is discrete Gaussian, its dominating μ' <= μ         | docs/notes/filters.md                  |
 | DiscreteGaussian  | has the same scale and no larger shift                  | log-concave law (docs/theorems.md)     |
-| SparseGaussian    | the same scale, no more labels, shift or chance to pass | docs/notes/sparse-gaussian.md           |
-| LabelCoins        | the same coin, no more labels                           | docs/notes/partition-selection.md       |
+| SparseGaussian    | the same scale, no more labels, shift or chance to pass | docs/notes/sparse-gaussian.md          |
+| LabelCoins        | the same coin, no more labels                           | docs/notes/partition-selection.md      |
 | ZCDP(ρ, ξ)        | is (ξ', ρ')-zCDP, ρ' <= ρ and ξ' + ρ' <= ξ + ρ          | ξ' + ρ'α <= ξ + ρα for all α > 1       |
 | CDP(μ, τ)         | is (μ', τ')-CDP with μ' <= μ and τ' <= τ                | both are monotone                      |
 

@@ -297,10 +297,10 @@ def verify(
     key_file: KeyFile = None,
 ) -> None:
     """Check the hash chain and replay the history; says what that can and cannot detect."""
-    from dptopk.ledger.heads import read_head
+    from dptopk.ledger.heads import witness_at
     from dptopk.ledger.ledger import Ledger
 
-    known = None if head is None else read_head(head)
+    known = None if head is None else witness_at(head).read()
     if head is not None and known is None:
         raise InvalidParameter(f"--head: {head.name!r} does not exist")
     found = Ledger.inspect_file(url, key=_key(key_file), head=None if known is None else asdict(known))

@@ -32,12 +32,9 @@ class Budget:
     def __init__(self, epsilon: float | None = None, delta: float = 0.0, *, rho: float | None = None) -> None:
         if (epsilon is None) == (rho is None):
             raise InvalidParameter("a budget has exactly one of epsilon and rho")
-        validate.assign(
-            self,
-            _epsilon=None if epsilon is None else validate.positive(epsilon=epsilon),
-            delta=validate.probability(delta=delta),
-            rho=None if rho is None else validate.positive(rho=rho),
-        )
+        total = {"_epsilon": None if epsilon is None else validate.positive(epsilon=epsilon)}
+        total["rho"] = None if rho is None else validate.positive(rho=rho)
+        validate.assign(self, delta=validate.probability(delta=delta), **total)
 
     @property
     def epsilon(self) -> float:

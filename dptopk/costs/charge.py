@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -61,13 +62,10 @@ class Charge:
         for cost, times in (costs or {}).items():
             if type(cost) not in _RANK:
                 raise InvalidParameter(f"costs must map costs such as PureDP(0.1) to counts, got the key {cost!r}")
-            times = validate.count(count=times, at_least=0)
-            if times:
-                kept[cost] = times
-        ordered = sorted(kept, key=_order)
+            kept[cost] = validate.count(count=times, at_least=0)
         validate.assign(
             self,
-            costs=MappingProxyType({cost: kept[cost] for cost in ordered}),
+            costs=MappingProxyType({cost: kept[cost] for cost in sorted(kept, key=_order) if kept[cost]}),
             delta=validate.probability(delta=delta),
             adaptive=adaptive,
             neighbours=validate.member(NEIGHBOURS, neighbours=neighbours),
@@ -107,27 +105,18 @@ class Charge:
         relations = {charge.neighbours for charge in charges if charge}
         if len(relations) > 1:
             raise IncompatibleCosts(f"cannot join charges for different neighbours: {', '.join(sorted(relations))}")
-        costs: dict[Cost, int] = {}
+        costs: Counter[Cost] = Counter()
         for charge in charges:
-            for cost, times in charge:
-                costs[cost] = costs.get(cost, 0) + times
-        default: Neighbours = charges[0].neighbours if charges else "add_remove"
-        return Charge(
-            costs,
-            delta=sum_up([charge.delta for charge in charges]),
-            adaptive=any(charge.adaptive for charge in charges),
-            neighbours=next(iter(relations), default),
-        )
+            costs.update(dict(charge.costs))
+        relations = relations or {charges[0].neighbours if charges else "add_remove"}
+        delta, adaptive = sum_up([charge.delta for charge in charges]), any(charge.adaptive for charge in charges)
+        return Charge(costs, delta=delta, adaptive=adaptive, neighbours=relations.pop())
 
     def times(self, repetitions: int) -> Charge:
         """The charge of ``repetitions`` independent runs; the same as joining that many copies."""
         repetitions = validate.count(repetitions=repetitions, at_least=0)
-        return Charge(
-            {cost: times * repetitions for cost, times in self.costs.items()},
-            delta=sum_up({self.delta: repetitions}),
-            adaptive=self.adaptive,
-            neighbours=self.neighbours,
-        )
+        costs, delta = {cost: times * repetitions for cost, times in self}, sum_up({self.delta: repetitions})
+        return Charge(costs, delta=delta, adaptive=self.adaptive, neighbours=self.neighbours)
 
     def includes(self, used: Charge) -> bool:
         """Whether ``used`` is part of this charge: no cost occurs more often, no larger δ, no further assumption.

@@ -46,10 +46,8 @@ def read_charge(text: Any) -> dict[str, Any]:
             try:
                 cost = _read_cost(match["name"], match["arguments"], term)
             except InvalidParameter as error:
-                said = str(error)
-                raise InvalidParameter(
-                    said if said.startswith("charge") else f"charge: {term[:_SHOWN]!r}: {said}"
-                ) from None
+                said = "" if str(error).startswith("charge") else f"charge: {term[:_SHOWN]!r}: "
+                raise InvalidParameter(f"{said}{error}") from None
             costs[cost] = costs.get(cost, 0) + times
     flags = {flag.strip() for flag in (whole["flags"] or "").split(",")} - {""}
     relations = [relation for relation in NEIGHBOURS if relation in flags]
@@ -76,13 +74,12 @@ def _terms(text: str) -> list[re.Match[str]]:
 
 
 def _number(text: str, term: str) -> float:
+    shown = f"charge: {text.strip()[:_SHOWN]!r} in {term[:_SHOWN]!r}"
     if not _NUMBER.fullmatch(text):
-        raise InvalidParameter(f"charge: {text.strip()[:_SHOWN]!r} in {term[:_SHOWN]!r} is not a number")
+        raise InvalidParameter(f"{shown} is not a number")
     number = float(text)
     if number == 0 and Decimal(text.strip()) != 0:
-        raise InvalidParameter(
-            f"charge: {text.strip()[:_SHOWN]!r} in {term[:_SHOWN]!r} is too small: it would be read as 0"
-        )
+        raise InvalidParameter(f"{shown} is too small: it would be read as 0")
     return number
 
 
@@ -112,20 +109,16 @@ def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str,
     """The parameters of a cost by name: ``name=value``, or by position before any that is named."""
     known = {field.name: field for field in fields(cost_type)}
     found: dict[str, Any] = {}
-    in_order = True
+    in_order, listed = True, ", ".join(known)
     for place, part in enumerate(parts):
         match = _NAMED.fullmatch(part)
         if match is None or place >= len(known):
-            raise InvalidParameter(
-                f"charge: cannot read the parameters of {term[:_SHOWN]!r}; they are {', '.join(known)}"
-            )
+            raise InvalidParameter(f"charge: cannot read the parameters of {term[:_SHOWN]!r}; they are {listed}")
         in_order = in_order and match["name"] is None
         name = match["name"] or (list(known)[place] if in_order else "")
         if name not in known or name in found:
-            what = (
-                "a parameter without a name after one with a name" if not name else f"{name!r} is unknown or repeated"
-            )
-            raise InvalidParameter(f"charge: {what} in {term[:_SHOWN]!r}; the parameters are {', '.join(known)}")
+            what = f"{name!r} is unknown or repeated" if name else "a parameter without a name after one with a name"
+            raise InvalidParameter(f"charge: {what} in {term[:_SHOWN]!r}; the parameters are {listed}")
         read = _whole_number if known[name].type == "int" else _number
         found[name] = read(match["value"], term)
     missing = [name for name, field in known.items() if name not in found and field.default is MISSING]

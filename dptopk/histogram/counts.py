@@ -47,10 +47,8 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
         return index.tolist(), data.to_numpy()
     columns = _columns(data)
     if len(columns) != 2:
-        raise InvalidParameter(
-            f"labels: a table must have two columns, labels and counts; this one has "
-            f"{len(columns)}; choose two, or use dptopk.datasets.events_histogram if each row is an event"
-        )
+        wanted = f"a table must have two columns, labels and counts; this one has {len(columns)}; choose two"
+        raise InvalidParameter(f"labels: {wanted}, or use dptopk.datasets.events_histogram if each row is an event")
     first, second = (str(name).lower() in COUNTS for name in _names(data) or ("", ""))
     if first and not second:
         raise InvalidParameter("labels: the first column has the name of counts; give the labels first, counts second")

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from dptopk._internal.rounding import round_up
 from dptopk.budgets.account import Account, cost_of
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.shares import Shares
-from dptopk.costs import Charge, Cost, sum_up
+from dptopk.costs import Charge, Cost
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.entries import Entry
@@ -55,9 +56,8 @@ class Total:
 
     def charge(self, neighbours: Any) -> Charge:
         """The sum as a charge; its delta rounded up."""
-        delta = float(self.delta)
-        delta = delta if Fraction(delta) >= self.delta else sum_up([delta, 5e-324])
-        return Charge(+self.costs, delta=min(delta, 1 - 2**-53), adaptive=self.adaptive, neighbours=neighbours)
+        delta = min(round_up(self.delta), 1 - 2**-53)
+        return Charge(+self.costs, delta=delta, adaptive=self.adaptive, neighbours=neighbours)
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON; ``restored`` reads it."""
@@ -158,10 +158,8 @@ class DatasetState:
         if charge.neighbours != truth.neighbours:
             raise InvalidParameter(f"charge is for neighbours {charge.neighbours!r}, the data for {truth.neighbours!r}")
         if sensitivity is not None and not sensitivity.covers(truth):
-            raise InvalidParameter(
-                f"sensitivity: the charge is for {sensitivity}, the dataset has {truth}; "
-                "use the caps of the dataset, or larger ones"
-            )
+            differ = f"the charge is for {sensitivity}, the dataset has {truth}"
+            raise InvalidParameter(f"sensitivity: {differ}; use the caps of the dataset, or larger ones")
         if version is not None and version != self.version:
             raise InvalidParameter(f"version: the dataset is at {self.version!r}, got {version!r}")
         if unit is not None and unit != self.unit:
@@ -250,16 +248,12 @@ class DatasetState:
     @classmethod
     def restored(cls, name: str, state: dict[str, Any]) -> DatasetState:
         """The state of a dataset that ``state`` gave."""
-        totals: dict[str, Any] = {
-            held: {who: Total.restored(total) for who, total in state[held].items()} for held in _TOTALS
-        }
-        return cls(
-            name=name,
-            sensitivity=Sensitivity(**state["sensitivity"]),
-            account=_restored(state["terms"], state["account"]),
-            limits={who: (terms, _restored(terms, held)) for who, (terms, held) in state["limits"].items()},
-            **(totals | {plain: state[plain] for plain in _PLAIN}),
-        )
+        held: dict[str, Any] = {plain: state[plain] for plain in _PLAIN}
+        held |= {kind: {who: Total.restored(total) for who, total in state[kind].items()} for kind in _TOTALS}
+        held["sensitivity"] = Sensitivity(**state["sensitivity"])
+        held["account"] = _restored(state["terms"], state["account"])
+        held["limits"] = {who: (terms, _restored(terms, spent)) for who, (terms, spent) in state["limits"].items()}
+        return cls(name=name, **held)
 
 
 def _of(totals: dict[str, Total], analyst: str) -> list[Total]:

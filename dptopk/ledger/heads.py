@@ -58,21 +58,7 @@ class Head:
         return ""
 
 
-def read_head(path: Path) -> Head | None:
-    """The head in a file; None when there is no file.
-
-    Raises:
-        InvalidParameter: when the file holds no head.
-    """
-    try:
-        return Head.of(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError):
-        hint = "dptopk ledger export --head writes one"
-        raise InvalidParameter(f"head: {path.name!r} is not an exported head; {hint}") from None
-
-
+@dataclass(frozen=True, slots=True)
 class HeadFile:
     """A head in a file.
 
@@ -80,12 +66,21 @@ class HeadFile:
         path: where it is.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def read(self) -> Head | None:
-        """The head, if there is one."""
-        return read_head(self._path)
+        """The head; None when there is no file.
+
+        Raises:
+            InvalidParameter: when the file holds no head.
+        """
+        try:
+            return Head.of(json.loads(self.path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError):
+            hint = "dptopk ledger export --head writes one"
+            raise InvalidParameter(f"head: {self.path.name!r} is not an exported head; {hint}") from None
 
     def swap(self, old: Head | None, new: Head) -> bool:
         """Replace a head, whole and durably, if it is still the one there; whether it was.
@@ -93,9 +88,9 @@ class HeadFile:
         Raises:
             LedgerError: when it cannot be written; the entry itself is in the ledger.
         """
-        beside = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+        beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
         try:
-            with _held(self._path.with_name(f".{self._path.name}.lock")):
+            with _held(self.path.with_name(f".{self.path.name}.lock")):
                 if self.read() != old:
                     return False
                 file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -104,11 +99,11 @@ class HeadFile:
                     os.fsync(file)
                 finally:
                     os.close(file)
-                beside.replace(self._path)
+                beside.replace(self.path)
         except OSError as error:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
-            raise LedgerError(f"the head could not be written to {self._path.name!r}: {error.strerror}") from None
+            raise LedgerError(f"the head could not be written to {self.path.name!r}: {error.strerror}") from None
         return True
 
 
@@ -152,10 +147,8 @@ class HeadTable:
             "DO UPDATE SET ledger = :ledger, seq = :seq, hash = :hash "
             "WHERE dptopk_head.seq = :old_seq AND dptopk_head.hash = :old_hash"
         )
-        there: dict[str, str | int] = (
-            {"old_seq": -1, "old_hash": ""} if old is None else {"old_seq": old.seq, "old_hash": old.hash}
-        )
-        return self._run(change, **asdict(new), **there)[1] == 1
+        there = Head(-1, "") if old is None else old
+        return self._run(change, **asdict(new), old_seq=there.seq, old_hash=there.hash)[1] == 1
 
     def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
         """Run a statement by itself; its rows, and how many it changed."""

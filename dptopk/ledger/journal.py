@@ -97,9 +97,8 @@ class Journal:
     def _confirm(self, log: Transaction, heads: Iterable[Head], *, replaced: bool = True) -> None:
         """Refuse a log that lacks an entry that was known; ``replaced``: unless an operator gave it up."""
         for head in heads:
-            if head == self.head() or (replaced and self._replaced(head)):
-                continue
-            self._look_up(log, head)
+            if head != self.head() and not (replaced and self._replaced(head)):
+                self._look_up(log, head)
 
     def _look_up(self, log: Transaction, head: Head) -> None:
         problem = head.problem(self.state.about.get("id"), log.hash_of(head.seq))
@@ -209,9 +208,7 @@ class Journal:
                 self._confirm(log, [*self.known(), *kept])
                 self._writing = log
                 yield log
-                self._refuse_a_part()
-                if self._appended and self.state.last[0] - self.state.checkpoint >= CHECKPOINT_EVERY:
-                    self._checkpoint(log)
+                self._finish(log)
         except BaseException as error:
             if self._appended or not isinstance(error, REFUSALS):
                 self._pid = 0  # what was appended is not there, or an entry is half folded: read the state anew
@@ -221,10 +218,6 @@ class Journal:
         if self._appended:
             self._known = self.head()
             self._keep(kept)
-
-    def _refuse_a_part(self) -> None:
-        if self._broken:
-            raise LedgerError("part of this transaction failed: nothing was written")
 
     def append(self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]) -> Entry:
         """Append an entry and fold it in, as it was read back."""
@@ -283,14 +276,19 @@ class Journal:
 
     def _place_again(self, log: Transaction) -> None:
         """Write anew what leads to keys and answers, from the entries of the log."""
-        log.forget_places()
+        log.run("DELETE FROM places")
         index = Index()
         for entry in log.every_entry():
             log.place(index.add(entry))
         if index.chains != self.state.index.chains:
             raise LedgerError("the log lacks keys or answers that were written to it: it was changed")
 
-    def _checkpoint(self, log: Transaction) -> None:
+    def _finish(self, log: Transaction) -> None:
+        """Refuse to commit a part of what was to be written together; write a checkpoint where one is due."""
+        if self._broken:
+            raise LedgerError("part of this transaction failed: nothing was written")
+        if not self._appended or self.state.last[0] - self.state.checkpoint < CHECKPOINT_EVERY:
+            return
         text = canonical_json(self.state.state())
         entry = self.append(log, "checkpoint", "", "", {"layout": LAYOUT, "state": digest(None, text)})
         log.keep_snapshot(entry.seq, text)

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from dptopk._internal import validate
-from dptopk.costs import Budget, Charge
+from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import FORMAT, Entry, normal
 from dptopk.ledger.heads import Head, witness_at
 from dptopk.ledger.journal import Journal
@@ -30,8 +29,7 @@ from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt
 from dptopk.ledger.store import Store, accepted_log
-from dptopk.ledger.terms import Free, Terms, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
-from dptopk.ledger.transaction import Transaction
+from dptopk.ledger.terms import Terms, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
 from dptopk.ledger.verify import is_part
 
 
@@ -83,44 +81,41 @@ class Ledger(Reader):
         self,
         name: str,
         *,
-        registered: Charge | None = None,
-        budget: Budget | None = None,
-        delta: float | None = None,
-        shares: Mapping[str, Charge | Budget] | None = None,
         segments: Mapping[str, Sequence[str]] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
         unit: str = "user",
         version: str = "1",
-        **free: Unpack[Free],
+        **terms: Unpack[Terms],
     ) -> None:
         """Open the account of a dataset.
 
         Args:
             name: not used before in this ledger.
-            registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is reported at.
-            budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
-            delta: with ``registered``: the δ at which the guarantee is stated.
-            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
-                fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
             segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
                 because a query keeps it so. Then each has the whole budget, and pays for what is asked of it and of
                 all data.
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
-            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/notes/filters.md).
+            terms: exactly one of ``registered``, ``budget`` and ``shares``.
+                registered: a set-wise registration, these costs in any order, with ``delta``, the δ at which its
+                guarantee is stated.
+                budget: a fully adaptive filter on a total (ε, δ), and if wanted its ranges, costs and failure_delta, as
+                ``Filter`` takes them (docs/notes/filters.md).
+                shares: with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all fixed now;
+                whoever is not named draws on the share "reserve". The guarantee is for all of them together.
 
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = shared_terms_of(registered=registered, budget=budget, delta=delta, shares=shares, **free)
+        stored = shared_terms_of(**terms)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
         if declared and sensitivity.neighbours != "add_remove":
             raise InvalidParameter("segments need add_remove neighbours: a replaced user may be in two segments")
         about = {"unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
-        body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
+        body = normal(dataset={"terms": by_segment(stored, declared), "segments": declared, **about})
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
@@ -157,9 +152,8 @@ class Ledger(Reader):
             try:
                 merged = self._now.dataset(dataset).merged()
             except BudgetExceeded:
-                raise InvalidParameter(
-                    "version: users may have moved between segments, which together spent more than one may"
-                ) from None
+                moved = "version: users may have moved between segments, which together spent more than one may"
+                raise InvalidParameter(moved) from None
             body = {"version": version, "merged": merged} if merged else {"version": version}
             self._journal.append(log, "version", dataset, "", normal(version=body))
 
@@ -270,10 +264,9 @@ class Ledger(Reader):
         """
         validate.instance(Charge, charge=charge)
         analyst, described = analyst_name(analyst), normal(mechanism=mechanism)
-        if not isinstance(query, str):
-            raise InvalidParameter(f"query must be text, got {type(query).__name__}")
-        if not isinstance(once, str):
-            raise InvalidParameter(f"once must be text, got {type(once).__name__}")
+        for name, text in (("query", query), ("once", once)):
+            if not isinstance(text, str):
+                raise InvalidParameter(f"{name} must be text, got {type(text).__name__}")
         if segments is not None and version is None:
             raise InvalidParameter("version must be given with segments: in the next one users may have moved")
         if seeded and not self.test:
@@ -281,24 +274,19 @@ class Ledger(Reader):
         body = {"charge": str(charge), "mechanism": described, "query": query, "seeded": bool(seeded)}
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            before = self._paid_before(log, state, analyst, once)
+            before = self._charged_once(log, dataset, analyst, once)
             if before is not None:
-                return before
+                if "segments" in before.body and before.seq < state.versioned:
+                    raise InvalidParameter(
+                        "version: segments of an older version were charged under this key; use a new key"
+                    )
+                return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
             state.check_fit(charge, sensitivity, version, unit)
             body["records"] = state.records(state.accounts(analyst, segments), charge)
             body |= {} if segments is None else {"segments": list(segments)}
             body |= {"once": once} if once else {}
             entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
         return Receipt(entry.seq, dataset, analyst, charge)
-
-    def _paid_before(self, log: Transaction, state: DatasetState, analyst: str, once: str) -> Receipt | None:
-        """The receipt of what was charged under a key, if anything was."""
-        before = self._charged_once(log, state.name, analyst, once)
-        if before is None:
-            return None
-        if "segments" in before.body and before.seq < state.versioned:
-            raise InvalidParameter("version: segments of an older version were charged under this key; use a new key")
-        return Receipt(before.seq, state.name, analyst, Charge.parse(before.body["charge"]))
 
     def finalize(self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None) -> None:
         """Mark a charge as released, and return the costs that were not used (never δ).
@@ -317,8 +305,8 @@ class Ledger(Reader):
         with self._journal.write() as log:
             state = self._now.dataset(receipt.dataset)
             charged = log.entry(receipt.seq)
-            mine = charged is not None and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
-            if charged is None or not mine or self._journal.find(log, "release", receipt.seq) is not None:
+            mine = charged and (charged.kind, charged.dataset) == ("charge", receipt.dataset)
+            if not charged or not mine or self._journal.find(log, "release", receipt.seq) is not None:
                 raise InvalidParameter("receipt: this charge was already settled, or is not in this ledger")
             charge = Charge.parse(charged.body["charge"])
             if not is_part(used, charge):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dptopk.errors import LedgerError
-from dptopk.ledger.database import LOCK_TIMEOUT_MS, Database, Purpose, Run
+from dptopk.ledger.sqlite import LOCK_TIMEOUT_MS, Purpose, Run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -20,7 +20,7 @@ _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 CREATING = 7032817  # an advisory lock of our own: there is no table to lock yet
 
 
-class PostgreSQL(Database):
+class PostgreSQL:
     """A database of a PostgreSQL server.
 
     Args:
@@ -30,7 +30,8 @@ class PostgreSQL(Database):
         LedgerError: when it is the address of another kind of database, or a driver is missing.
     """
 
-    mark = "%s"
+    mark = "%s"  # stands for a value in a statement
+    guards = unguard = ()  # statements that make it refuse changes of rows that were written, and take them again
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -85,6 +86,9 @@ class PostgreSQL(Database):
     def close(self) -> None:
         """Close the pool."""
         self._engine.dispose()
+
+    def unmoved(self) -> None:
+        """Do nothing: a server's database stays where it is."""
 
 
 def _engine(url: str) -> Engine:

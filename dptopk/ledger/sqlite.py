@@ -14,15 +14,20 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal
 
 from dptopk.errors import LedgerError
-from dptopk.ledger.database import LOCK_TIMEOUT_MS, Database, Purpose, Run
 from dptopk.ledger.files import NEEDS_LOG, LedgerFile
 
+LOCK_TIMEOUT_MS = 60_000
+Purpose = Literal["read", "write", "create"]
+Run = Callable[..., list[tuple[Any, ...]]]  # runs a statement, with its values, and reads all rows
 
-class SQLite(Database):
+
+class SQLite:
     """The database in one file, which stays where it is while it is open.
 
     Args:
@@ -35,6 +40,7 @@ class SQLite(Database):
         LedgerError: when the file is not there, or one whose locks may not hold.
     """
 
+    mark = "?"
     guards = tuple(
         f"CREATE TRIGGER IF NOT EXISTS entries_no_{action.lower()} BEFORE {action} ON entries "
         "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"

@@ -9,6 +9,7 @@ every version reads the same state. Whether each record was right is asked by ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from dptopk.budgets.account import Account
@@ -49,14 +50,14 @@ class LedgerState:
         """
         if entry.seq != self.last[0] + 1 or entry.previous != self.last[1]:
             raise LedgerError(f"entry {entry.seq} does not follow entry {self.last[0]}: the log was changed")
-        fold = _FOLDS.get(entry.kind)
+        fold = getattr(self, f"_fold_{entry.kind}", None)
         if fold is None:
             raise LedgerError(f"entry {entry.seq} has the unknown kind {entry.kind!r}")
         try:
-            _check_hash(self, entry)
+            self._check(entry)
             if self._audit is not None:
                 self._audit(self, entry)
-            fold(self, entry)
+            fold(entry)
             places = self.index.add(entry)
         except LedgerError:
             raise
@@ -93,81 +94,82 @@ class LedgerState:
         self.datasets = {name: DatasetState.restored(name, held) for name, held in state["datasets"].items()}
         self.index.chains, self.replaced = dict(state["index"]), list(state["replaced"])
 
+    def _check(self, entry: Entry) -> None:
+        """Refuse a log of another format, and an entry whose hash is not its own."""
+        if entry.kind == "ledger" and entry.body["format"] != FORMAT:
+            raise LedgerError(f"the ledger has format {entry.body['format']!r}; this version reads format {FORMAT}")
+        if entry.hash != entry.chained(self.key):
+            raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
 
-def _check_hash(ledger: LedgerState, entry: Entry) -> None:
-    """Refuse a log of another format, and an entry whose hash is not its own."""
-    if entry.kind == "ledger" and entry.body["format"] != FORMAT:
-        raise LedgerError(f"the ledger has format {entry.body['format']!r}; this version reads format {FORMAT}")
-    if entry.hash != entry.chained(ledger.key):
-        raise LedgerError(f"entry {entry.seq} has a wrong hash: it was changed, or the key is another")
+    # One fold for each kind of entry.
 
+    def _fold_ledger(self, entry: Entry) -> None:
+        self.about = entry.body
 
-def _ledger_made(ledger: LedgerState, entry: Entry) -> None:
-    ledger.about = entry.body
+    def _fold_checkpoint(self, entry: Entry) -> None:
+        self.checkpoint = entry.seq
 
+    def _fold_rekey(self, entry: Entry) -> None:
+        """All entries before this one were chained anew; it keeps the head that they had."""
+        self._replace(entry.body["before"])
 
-def _rekey(ledger: LedgerState, entry: Entry) -> None:
-    """All entries before this one were chained anew; it keeps the head that they had."""
-    _replace(ledger, entry.body["before"])
+    def _fold_restore(self, entry: Entry) -> None:
+        """An operator continues with an older copy of the log; the lost head no longer counts."""
+        if entry.body["lost"] is not None:
+            self._replace(entry.body["lost"])
 
+    def _replace(self, head: dict[str, Any]) -> None:
+        self.replaced.append([head["seq"], head["hash"]])
 
-def _restore(ledger: LedgerState, entry: Entry) -> None:
-    """An operator continues with an older copy of the log; the lost head no longer counts."""
-    if entry.body["lost"] is not None:
-        _replace(ledger, entry.body["lost"])
+    def _fold_dataset(self, entry: Entry) -> None:
+        body, name = entry.body, entry.dataset
+        if name in self.datasets:
+            raise LedgerError(f"entry {entry.seq} makes a dataset that exists")
+        sensitivity, account = Sensitivity(**body["sensitivity"]), account_of(body["terms"])
+        made = DatasetState(name, body["unit"], body["version"], sensitivity, body["terms"], account)
+        self.datasets[name] = replace(made, segments=body.get("segments"))
 
+    def _fold_limit(self, entry: Entry) -> None:
+        state, terms = self.dataset(entry.dataset), entry.body["terms"]
+        account = account_of(terms)
+        account.apply(state.shown(entry.analyst), entry.body["record"])
+        state.limits[entry.analyst] = (terms, account)
 
-def _replace(ledger: LedgerState, head: dict[str, Any]) -> None:
-    ledger.replaced.append([head["seq"], head["hash"]])
+    def _fold_version(self, entry: Entry) -> None:
+        state = self.dataset(entry.dataset)
+        state.version, state.versioned = entry.body["version"], entry.seq
+        state.merge(entry.body.get("merged", {}))
 
+    def _fold_renewal(self, entry: Entry) -> None:
+        state = self.dataset(entry.dataset)
+        state.terms, state.account = entry.body["terms"], account_of(entry.body["terms"])
+        state.limits = {analyst: (terms, account_of(terms)) for analyst, (terms, _) in state.limits.items()}
+        state.now, state.seen = {}, {}
+        state.renewals += 1
+        state.renewed = entry.seq
 
-def _checkpoint(ledger: LedgerState, entry: Entry) -> None:
-    ledger.checkpoint = entry.seq
+    def _fold_charge(self, entry: Entry) -> None:
+        state, body = self.dataset(entry.dataset), entry.body
+        charge = Charge.parse(body["charge"])
+        _take(state.accounts(entry.analyst, body.get("segments")), charge, body["records"])
+        for totals in (state.now, state.ever):
+            totals.setdefault(entry.analyst, Total()).add(charge)
 
+    def _fold_release(self, entry: Entry) -> None:
+        state, body = self.dataset(entry.dataset), entry.body
+        unused = Charge.parse(body["unused"])
+        accounts = state.accounts(entry.analyst, body.get("segments"))
+        for owner, record in body["returned"].items():
+            accounts[owner].revert(unused, record)
+        if "dataset" in body["returned"]:
+            for totals in (state.now, state.ever):
+                totals[entry.analyst].subtract(unused)
 
-def _dataset_made(ledger: LedgerState, entry: Entry) -> None:
-    body = entry.body
-    if entry.dataset in ledger.datasets:
-        raise LedgerError(f"entry {entry.seq} makes a dataset that exists")
-    ledger.datasets[entry.dataset] = DatasetState(
-        name=entry.dataset,
-        unit=body["unit"],
-        version=body["version"],
-        sensitivity=Sensitivity(**body["sensitivity"]),
-        terms=body["terms"],
-        account=account_of(body["terms"]),
-        segments=body.get("segments"),
-    )
-
-
-def _limit(ledger: LedgerState, entry: Entry) -> None:
-    state, terms = ledger.dataset(entry.dataset), entry.body["terms"]
-    account = account_of(terms)
-    account.apply(state.shown(entry.analyst), entry.body["record"])
-    state.limits[entry.analyst] = (terms, account)
-
-
-def _version(ledger: LedgerState, entry: Entry) -> None:
-    state = ledger.dataset(entry.dataset)
-    state.version, state.versioned = entry.body["version"], entry.seq
-    state.merge(entry.body.get("merged", {}))
-
-
-def _renewal(ledger: LedgerState, entry: Entry) -> None:
-    state = ledger.dataset(entry.dataset)
-    state.terms, state.account = entry.body["terms"], account_of(entry.body["terms"])
-    state.limits = {analyst: (terms, account_of(terms)) for analyst, (terms, _) in state.limits.items()}
-    state.now, state.seen = {}, {}
-    state.renewals += 1
-    state.renewed = entry.seq
-
-
-def _charge(ledger: LedgerState, entry: Entry) -> None:
-    state, body = ledger.dataset(entry.dataset), entry.body
-    charge = Charge.parse(body["charge"])
-    _take(state.accounts(entry.analyst, body.get("segments")), charge, body["records"])
-    for totals in (state.now, state.ever):
-        totals.setdefault(entry.analyst, Total()).add(charge)
+    def _fold_reuse(self, entry: Entry) -> None:
+        """An analyst is shown a stored answer charged to another: it counts against the analyst's limit."""
+        state, charge = self.dataset(entry.dataset), Charge.parse(entry.body["charge"])
+        _take(state.limits_of(entry.analyst, entry.body.get("segments")), charge, entry.body["records"])
+        state.seen.setdefault(entry.analyst, Total()).add(charge)
 
 
 def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any]) -> None:
@@ -176,37 +178,3 @@ def _take(accounts: dict[str, Account], charge: Charge, records: dict[str, Any])
         raise LedgerError("a charge lacks the record of an account")
     for owner, account in accounts.items():
         account.apply(charge, records[owner])
-
-
-def _release(ledger: LedgerState, entry: Entry) -> None:
-    state, body = ledger.dataset(entry.dataset), entry.body
-    returned = body["returned"]
-    unused = Charge.parse(body["unused"])
-    accounts = state.accounts(entry.analyst, body.get("segments"))
-    for owner, record in returned.items():
-        accounts[owner].revert(unused, record)
-    if "dataset" in returned:
-        for totals in (state.now, state.ever):
-            totals[entry.analyst].subtract(unused)
-
-
-def _reuse(ledger: LedgerState, entry: Entry) -> None:
-    """An analyst is shown a stored answer charged to another: it counts against the analyst's limit."""
-    state, charge = ledger.dataset(entry.dataset), Charge.parse(entry.body["charge"])
-    _take(state.limits_of(entry.analyst, entry.body.get("segments")), charge, entry.body["records"])
-    state.seen.setdefault(entry.analyst, Total()).add(charge)
-
-
-_FOLDS: dict[str, Callable[[LedgerState, Entry], None]] = {
-    "ledger": _ledger_made,
-    "checkpoint": _checkpoint,
-    "rekey": _rekey,
-    "restore": _restore,
-    "dataset": _dataset_made,
-    "limit": _limit,
-    "version": _version,
-    "renewal": _renewal,
-    "charge": _charge,
-    "release": _release,
-    "reuse": _reuse,
-}

@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptopk.errors import DptopkError, LedgerError
-from dptopk.ledger.database import Database, Purpose
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.postgresql import PostgreSQL
-from dptopk.ledger.sqlite import SQLite
-from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Transaction
+from dptopk.ledger.sqlite import Purpose, SQLite
+from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
 
 _leaked: list[Database] = []  # of a parent process: a child must neither use nor close their connections
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()

@@ -64,9 +64,7 @@ def terms_of(
         raise InvalidParameter("registered must be a Charge, with the delta at which its guarantee is stated")
     account = Accountant(registered, delta)  # refuses what the accountant refuses
     terms: dict[str, Any] = {"registered": str(registered), "delta": account.delta}
-    if math.isfinite(account.guarantee.epsilon):
-        terms["guarantee"] = {name: getattr(account.guarantee, name) for name in _STORED}
-    return terms
+    return terms | ({"guarantee": _stored(account.guarantee)} if math.isfinite(account.guarantee.epsilon) else {})
 
 
 def shared_terms_of(*, shares: Mapping[str, Charge | Budget] | None = None, **terms: Any) -> dict[str, Any]:
@@ -103,11 +101,7 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> dict[str, An
     made = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
     if not math.isfinite(made.epsilon()):
         raise InvalidParameter(f"delta {delta} is below the failure masses of the shares: {made.guarantee.note}")
-    return {
-        "shares": parts,
-        "delta": made.delta,
-        "guarantee": {name: getattr(made.guarantee, name) for name in _STORED},
-    }
+    return {"shares": parts, "delta": made.delta, "guarantee": _stored(made.guarantee)}
 
 
 def segments_of(segments: Mapping[str, Sequence[str]] | None) -> dict[str, Any] | None:
@@ -143,6 +137,10 @@ def by_segment(terms: dict[str, Any], segments: dict[str, Any] | None) -> dict[s
     if "shares" in terms:
         return terms | {"shares": {name: by_segment(part, segments) for name, part in terms["shares"].items()}}
     return terms | {"segments": segments}
+
+
+def _stored(bound: Bound) -> dict[str, Any]:
+    return {name: getattr(bound, name) for name in _STORED}
 
 
 def _bound(stored: dict[str, Any] | None) -> Bound | None:

@@ -13,10 +13,12 @@ from typing import Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import LedgerError
-from dptopk.ledger.database import Database
 from dptopk.ledger.entries import GENESIS, Entry
 from dptopk.ledger.index import Place, bucket_of
+from dptopk.ledger.postgresql import PostgreSQL
+from dptopk.ledger.sqlite import SQLite
 
+Database = SQLite | PostgreSQL  # of the same methods: durable commits, one writer at a time, the dialect's statements
 PAGE = 500  # rows read in one transaction
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
 _TABLES = (
@@ -87,12 +89,10 @@ class Transaction:
 
     def charges(self, dataset: str, analyst: str | None, at_most: int) -> list[Entry]:
         """The newest charges of a dataset, or of one of its analysts, newest first, as stored."""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE kind = 'charge' AND dataset = ?"  # noqa: S608
-        if analyst is None:
-            rows = self.run(f"{query} ORDER BY seq DESC LIMIT ?", dataset, at_most)
-        else:
-            rows = self.run(f"{query} AND analyst = ? ORDER BY seq DESC LIMIT ?", dataset, analyst, at_most)
-        return [Entry.read(row) for row in rows]
+        whose = [dataset] if analyst is None else [dataset, analyst]
+        which = " AND ".join(("kind = 'charge'", "dataset = ?", "analyst = ?")[: 1 + len(whose)])
+        query = f"SELECT {', '.join(_COLUMNS)} FROM entries WHERE {which} ORDER BY seq DESC LIMIT ?"  # noqa: S608
+        return [Entry.read(row) for row in self.run(query, *whose, at_most)]
 
     def hash_of(self, seq: int) -> str | None:
         """The hash of the entry with a sequence number, as stored."""
@@ -153,10 +153,6 @@ class Transaction:
     def buckets(self) -> set[str]:
         """The buckets that names fell into."""
         return {row[0] for row in self.run("SELECT DISTINCT bucket FROM places")}
-
-    def forget_places(self) -> None:
-        """Remove all places, before they are written anew."""
-        self.run("DELETE FROM places")
 
     def keep_snapshot(self, seq: int, state: str) -> None:
         """Keep the text of the state after an entry, instead of older ones."""

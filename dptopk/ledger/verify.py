@@ -61,9 +61,8 @@ class _Audit:
         lost = entry.body["lost"]
         if lost is not None or entry.body.get("incomplete"):
             what = "what its log held was" if lost is None else f"entries up to {lost['seq']} were"
-            self.warnings.append(
-                f"entry {entry.seq} accepts a restored file: {what} written before it and lost, with what was charged"
-            )
+            what += " written before it and lost, with what was charged"
+            self.warnings.append(f"entry {entry.seq} accepts a restored file: {what}")
 
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:
         shown = ledger.dataset(entry.dataset).shown(entry.analyst)

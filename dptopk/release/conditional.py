@@ -16,6 +16,7 @@ import numpy as np
 
 from dptopk._internal.search import first_true
 
+Array = np.ndarray[Any, Any]
 Tail = Callable[[int], float]
 # Tails are upper bounds, at most this share too large; both ends are moved outward by twice as much.
 TAIL_ERROR = 1e-6
@@ -40,9 +41,7 @@ class Passed:
     tail: Tail
     at_threshold: float = 0.0
 
-    def intervals(
-        self, values: np.ndarray[Any, Any], alpha: float
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def intervals(self, values: Array, alpha: float) -> tuple[Array, Array]:
         """The lowest and highest true counts, at least 1, of values that were shown.
 
         Args:

@@ -13,26 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dptopk._internal import validate
+from dptopk._internal import tails, validate
 from dptopk._internal.box_tails import box_side_tail, box_std, box_tail
 from dptopk._internal.choices import INTERVALS, Intervals
 from dptopk._internal.rounding import tail_up
-from dptopk._internal.tails import (
-    EDGE_POINTS,
-    gaussian_edge_mass,
-    gaussian_tail,
-    laplace_edge_mass,
-    laplace_tail,
-    smallest_offset,
-    union,
-)
 from dptopk.errors import InvalidParameter
 from dptopk.release.conditional import Passed, level
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
+Array = np.ndarray[Any, Any]
 # Of the noise that all counts share, intervals with a false coverage rate give this part of the rate to it.
 COMMON_SHARE = 0.25
 # The law of the shared noise is looked at in this many cells, each at its worse end.
@@ -74,27 +65,26 @@ class CountNoise:
         True
         """
         if self.bound is not None:
-            edge = partial(laplace_edge_mass, 1 / self.scale) if self.kind == "laplace" else self._gaussian_edge
-            return min(edge(self.bound - c, self.bound), 0.5) if c < self.bound else 0.0
+            edge, at = tails.gaussian_edge_mass, self.scale
+            if self.kind == "laplace":
+                edge, at = tails.laplace_edge_mass, 1 / self.scale
+            return min(edge(at, self.bound - c, self.bound), 0.5) if c < self.bound else 0.0
         if self.kind == "normal":  # N > c only where the real noise is at least c + 1/2
             return tail_up(math.erfc((c + 0.5) / (self.scale * math.sqrt(2))) / 2)
         if self.kind == "box":
             return box_tail(self.power, self.step / self.scale, self.step, 1, c)
-        return laplace_tail(1 / self.scale, c) if self.kind == "laplace" else gaussian_tail(self.scale, c)
-
-    def _gaussian_edge(self, width: int, bound: int) -> float:
-        return gaussian_edge_mass(self.scale, width, bound)
+        return tails.laplace_tail(1 / self.scale, c) if self.kind == "laplace" else tails.gaussian_tail(self.scale, c)
 
     @property
     def precise(self) -> bool:
         """Whether ``tail`` is too large by at most a relative 1e-6."""
-        return self.bound is None or self.kind == "laplace" or self.scale <= self.bound <= EDGE_POINTS
+        return self.bound is None or self.kind == "laplace" or self.scale <= self.bound <= tails.EDGE_POINTS
 
     def missed(self, n: int, w: int) -> float:
         """Upper bound on P[some |N_i| > w, i = 1..n]."""
         if self.kind == "box":
             return min(2 * box_tail(self.power, self.step / self.scale, self.step, n, w), 1.0)
-        return union(min(2 * self.tail(w), 1.0), n)
+        return tails.union(min(2 * self.tail(w), 1.0), n)
 
     def apart(self, n: int, w: int) -> float:
         """Upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]; box noises differ by less than the side."""
@@ -166,10 +156,10 @@ class Measurement:
             InvalidParameter: where no interval of that kind holds.
         """
         if kind == "row" and self.selected and self.noise.bound is None:
-            raise InvalidParameter(
-                "kind='row' holds for labels that were not chosen by these counts, and these rows were kept because "
-                "their counts were large; use kind='simultaneous' or kind='fcr'"
+            chosen = (
+                "labels that were not chosen by these counts, and these rows were kept because their counts were large"
             )
+            raise InvalidParameter(f"kind='row' holds for {chosen}; use kind='simultaneous' or kind='fcr'")
         if kind == "fcr" and self.noise.kind == "box" and self.threshold is not None:
             kind = "simultaneous"  # dependent noise and a number of rows that depends on it
         # Bounded noise is never beyond its bound: a width that holds at every confidence and for every kind.
@@ -213,7 +203,7 @@ def smallest_width(
     if n == 0:
         return 0
     missed = noise.apart if apart else partial(_missed, noise, common=common)
-    return smallest_offset(lambda w: missed(n, w), alpha, "confidence")
+    return tails.smallest_offset(lambda w: missed(n, w), alpha, "confidence")
 
 
 def _missed(noise: CountNoise, n: int, w: int, *, common: CountNoise | None) -> float:
@@ -227,14 +217,14 @@ def _missed(noise: CountNoise, n: int, w: int, *, common: CountNoise | None) -> 
     ends = sorted({w * cell // INTEGRATION_CELLS for cell in range(INTEGRATION_CELLS + 1)})
     missed, before = 0.0, 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
-        here = max(before, union(min(noise.tail(w - end) + noise.tail(w + end), 1.0), n))
+        here = max(before, tails.union(min(noise.tail(w - end) + noise.tail(w + end), 1.0), n))
         missed += (here - before) * (1.0 if start < 0 else min(2 * common.tail(start), 1.0))
         before = here
     return min(missed + (1.0 - before) * min(2 * common.tail(w), 1.0), 1.0)
 
 
 def interval_table(
-    table: pd.DataFrame, values: np.ndarray[Any, Any], measurement: Measurement, confidence: float, kind: str
+    table: pd.DataFrame, values: Array, measurement: Measurement, confidence: float, kind: str
 ) -> pd.DataFrame:
     """The rows of Release.intervals.
 
@@ -252,19 +242,15 @@ def interval_table(
     if measurement.by_passing:
         return _of_passed(table, scaled, measurement, alpha, chosen, confidence)
     width = measurement.half_width(alpha, chosen, len(values)) + rounding
-    low, high, ranks = *_counts(scaled, width, measurement.divisor), _ranks(scaled, measurement, alpha, rounding)
-    answer = table.assign(low=low, high=high, rank_low=ranks.lowest, rank_high=ranks.highest)
-    answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": ranks.among})
+    low, high = _counts(scaled, width, measurement.divisor)
+    lowest, highest, among = _ranks(scaled, measurement, alpha, rounding)
+    answer = table.assign(low=low, high=high, rank_low=lowest, rank_high=highest)
+    answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": among})
     return answer
 
 
 def _of_passed(
-    table: pd.DataFrame,
-    values: np.ndarray[Any, Any],
-    measurement: Measurement,
-    alpha: float,
-    asked: Intervals,
-    confidence: float,
+    table: pd.DataFrame, values: Array, measurement: Measurement, alpha: float, asked: Intervals, confidence: float
 ) -> pd.DataFrame:
     """The rows of Release.intervals for counts that passed a fixed threshold."""
     kind = asked
@@ -291,7 +277,7 @@ def _of_passed(
     return answer
 
 
-def _steps(values: np.ndarray[Any, Any], divisor: int) -> tuple[np.ndarray[Any, Any], int]:
+def _steps(values: Array, divisor: int) -> tuple[Array, int]:
     """The values in steps of 1/divisor, and by how many steps a float of that size may have rounded them.
 
     As int64; beyond 2^62 as Python integers.
@@ -305,21 +291,14 @@ def _steps(values: np.ndarray[Any, Any], divisor: int) -> tuple[np.ndarray[Any, 
     return np.array([int(step) for step in steps.tolist()], dtype=object), math.ceil(2 * np.spacing(largest))
 
 
-def _counts(exact: np.ndarray[Any, Any], width: int, divisor: int) -> tuple[np.ndarray[Any, Any], ...]:
+def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
     """The whole numbers, at least 0, within width/divisor of a value: integer arithmetic, so nothing is rounded in."""
     low, high = -((width - exact) // divisor), (exact + width) // divisor
     return np.maximum(low, 0).astype(np.int64), np.maximum(high, 0).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class _Ranks:
-    lowest: np.ndarray[Any, Any]
-    highest: np.ndarray[Any, Any]
-    among: Literal["rows", "domain"]
-
-
-def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, rounding: int) -> _Ranks:
-    """Return the ranks that the true counts can have if no noise exceeds its width, under any rule for ties.
+def _ranks(exact: Array, measurement: Measurement, alpha: float, rounding: int) -> tuple[Array, Array, str]:
+    """Return the lowest and highest ranks of the true counts if no noise exceeds its width, under any rule for ties.
 
     In the whole domain where that can be told for every row, else among the rows shown.
     """
@@ -331,11 +310,11 @@ def _ranks(exact: np.ndarray[Any, Any], measurement: Measurement, alpha: float, 
     if measurement.whole and len(exact):
         unseen = _unseen(exact, measurement, width)
         if unseen is not None:
-            return _Ranks(1 + above, perhaps + unseen, "domain")
-    return _Ranks(1 + above, perhaps, "rows")
+            return 1 + above, perhaps + unseen, "domain"
+    return 1 + above, perhaps, "rows"
 
 
-def _unseen(exact: np.ndarray[Any, Any], measurement: Measurement, width: int) -> np.ndarray[Any, Any] | None:
+def _unseen(exact: Array, measurement: Measurement, width: int) -> Array | None:
     """Bound the number of hidden labels with at least the count of each row; None if no bound is proven."""
     if not measurement.selected:
         return np.zeros(len(exact), dtype=np.int64)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk._internal.formatting import visible
+from dptopk._internal.formatting import percent, visible
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 LONGEST_LABEL = 32
 
 
-def plot_counts(rows: pd.DataFrame, axes: Axes | None = None, *, title: str = "") -> Axes:
+def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, capped: bool) -> Axes:
     """Horizontal bars, the first row on top.
 
     Args:
         rows: the columns label and count, and low and high where there are intervals.
         axes: where to draw; None = a new figure of a fitting height.
-        title: of the picture.
+        confidence: of the error bars.
+        capped: whether the counts are of capped data.
 
     Raises:
         InvalidParameter: when matplotlib is not installed.
@@ -50,6 +51,6 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None = None, *, title: str = ""
     axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
     axes.set_xlabel("noisy count")
     axes.spines[["top", "right"]].set_visible(False)
-    if title:
-        axes.set_title(title, loc="left", fontsize="medium")
+    title = f"{percent(confidence)} error bars, all rows at once" + (" (capped data)" if capped else "")
+    axes.set_title(title, loc="left", fontsize="medium")
     return axes

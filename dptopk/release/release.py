@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal.choices import CONFIDENCE, Intervals
-from dptopk._internal.formatting import (
-    answer_rows,
-    describe_l0,
-    html_lines,
-    html_rows,
-    markdown,
-    markdown_table,
-    percent,
-)
+from dptopk._internal.formatting import answer_rows, describe_l0, html_lines, html_rows, markdown, markdown_table
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
@@ -74,43 +66,30 @@ class Release:
         histogram: Histogram,
         rng: np.random.Generator | None,
         *,
-        labels: tuple[Any, ...],
-        charge: Charge,
-        mechanism: Any,
         counts: np.ndarray[Any, Any] | None = None,
-        measured: np.ndarray[Any, Any] | None = None,
-        measurement: Measurement | None = None,
         note: str = "",
+        **drawn: Any,
     ) -> Release:
-        """Make the release of what a mechanism drew from a histogram, with the facts known about it in advance."""
-        notes = [note] if note else []
-        if histogram.capped and counts is not None:
-            notes.append(capped_note(histogram.sensitivity))
-        return cls(
-            labels=labels,
-            counts=counts,
-            charge=charge,
-            mechanism=mechanism,
-            sensitivity=histogram.sensitivity,
-            seeded=rng is not None,
-            note="; ".join(notes),
-            measured=measured,
-            measurement=measurement,
-            capped=histogram.capped,
-            source=histogram.identity,
-        )
+        """Make the release of what a mechanism drew from a histogram, with the facts known about it in advance.
+
+        Args:
+            histogram: that was asked.
+            rng: the caller's generator, if one was given.
+            counts: as for a Release.
+            note: as for a Release.
+            **drawn: as for a Release: labels, charge, mechanism, and what was measured.
+        """
+        known = {"sensitivity": histogram.sensitivity, "capped": histogram.capped, "source": histogram.identity}
+        notes = [note, capped_note(histogram.sensitivity) if histogram.capped and counts is not None else ""]
+        return cls(counts=counts, seeded=rng is not None, note="; ".join(filter(None, notes)), **known, **drawn)
 
     def top(self, k: int) -> Release:
         """The first k rows of this answer; post-processing, and intervals know that the rest was left out."""
         if k >= len(self):
             return self
-        return replace(
-            self,
-            labels=self.labels[:k],
-            counts=None if self.counts is None else self.counts[:k],
-            measured=None if self.measured is None else self.measured[:k],
-            measurement=None if self.measurement is None else self.measurement.kept(k, len(self)),
-        )
+        counts, measured = (None if column is None else column[:k] for column in (self.counts, self.measured))
+        measurement = None if self.measurement is None else self.measurement.kept(k, len(self))
+        return replace(self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement)
 
     def intervals(self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous") -> pd.DataFrame:
         """Confidence intervals for the true counts, and the ranks these can have; post-processing, costs nothing.
@@ -138,11 +117,8 @@ class Release:
         Source: docs/notes/intervals.md; Benjamini-Yekutieli 2005 for the false coverage rate.
         """
         if self.counts is None or self.measurement is None:
-            raise InvalidParameter(
-                "intervals: this answer holds labels only"
-                if self.counts is None
-                else "intervals: this answer does not say how its counts were measured"
-            )
+            why = "holds labels only" if self.counts is None else "does not say how its counts were measured"
+            raise InvalidParameter(f"intervals: this answer {why}")
         values = self.counts if self.measured is None else self.measured
         return interval_table(self.table[["rank", "label"]], values, self.measurement, confidence, kind)
 
@@ -176,8 +152,7 @@ class Release:
 
         if self.counts is None:
             raise InvalidParameter("plot: this answer holds labels only")
-        title = f"{percent(confidence)} error bars, all rows at once" + (" (capped data)" if self.capped else "")
-        return plot_counts(self.shown(confidence=confidence), axes, title=title)
+        return plot_counts(self.shown(confidence=confidence), axes, confidence=confidence, capped=self.capped)
 
     def to_markdown(self, *, confidence: float = CONFIDENCE) -> str:
         """Return the rows with their joint intervals as a Markdown table, followed by the footnotes.
@@ -214,15 +189,11 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe dictionary: rows, charge, mechanism with its parameters, sensitivity, seeded, note."""
-        rows: list[dict[str, Any]] = [
-            {"rank": rank, "label": to_plain(label)} for rank, label in enumerate(self.labels, start=1)
-        ]
-        if self.counts is not None:
-            for row, count in zip(rows, self.counts, strict=True):
-                row["count"] = count.item()
-        if self.measured is not None:
-            for row, count in zip(rows, self.measured, strict=True):
-                row["measured"] = count.item()
+        rows: list[dict[str, Any]] = []
+        rows += [{"rank": rank, "label": to_plain(label)} for rank, label in enumerate(self.labels, start=1)]
+        for name, column in (("count", self.counts), ("measured", self.measured)):
+            for row, count in zip(rows, () if column is None else column.tolist(), strict=column is not None):
+                row[name] = count
         return {
             "rows": rows,
             "charge": str(self.charge),
