@@ -102,7 +102,7 @@ def audit(
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
     most = math.inf if draws is None else validate.count(draws=draws)
-    return _Search(mechanism, stated, world, rng, alpha, _Effort(seconds, most)).run()
+    return _Search(mechanism, stated, world, rng, alpha, seconds, most).run()
 
 
 def normal(answer: Any) -> Answer:
@@ -127,40 +127,31 @@ def malformed(answer: Answer) -> str:
     return "a label is repeated" if len(set(labels)) < len(labels) else ""
 
 
-class _Effort:
-    """Time and draws that an audit may take, and has taken."""
-
-    def __init__(self, most_seconds: float, most_draws: float) -> None:
-        self.start, self.most_seconds, self.most_draws, self.draws = time.monotonic(), most_seconds, most_draws, 0
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self.start
-
-    def over(self, share: float) -> bool:
-        """Whether this share of the time or of the draws is used up."""
-        return self.seconds >= share * self.most_seconds or self.draws >= share * self.most_draws
-
-
 @dataclass
 class _Search:
-    """An audit by draws."""
+    """An audit by draws, with the time and draws that it may take, and has taken."""
 
     mechanism: Mechanism
     claim: Claim
     world: World
     rng: np.random.Generator
     alpha: float
-    effort: _Effort
+    most_seconds: float
+    most_draws: float
     pairs: int = 0
+    draws: int = 0
     flaw: Finding | None = None
+    start: float = field(default_factory=time.monotonic)
+
+    def over(self, share: float) -> bool:
+        """Whether this share of the time or of the draws is used up."""
+        return time.monotonic() - self.start >= share * self.most_seconds or self.draws >= share * self.most_draws
 
     def run(self) -> Report:
         """Look, race, test."""
         best: list[_Suspect] = []
         stream = self.world.pairs(self.rng)
-        while not self.flaw and not (best and self.effort.over(SEARCH_SHARE)):
+        while not self.flaw and not (best and self.over(SEARCH_SHARE)):
             new = [_Suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
             self.pairs += len(new)
             self._look(new, FIRST_DRAWS)
@@ -171,7 +162,7 @@ class _Search:
             if best[0].score > STANDS_OUT:
                 break  # on the draws that it was not chosen by
         finding = self.flaw or self._test(best)
-        return Report(finding, self.pairs, self.effort.draws, self.effort.seconds)
+        return Report(finding, self.pairs, self.draws, time.monotonic() - self.start)
 
     def _keep(self, suspects: list[_Suspect]) -> list[_Suspect]:
         return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
@@ -179,7 +170,7 @@ class _Search:
     def _look(self, suspects: list[_Suspect], draws: int) -> None:
         """Draw on pairs, half to choose events by and half to check them, and score these."""
         for suspect in suspects:
-            if self.flaw or (suspect.score > -math.inf and self.effort.over(SEARCH_SHARE)):
+            if self.flaw or (suspect.score > -math.inf and self.over(SEARCH_SHARE)):
                 return
             for counted in (suspect.choose, suspect.check):
                 self._draw_both(suspect.pair, max(draws // 2, 1), counted)
@@ -192,7 +183,7 @@ class _Search:
 
     def _draw(self, histogram: Counts, draws: int, pair: Pair) -> Counter[Answer]:
         """Counted answers; a malformed one ends the audit."""
-        self.effort.draws += draws
+        self.draws += draws
         many = getattr(self.mechanism, "many", None)
         answers: Iterable[Any]
         answers = many(histogram, draws) if many else (self.mechanism(dict(histogram)) for _ in range(draws))
@@ -226,7 +217,7 @@ class _Search:
         for number, suspect in enumerate(suspects, 1):
             share = SEARCH_SHARE + (1 - SEARCH_SHARE) * number / len(suspects)
             fresh = (Counter[Answer](), Counter[Answer]())
-            while not self.effort.over(share):
+            while not self.over(share):
                 self._draw_both(suspect.pair, FIRST_DRAWS * 10, fresh)
             finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha) if fresh[0] else None
             if finding:

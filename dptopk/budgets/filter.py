@@ -94,9 +94,7 @@ class Filter(Account):
         aside = self.delta / 2 if failure_delta is None else failure_delta
         self.failure_delta = validate.probability(failure_delta=aside)
         if self.failure_delta > self.delta:
-            raise InvalidParameter(
-                f"failure_delta must be at most the budget's delta {self.delta}, got {failure_delta}"
-            )
+            raise InvalidParameter(f"failure_delta must be at most the budget's delta {self.delta}, got {aside}")
         declared = None if ranges is None and costs is None else _declared(ranges or (), costs or ())
         self._open = method is None is order and declared is None is failure_delta is budget.rho and budget.delta > 0
         if method is None:

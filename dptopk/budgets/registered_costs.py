@@ -122,7 +122,6 @@ def _augmenting_path(
                 return [*path, (demand, token)]
         for token in fresh:
             seen.add(token)
-            paths.extend(
-                (other, [*path, (demand, token)]) for other, used in flow if used == token and flow[other, used]
-            )
+            holders = [other for other, used in flow if used == token and flow[other, used]]
+            paths.extend((other, [*path, (demand, token)]) for other in holders)
     return None

@@ -37,11 +37,9 @@ class Remaining:
     @classmethod
     def of(cls, account: Account, asked: Mapping[str, Charge]) -> Remaining:
         """The remaining budget of an account; ``asked``: the maximum cost of each kind of question, by its name."""
-        now = account.summary()
+        now, left = account.summary(), account.remaining()
         fits = {question: now.fits(charge) for question, charge in asked.items()}
-        return cls(
-            account.remaining(), now.epsilon_spent, now.epsilon_total, now.epsilon_left, now.delta, now.share, fits
-        )
+        return cls(left, now.epsilon_spent, now.epsilon_total, now.epsilon_left, now.delta, now.share, fits)
 
     def lines(self) -> list[str]:
         """Describe the remaining budget in sentences."""

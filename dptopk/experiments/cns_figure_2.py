@@ -27,11 +27,8 @@ def compute(_settings: Settings) -> Table:
 
     found = []
     for k in KS:
-        regions = (
-            double_dp_region(FIRST, SECOND, k),
-            total_variation_region(FIRST, SECOND, k),
-            separate_region((FIRST, SECOND), k),
-        )
+        regions = [double_dp_region(FIRST, SECOND, k), total_variation_region(FIRST, SECOND, k)]
+        regions += [separate_region((FIRST, SECOND), k)]
         curves = {label: region.tradeoff for label, region in zip(LABELS, regions, strict=True)}
         found += regions_plot.rows(curves, k=k)
     return pd.DataFrame(found)

@@ -43,11 +43,7 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """One panel an ε."""
-    parts = [
-        (f"ε = {epsilon:g}, δ = 1e-6", style.curves(part, (OPTIMAL, *SHARES), "k", "epsilon_global"))
-        for epsilon, part in data.groupby("epsilon")
-    ]
-    figure, panels = style.panels(parts, width=9.5, height=3.9, xlabel="number of mechanisms k", ylabel="ε_g")
+    figure, panels = style.epsilon_panels(data, (OPTIMAL, *SHARES), width=9.5, height=3.9)
     style.legend_beside(panels[-1])
     return figure
 

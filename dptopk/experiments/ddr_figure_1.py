@@ -54,11 +54,7 @@ def compute(settings: Settings) -> Table:
 
 def plot(data: Table) -> Figure:
     """One panel an ε, a curve a bound."""
-    parts = [
-        (f"ε = {epsilon:g}, δ = 1e-6", style.curves(part, [curve[0] for curve in CURVES], "k", "epsilon_global"))
-        for epsilon, part in data.groupby("epsilon")
-    ]
-    figure, panels = style.panels(parts, width=11, height=3.8, xlabel="number of mechanisms k", ylabel="ε_g")
+    figure, panels = style.epsilon_panels(data, [curve[0] for curve in CURVES], width=11, height=3.8)
     style.mark(panels[0], "three curves", (700, 0.54), (800, 0.32))
     style.legend_beside(panels[-1])
     return figure

@@ -102,10 +102,8 @@ def table_of(
     """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a list of rows."""
     import pandas as pd
 
-    found = in_parallel(task, inputs, settings)
-    return pd.DataFrame(
-        [row for each in found for row in (each if isinstance(each, list) else [each])], columns=columns
-    )
+    found = [each if isinstance(each, list) else [each] for each in in_parallel(task, inputs, settings)]
+    return pd.DataFrame([row for rows in found for row in rows], columns=columns)
 
 
 def generators(settings: Settings, trials: int, *purpose: int) -> list[np.random.Generator]:

@@ -28,11 +28,8 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     """
     if len(set(epsilons)) != len(epsilons):
         raise InvalidParameter(f"epsilons must be distinct, got {list(epsilons)}")
-    below, above = (
-        solve_in_order(Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper), range(len(epsilons)))
-        for upper in (False, True)
-    )
-    at = np.array([x])
+    at, rules = np.array([x]), [Rules.of(dict.fromkeys(epsilons, 1), steps, upper=upper) for upper in (False, True)]
+    below, above = (solve_in_order(each, range(len(epsilons))) for each in rules)
     return float(below.below(at, above)[0]), float(above.above(at)[0])
 
 

@@ -29,9 +29,8 @@ _SECTION = """<section id="{name}"><h2>{title}</h2>
 
 def write_report(outcomes: Sequence[Outcome], path: Path, settings: Settings) -> None:
     """Write the page; images are inside it."""
-    contents = "".join(
-        f'<li><a href="#{outcome.experiment.name}">{escape(outcome.experiment.title)}</a></li>' for outcome in outcomes
-    )
+    titles = {outcome.experiment.name: escape(outcome.experiment.title) for outcome in outcomes}
+    contents = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items())
     quick = ", quick run: few points and trials" if settings.quick else ""
     about = f"Version {dptopk.__version__}, seed {settings.seed}{quick}. Each figure is made of the table below it."
     page = html_page("dptopk experiments", [f"<p>{about}</p><ul>{contents}</ul>", *map(_section, outcomes)])

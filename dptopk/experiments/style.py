@@ -51,12 +51,8 @@ def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) ->
     Where curves meet, the thin dashes of the later one leave the earlier one to be seen.
     """
     for number, (label, x, y) in enumerate(series):
-        look = {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": DASHES[number % len(DASHES)],
-            "linewidth": max(2.4 - 0.2 * number, 1.2),
-        }
-        axes.plot(x, y, label=label, **(look | options))
+        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
+        axes.plot(x, y, label=label, linewidth=max(2.4 - 0.2 * number, 1.2), **(look | options))
 
 
 def curves(data: Any, names: Iterable[str], x: str, y: str) -> list[tuple[str, Any, Any]]:
@@ -77,6 +73,13 @@ def panels(parts: Sequence[tuple[str, Any]], *, width: float, height: float, **o
         lines(axes, series)
         axes.set(title=title, **options)
     return made, places
+
+
+def epsilon_panels(data: Any, names: Sequence[str], *, width: float, height: float) -> tuple[Figure, Any]:
+    """Curves of ε_g at δ = 1e-6 against the number of mechanisms, a panel an ε."""
+    groups = data.groupby("epsilon")
+    parts = [(f"ε = {each:g}, δ = 1e-6", curves(part, names, "k", "epsilon_global")) for each, part in groups]
+    return panels(parts, width=width, height=height, xlabel="number of mechanisms k", ylabel="ε_g")
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:

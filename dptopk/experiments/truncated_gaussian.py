@@ -73,9 +73,8 @@ def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) ->
     # A tie, and the label below overtakes: what is released then names another label.
     tie, overtaken = of(0, 0), of(1, 0)
     apart = np.zeros(len(tie) - 1)
-    return np.maximum(
-        worst, divergence(np.append(apart, tie), np.append(overtaken[:-1], np.append(apart, overtaken[-1])), epsilons)
-    )
+    other = np.append(overtaken[:-1], np.append(apart, overtaken[-1]))
+    return np.maximum(worst, divergence(np.append(apart, tie), other, epsilons))
 
 
 def compute(settings: Settings) -> Table:

@@ -20,7 +20,7 @@ from dptopk.histogram.labels import INT64, as_labels, check_distinct, identity, 
 if TYPE_CHECKING:
     import pandas as pd
 
-
+Array = np.ndarray[Any, Any]
 # So many unlisted labels can take part in a selection.
 LARGEST_DOMAIN = 2**62
 
@@ -111,7 +111,7 @@ class Histogram:
     [0, 649]
     """
 
-    counts: np.ndarray[Any, Any]
+    counts: Array
     sensitivity: Sensitivity
     domain: Domain
     domain_size: int
@@ -119,16 +119,16 @@ class Histogram:
     limit: int | None
     capped: bool
     identity: str
-    _labels: np.ndarray[Any, Any] | None
+    _labels: Array | None
     _naming: Callable[[int], Any] | None
 
     def __init__(
         self,
         labels: Any,
-        counts: Sequence[int] | np.ndarray[Any, Any] | pd.Series[Any] | None = None,
+        counts: Sequence[int] | Array | pd.Series[Any] | None = None,
         *,
         sensitivity: Sensitivity = Sensitivity(),
-        domain: Domain | Sequence[Any] | np.ndarray[Any, Any] | pd.Series[Any] = "private",
+        domain: Domain | Sequence[Any] | Array | pd.Series[Any] = "private",
         domain_size: int | None = None,
         absent_label: Callable[[int], Any] | None = None,
         complete: bool = True,
@@ -205,7 +205,7 @@ class Histogram:
         return f"Histogram(domain={self.domain!r}{size}, complete={self.complete}, sensitivity={self.sensitivity})"
 
     @cached_property
-    def labels(self) -> np.ndarray[Any, Any]:
+    def labels(self) -> Array:
         """The labels of the rows, shape (n,)."""
         return np.arange(len(self.counts)) if self._labels is None else self._labels
 
@@ -231,7 +231,7 @@ class Histogram:
             return self.label_at(index)
         return self._naming(index)
 
-    def whole(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def whole(self) -> tuple[Array, Array]:
         """All labels of a public domain and their counts, shape (domain_size,): the rows first if they are listed."""
         if self._naming is None:
             pad = np.zeros(self.absent, dtype=np.int64)
@@ -240,13 +240,13 @@ class Histogram:
         names = [self.named(index) for index in range(self.domain_size)]
         return as_labels(names), self.count_of(names)
 
-    def count_of(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
+    def count_of(self, labels: Sequence[Any]) -> Array:
         """The count of each of the given labels, 0 for a label that has no row."""
         rows = self.positions(labels)
         found = self.counts[rows] if len(self) else np.zeros_like(rows)
         return np.where(rows >= 0, found, 0)
 
-    def top_rows(self, d: int) -> np.ndarray[Any, Any]:
+    def top_rows(self, d: int) -> Array:
         """Rows of the d largest counts among the present labels (count > 0), largest first, ties in label order.
 
         Linear time apart from the d rows themselves; labels are compared only where counts are tied.
@@ -260,7 +260,7 @@ class Histogram:
         else:
             candidates = np.flatnonzero(self.counts > 0)
         tied = None if self._labels is None else self._labels[candidates]
-        chosen: np.ndarray[Any, Any] = candidates[descending(self.counts[candidates], tied)]
+        chosen: Array = candidates[descending(self.counts[candidates], tied)]
         return chosen[: max(d, 0)]
 
     def outside(self, labels: Sequence[Any]) -> bool:
@@ -273,7 +273,7 @@ class Histogram:
             return bool((self.positions(labels) < 0).any())
         return isinstance(self._naming, _Range) and not all(map(self._naming.__contains__, labels))
 
-    def positions(self, labels: Sequence[Any]) -> np.ndarray[Any, Any]:
+    def positions(self, labels: Sequence[Any]) -> Array:
         """Row of each of the given labels, shape (len(labels),); -1 for a label that has no row."""
         labels = listed(labels)
         check_distinct(labels)
@@ -312,9 +312,7 @@ class _Range:
         return type(label) is int and label in self.domain
 
 
-def _within(
-    rows: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], domain: Any
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], _Range | None]:
+def _within(rows: Array, counts: Array, domain: Any) -> tuple[Array, Array, _Range | None]:
     """Rows and counts of the public labels, and the names of labels that have no row, where not all are listed."""
     if isinstance(domain, range):
         names = _Range(domain)
@@ -351,7 +349,7 @@ def _unlisted(
     return size, None if numbered else absent_label
 
 
-def descending(values: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+def descending(values: Array, labels: Array | None = None) -> Array:
     """The permutation that sorts integer values downwards, ties in label order (None: in the order given).
 
     Labels are compared only inside runs of equal values.
@@ -359,7 +357,7 @@ def descending(values: np.ndarray[Any, Any], labels: np.ndarray[Any, Any] | None
     >>> descending(np.array([3, 5, 3]), np.array(["b", "c", "a"], dtype=object)).tolist()
     [1, 2, 0]
     """
-    order: np.ndarray[Any, Any] = np.argsort(-values, kind="stable")
+    order: Array = np.argsort(-values, kind="stable")
     if labels is None or len(order) < 2:
         return order
     same = values[order[1:]] == values[order[:-1]]

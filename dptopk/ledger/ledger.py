@@ -277,9 +277,8 @@ class Ledger(Reader):
             before = self._charged_once(log, dataset, analyst, once)
             if before is not None:
                 if "segments" in before.body and before.seq < state.versioned:
-                    raise InvalidParameter(
-                        "version: segments of an older version were charged under this key; use a new key"
-                    )
+                    moved = "segments of an older version were charged under this key; use a new key"
+                    raise InvalidParameter(f"version: {moved}")
                 return Receipt(before.seq, dataset, analyst, Charge.parse(before.body["charge"]))
             state.check_fit(charge, sensitivity, version, unit)
             body["records"] = state.records(state.accounts(analyst, segments), charge)

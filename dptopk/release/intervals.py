@@ -240,20 +240,19 @@ def interval_table(
     alpha = math.nextafter(1 - confidence, 0.0)
     scaled, rounding = _steps(values, measurement.divisor)
     if measurement.by_passing:
-        return _of_passed(table, scaled, measurement, alpha, chosen, confidence)
-    width = measurement.half_width(alpha, chosen, len(values)) + rounding
-    low, high = _counts(scaled, width, measurement.divisor)
-    lowest, highest, among = _ranks(scaled, measurement, alpha, rounding)
+        low, high, lowest, highest, among = _of_passed(scaled, measurement, alpha, chosen)
+    else:
+        low, high = _counts(scaled, measurement.half_width(alpha, chosen, len(values)) + rounding, measurement.divisor)
+        lowest, highest, among = _ranks(scaled, measurement, alpha, rounding)
     answer = table.assign(low=low, high=high, rank_low=lowest, rank_high=highest)
     answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": among})
     return answer
 
 
 def _of_passed(
-    table: pd.DataFrame, values: Array, measurement: Measurement, alpha: float, asked: Intervals, confidence: float
-) -> pd.DataFrame:
-    """The rows of Release.intervals for counts that passed a fixed threshold."""
-    kind = asked
+    values: Array, measurement: Measurement, alpha: float, kind: Intervals
+) -> tuple[Array, Array, Array, Array, str]:
+    """The ends of intervals and ranks of counts that passed a fixed threshold, and among what labels the ranks are."""
     rows, noise = len(values), measurement.noise
     passed = measurement.passed or rows
     if kind == "row" and measurement.cut:
@@ -269,12 +268,10 @@ def _of_passed(
     # These intervals hold jointly: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps = (highest[None, :] >= lowest[:, None]).sum(axis=1)
-    answer = table.assign(low=low, high=high, rank_low=1 + above, rank_high=perhaps)
     # What is not shown was noised to at most the threshold, or the least value shown where only the largest are.
     unseen = int(values.min(initial=2**62)) if measurement.cut else law.threshold
     in_domain = noise.bound is not None and measurement.whole and rows and lowest.min() > unseen + noise.bound
-    answer.attrs.update({"confidence": confidence, "kind": asked, "ranks": "domain" if in_domain else "rows"})
-    return answer
+    return low, high, 1 + above, perhaps, "domain" if in_domain else "rows"
 
 
 def _steps(values: Array, divisor: int) -> tuple[Array, int]:
