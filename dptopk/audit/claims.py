@@ -58,9 +58,5 @@ def _epsilons(charge: Charge) -> list[float]:
 
 def _range(charge: Charge) -> float | None:
     """ε of a charge that is one bounded range and nothing else."""
-    costs = dict(charge)
-    if charge.delta == 0 and len(costs) == 1:
-        ((cost, times),) = costs.items()
-        if isinstance(cost, BoundedRange) and times == 1:
-            return cost.epsilon
-    return None
+    cost, alone = next(iter(charge.costs), None), charge.count == 1 and charge.delta == 0
+    return cost.epsilon if alone and isinstance(cost, BoundedRange) else None

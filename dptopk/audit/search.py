@@ -251,8 +251,7 @@ class _Search:
 
 def ordered(laws: tuple[Counter[Answer], Counter[Answer]], added: bool) -> tuple[Counter[Answer], Counter[Answer]]:
     """(P, Q): P is the law with the additional user when ``added``."""
-    without, extra = laws
-    return (extra, without) if added else (without, extra)
+    return (laws[1], laws[0]) if added else laws
 
 
 def describe(event: Event, most: int = 4) -> str:

@@ -204,12 +204,9 @@ class Accountant(Account):
         """Tokens left, tokens used, and the δ left, exactly."""
         with self._here():
             used = [[str(c), str(t), n] for c, tokens in self._used.items() for t, n in tokens.items() if n]
-            return {
-                "left": {str(token): n for token, n in self._left.items()},
-                "used": sorted(used),
-                "delta_left": str(self._delta_left),
-                "adaptive": self._adaptive,
-            }
+            left = {str(token): n for token, n in self._left.items()}
+            taken = {"used": sorted(used), "delta_left": str(self._delta_left), "adaptive": self._adaptive}
+            return {"left": left, **taken}
 
     def restore(self, state: Record) -> None:
         """Take over a state of an account of the same registration."""

@@ -48,7 +48,7 @@ class Metric(ABC):
         name: of the method.
         capacity: what the prices may add up to.
         what: what is summed up, in words.
-        read: the exact number that a price stands for.
+        decimals: whether numbers are read as decimals; else they are the floats.
         terms: all that defines the metric, as JSON; ``metric_of`` reads it.
     """
 
@@ -56,7 +56,11 @@ class Metric(ABC):
     what: str
     capacity: Fraction
     terms: dict[str, Any]
-    read: Callable[[float], Fraction] = staticmethod(Fraction)
+    decimals = False
+
+    def read(self, price: float) -> Fraction:
+        """The exact number that a price stands for."""
+        return decimal(price) if self.decimals else Fraction(price)
 
     @abstractmethod
     def price(self, rest: Charge) -> float:
@@ -74,7 +78,7 @@ class Pure(Metric):
     what = "the sum of epsilons"
 
     def __init__(self, epsilon: float, *, decimals: bool = False) -> None:
-        self.read = decimal if decimals else Fraction  # in older ledgers numbers are floats
+        self.decimals = decimals  # False in older ledgers
         self.capacity = self.read(epsilon)
         self.terms = {"name": self.name, "epsilon": epsilon} | ({"decimals": True} if decimals else {})
 
@@ -91,7 +95,7 @@ class Zcdp(Metric):
 
     name = "zcdp"
     what = "the sum of rhos"
-    read = staticmethod(decimal)
+    decimals = True
 
     def __init__(self, rho: float) -> None:
         self.capacity = decimal(rho)

@@ -46,11 +46,8 @@ class Remaining:
         spent, total = self.epsilon_spent, self.epsilon_total
         used = f"{self.share_used:.1%} of the budget is used"
         left = format_lower(self.epsilon_left, 4)
-        return [
-            f"ε about {spent:.4g} of {total:.4g} spent, {left} left, at δ = {self.delta:g}; {used}",
-            f"left: {self.left}",
-            *(f"{more} more of {question}" for question, more in self.fits.items()),
-        ]
+        now = f"ε about {spent:.4g} of {total:.4g} spent, {left} left, at δ = {self.delta:g}; {used}"
+        return [now, f"left: {self.left}", *(f"{more} more of {question}" for question, more in self.fits.items())]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

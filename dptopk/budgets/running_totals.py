@@ -102,15 +102,10 @@ class RunningTotals:
     @classmethod
     def restored(cls, state: Record, metrics: Iterable[str]) -> RunningTotals:
         """The totals that ``state`` gave."""
-        names = list(metrics)
-        return cls(
-            {name: Fraction(state["sums"][name]) for name in names},
-            {name: state["unpriced"][name] for name in names},
-            Fraction(state["failures"]),
-            Counter({cost_of(cost): times for cost, times in state["spent"].items()}),
-            Fraction(state["delta"]),
-            state["adaptive"],
-        )
+        sums = {name: Fraction(state["sums"][name]) for name in metrics}
+        unpriced = {name: state["unpriced"][name] for name in sums}
+        spent = Counter({cost_of(cost): times for cost, times in state["spent"].items()})
+        return cls(sums, unpriced, Fraction(state["failures"]), spent, Fraction(state["delta"]), state["adaptive"])
 
 
 def _amount(price: float) -> float:

@@ -97,7 +97,7 @@ def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: Setti
 
 
 def table_of(
-    task: Callable[[Any], Any], inputs: Sequence[Any], settings: Settings, columns: Sequence[str] | None = None
+    task: Callable[[Any], Any], inputs: Sequence[Any], settings: Settings, columns: list[str] | None = None
 ) -> Table:
     """A table of the results of a task on each input, computed ``in_parallel``: a row each, or a list of rows."""
     import pandas as pd

@@ -16,7 +16,7 @@ SOURCE = "dptopk; question of Cesar-Rogers 2022, Section 7"
 SETTING = "One ε-BR mechanism after the other, the second chosen after the answer of the first. Certified brackets."
 
 PAIRS = ((0.5, 1.0), (0.25, 1.0), (0.8, 1.0))
-COLUMNS = ("small", "large", "x", "rising_lower", "rising_upper", "falling_lower", "falling_upper")
+COLUMNS = ["small", "large", "x", "rising_lower", "rising_upper", "falling_lower", "falling_upper"]
 
 
 def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:

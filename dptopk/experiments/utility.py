@@ -102,11 +102,8 @@ def attempt(
     release = fit.release(histogram, rng, ranking=chosen)
     ordered = [chosen.labels[i] for i in np.argsort(-truth, kind="stable")]
     oracle = fit.release(histogram, rng, ranking=ordered)
-    return chosen.labels, {
-        "plain": errors(release.measured, truth),
-        "fitted": errors(release.counts, truth),
-        "true order": errors(oracle.counts, np.sort(truth)[::-1]),
-    }
+    found = {"plain": errors(release.measured, truth), "fitted": errors(release.counts, truth)}
+    return chosen.labels, found | {"true order": errors(oracle.counts, np.sort(truth)[::-1])}
 
 
 def recall(labels: tuple[Any, ...], histogram: Histogram, k: int) -> float:
@@ -139,13 +136,10 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
 def compute(settings: Settings) -> Table:
     """Averages over the trials for each way and each data set."""
     trials = 2 if settings.quick else 60
-    names = DATA[:1] if settings.quick else DATA
-    tasks = [
-        (name, way, generators(settings, trials, row, column))
-        for row, name in enumerate(names)
-        for column, way in enumerate(WAYS)
-        if not (settings.quick and column % 3)
-    ]
+    names, ways = list(enumerate(DATA)), list(enumerate(WAYS))
+    if settings.quick:
+        names, ways = names[:1], ways[::3]
+    tasks = [(name, way, generators(settings, trials, row, column)) for row, name in names for column, way in ways]
     return table_of(_way, tasks, settings)
 
 

@@ -88,10 +88,8 @@ def whole_counts(counts: Any) -> NDArray[np.int64]:
     """
     array = _one_by_one(counts)
     if array.ndim != 1:
-        raise InvalidParameter(
-            f"counts must be one-dimensional, got {array.ndim} dimensions; for a data frame of counts use "
-            "Histogram.from_pandas, for a table of events datasets.events_histogram"
-        )
+        hint = "for a data frame of counts use Histogram.from_pandas, for a table of events datasets.events_histogram"
+        raise InvalidParameter(f"counts must be one-dimensional, got {array.ndim} dimensions; {hint}")
     if array.dtype == object:
         array = _from_objects(array)
     if array.size == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -281,7 +281,12 @@ class Histogram:
         rows = np.full(len(labels), -1, dtype=np.int64)
         if self._labels is None or self._labels.dtype != object:
             asked = [label for label in wanted if type(label) is int and label in INT64]
-            for label, row in self._integer_rows(asked):
+            if self._labels is None:
+                found = [(label, label) for label in asked if 0 <= label < len(self.counts)]
+            else:
+                at = np.flatnonzero(np.isin(self._labels, np.array(asked, dtype=np.int64)))
+                found = list(zip(self._labels[at].tolist(), at.tolist(), strict=True))
+            for label, row in found:
                 rows[wanted[label]] = row
             return rows
         for row, label in enumerate(self._labels.tolist()):
@@ -289,14 +294,6 @@ class Histogram:
             if place is not None:
                 rows[place] = row
         return rows
-
-    def _integer_rows(self, asked: list[int]) -> Iterator[tuple[int, int]]:
-        """Pairs of label and row, of those that have one."""
-        if self._labels is None:
-            yield from ((label, label) for label in asked if 0 <= label < len(self.counts))
-            return
-        rows = np.flatnonzero(np.isin(self._labels, np.array(asked, dtype=np.int64)))
-        yield from zip(self._labels[rows].tolist(), rows.tolist(), strict=True)
 
 
 class _Range:

@@ -253,10 +253,6 @@ def _write_text(label: str) -> Any:
     return label
 
 
-def _write_int(label: int) -> Any:
-    return label if label in INT64 else {"int": hex(label)}
-
-
 def _write_float(label: float) -> Any:
     return label if math.isfinite(label) else {"float": repr(label)}
 
@@ -267,7 +263,7 @@ def _write_numpy(tag: str) -> Callable[[Any], Any]:
 
 _WRITERS: dict[type, Callable[[Any], Any]] = {
     str: _write_text,
-    int: _write_int,
+    int: lambda label: label if label in INT64 else {"int": hex(label)},
     float: _write_float,
     bool: lambda label: label,
     bytes: lambda label: {"bytes": label.hex()},

@@ -68,15 +68,11 @@ class LedgerFile:
         self.identity()
         found = mounts()
         if str(self.path) in found:
-            raise LedgerError(
-                f"the ledger {self.path.name!r} is mounted as a single file: its journal would lie beside each of its "
-                "names; mount the folder"
-            )
+            why = "is mounted as a single file: its journal would lie beside each of its names; mount the folder"
+            raise LedgerError(f"the ledger {self.path.name!r} {why}")
         if not self.network and backed_by_network(self.path, found):
-            raise LedgerError(
-                f"the ledger {self.path.name!r} is on a network file system, where locks may not work; use a local "
-                "disk or PostgreSQL (network=True if you know that they work)"
-            )
+            why = "is on a network file system, where locks may not work; use a local disk or PostgreSQL"
+            raise LedgerError(f"the ledger {self.path.name!r} {why} (network=True if you know that they work)")
 
     def identity(self) -> tuple[int, int]:
         """Device and inode number of what is at the path now.
@@ -91,10 +87,8 @@ class LedgerFile:
         if not stat.S_ISREG(found.st_mode):
             raise LedgerError(f"the ledger {self.path.name!r} is not a regular file")
         if found.st_nlink != 1:
-            raise LedgerError(
-                f"the ledger {self.path.name!r} has {found.st_nlink} names (hard links): each would have a budget of "
-                "its own"
-            )
+            why = f"has {found.st_nlink} names (hard links): each would have a budget of its own"
+            raise LedgerError(f"the ledger {self.path.name!r} {why}")
         return found.st_dev, found.st_ino
 
     def written(self) -> tuple[int, int]:
@@ -138,10 +132,9 @@ class LedgerFile:
             LedgerError: when commits are missing.
         """
         if self.lacks_log():
-            raise LedgerError(
-                f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} held, which is not there: copy "
-                "both files, or use dptopk ledger backup (see dptopk ledger accept-restore)"
-            )
+            lacks = f"the ledger {self.path.name!r} lacks what its log {self.log().name!r} held, which is not there"
+            help_ = "copy both files, or use dptopk ledger backup (see dptopk ledger accept-restore)"
+            raise LedgerError(f"{lacks}: {help_}")
 
     def _is_wal(self) -> bool:
         try:

@@ -80,13 +80,9 @@ class LedgerState:
 
     def state(self) -> dict[str, Any]:
         """As JSON; ``restore`` reads it."""
-        return {
-            "layout": LAYOUT,
-            "about": self.about,
-            "datasets": {name: state.state() for name, state in self.datasets.items()},
-            "index": dict(self.index.chains),
-            "replaced": list(self.replaced),
-        }
+        datasets = {name: state.state() for name, state in self.datasets.items()}
+        now = {"layout": LAYOUT, "about": self.about, "datasets": datasets, "index": dict(self.index.chains)}
+        return {**now, "replaced": list(self.replaced)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` gave, apart from where in the log it held."""

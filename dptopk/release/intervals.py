@@ -6,7 +6,7 @@ Post-processing of a release and of the parameters of its mechanism: it costs no
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,9 +65,9 @@ class CountNoise:
         True
         """
         if self.bound is not None:
-            edge, at = tails.gaussian_edge_mass, self.scale
-            if self.kind == "laplace":
-                edge, at = tails.laplace_edge_mass, 1 / self.scale
+            laplace = self.kind == "laplace"
+            edge: Callable[[float, int, int], float] = tails.laplace_edge_mass if laplace else tails.gaussian_edge_mass
+            at = 1 / self.scale if laplace else self.scale
             return min(edge(at, self.bound - c, self.bound), 0.5) if c < self.bound else 0.0
         if self.kind == "normal":  # N > c only where the real noise is at least c + 1/2
             return tail_up(math.erfc((c + 0.5) / (self.scale * math.sqrt(2))) / 2)

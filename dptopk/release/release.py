@@ -79,9 +79,9 @@ class Release:
             note: as for a Release.
             **drawn: as for a Release: labels, charge, mechanism, and what was measured.
         """
-        known = {"sensitivity": histogram.sensitivity, "capped": histogram.capped, "source": histogram.identity}
         notes = [note, capped_note(histogram.sensitivity) if histogram.capped and counts is not None else ""]
-        return cls(counts=counts, seeded=rng is not None, note="; ".join(filter(None, notes)), **known, **drawn)
+        drawn |= {"sensitivity": histogram.sensitivity, "capped": histogram.capped, "source": histogram.identity}
+        return cls(counts=counts, seeded=rng is not None, note="; ".join(filter(None, notes)), **drawn)
 
     def top(self, k: int) -> Release:
         """The first k rows of this answer; post-processing, and intervals know that the rest was left out."""
