@@ -57,27 +57,29 @@ def finite(**arguments: Any) -> float:
 
 def positive(**arguments: Any) -> float:
     """Return the one argument as a finite float above 0."""
-    return _real(arguments, lambda number: number > 0, "greater than 0")
+    ((name, value),) = arguments.items()
+    number = finite(**arguments)
+    if number <= 0:
+        raise InvalidParameter(f"{name} must be greater than 0, got {value}", parameter=name)
+    return number
 
 
 def nonnegative(**arguments: Any) -> float:
     """Return the one argument as a finite float of at least 0."""
-    return _real(arguments, lambda number: number >= 0, "at least 0")
+    ((name, value),) = arguments.items()
+    number = finite(**arguments)
+    if number < 0:
+        raise InvalidParameter(f"{name} must be at least 0, got {value}", parameter=name)
+    return number + 0.0  # -0.0 becomes 0.0
 
 
 def probability(*, allow_zero: bool = True, **arguments: Any) -> float:
     """Return the one argument as a float in [0, 1), or in (0, 1) when zero is not allowed."""
-    if allow_zero:
-        return _real(arguments, lambda number: 0 <= number < 1, "in [0, 1)")
-    return _real(arguments, lambda number: 0 < number < 1, "in (0, 1)")
-
-
-def _real(arguments: dict[str, Any], accept: Callable[[float], bool], range_: str) -> float:
     ((name, value),) = arguments.items()
     number = finite(**arguments)
-    if not accept(number):
-        raise InvalidParameter(f"{name} must be {range_}, got {value}", parameter=name)
-    return number + 0.0  # -0.0 becomes 0.0
+    if not (0 <= number < 1) or (number == 0 and not allow_zero):
+        raise InvalidParameter(f"{name} must be in {'[' if allow_zero else '('}0, 1), got {value}", parameter=name)
+    return number + 0.0
 
 
 def count(*, at_least: int = 1, **arguments: Any) -> int:

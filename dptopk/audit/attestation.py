@@ -112,12 +112,7 @@ class Attestation:
 
 
 def attest(
-    mechanism: Any,
-    world: World,
-    *,
-    claim: Charge | Budget | None = None,
-    slack: float = 1e-9,
-    most: int = 200_000,
+    mechanism: Any, world: World, *, claim: Charge | Budget | None = None, slack: float = 1e-9, most: int = 200_000
 ) -> Attestation:
     """The exact laws of a mechanism on every histogram of a small world, beside what it claims.
 

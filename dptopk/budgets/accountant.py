@@ -70,13 +70,7 @@ class Accountant(Account):
     True
     """
 
-    def __init__(
-        self,
-        registered: Charge,
-        delta: float,
-        *,
-        guarantee: Bound | None = None,
-    ) -> None:
+    def __init__(self, registered: Charge, delta: float, *, guarantee: Bound | None = None) -> None:
         super().__init__()
         if not isinstance(registered, Charge) or not registered:
             raise InvalidParameter(f"registered must be a Charge that is not empty, got {registered!r}")

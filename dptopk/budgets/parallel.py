@@ -48,7 +48,7 @@ class Parallel(Account):
             raise InvalidParameter("parts must map segments to accounts, at least one")
         self.parts, self._first = dict(parts), next(iter(parts.values()))
         self.delta = self._first.delta
-        if any((part.group(), part.delta) != (self._first.group(), self.delta) for part in parts.values()):
+        if len({(part.group(), part.delta) for part in parts.values()}) > 1:
             raise InvalidParameter("parts must be accounts with the same guarantee, which is that of the data set")
 
     def only(self, *segments: Any) -> Parallel:

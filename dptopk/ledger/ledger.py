@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from dptopk._internal import validate
-from dptopk.costs import Charge
+from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.entries import FORMAT, Entry, normal
@@ -29,7 +29,7 @@ from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt
 from dptopk.ledger.store import Store, accepted_log
-from dptopk.ledger.terms import Terms, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
+from dptopk.ledger.terms import Free, Terms, account_of, by_segment, fixed, segments_of, shared_terms_of, terms_of
 from dptopk.ledger.verify import is_part
 
 
@@ -81,41 +81,44 @@ class Ledger(Reader):
         self,
         name: str,
         *,
+        registered: Charge | None = None,
+        budget: Budget | None = None,
+        delta: float | None = None,
+        shares: Mapping[str, Charge | Budget] | None = None,
         segments: Mapping[str, Sequence[str]] | None = None,
         sensitivity: Sensitivity = Sensitivity(),  # noqa: B008 - immutable
         unit: str = "user",
         version: str = "1",
-        **terms: Unpack[Terms],
+        **free: Unpack[Free],
     ) -> None:
         """Open the account of a dataset.
 
         Args:
             name: not used before in this ledger.
+            registered: a set-wise registration: these costs, in any order; ``delta`` is the δ it is reported at.
+            budget: instead of a registration: a fully adaptive filter on a total (ε, δ).
+            delta: with ``registered``: the δ at which the guarantee is stated.
+            shares: instead of both, with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all
+                fixed now; whoever is not named draws on the share "reserve". The guarantee is for all of them together.
             segments: such as {"region": ["eu", "us"]}: one unit's data lie in at most one of them, by nature, not
                 because a query keeps it so. Then each has the whole budget, and pays for what is asked of it and of
                 all data.
             sensitivity: what one unit can move in this data, and the neighbour relation.
             unit: the privacy unit in words, such as "member".
             version: of the data.
-            terms: exactly one of ``registered``, ``budget`` and ``shares``.
-                registered: a set-wise registration, these costs in any order, with ``delta``, the δ at which its
-                guarantee is stated.
-                budget: a fully adaptive filter on a total (ε, δ), and if wanted its ranges, costs and failure_delta, as
-                ``Filter`` takes them (docs/notes/filters.md).
-                shares: with ``delta``: a registration (Charge) or a filter (Budget) for each analyst, all fixed now;
-                whoever is not named draws on the share "reserve". The guarantee is for all of them together.
+            free: with ``budget``: ranges, costs and failure_delta, as ``Filter`` takes them (docs/notes/filters.md).
 
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        stored = shared_terms_of(**terms)
+        terms = shared_terms_of(registered=registered, budget=budget, delta=delta, shares=shares, **free)
         plain_text(name=name), plain_text(unit=unit), plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
         declared = segments_of(segments)
         if declared and sensitivity.neighbours != "add_remove":
             raise InvalidParameter("segments need add_remove neighbours: a replaced user may be in two segments")
         about = {"unit": unit, "version": version, "sensitivity": asdict(sensitivity)}
-        body = normal(dataset={"terms": by_segment(stored, declared), "segments": declared, **about})
+        body = normal(dataset={"terms": by_segment(terms, declared), "segments": declared, **about})
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")

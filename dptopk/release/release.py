@@ -61,27 +61,19 @@ class Release:
         return self.source is not None and self.source == histogram.identity
 
     @classmethod
-    def drawn(
-        cls,
-        histogram: Histogram,
-        rng: np.random.Generator | None,
-        *,
-        counts: np.ndarray[Any, Any] | None = None,
-        note: str = "",
-        **drawn: Any,
-    ) -> Release:
+    def drawn(cls, histogram: Histogram, rng: np.random.Generator | None, **drawn: Any) -> Release:
         """Make the release of what a mechanism drew from a histogram, with the facts known about it in advance.
 
         Args:
             histogram: that was asked.
             rng: the caller's generator, if one was given.
-            counts: as for a Release.
-            note: as for a Release.
-            **drawn: as for a Release: labels, charge, mechanism, and what was measured.
+            **drawn: as for a Release: labels, charge, mechanism, counts, note, and what was measured.
         """
-        notes = [note, capped_note(histogram.sensitivity) if histogram.capped and counts is not None else ""]
+        drawn = {"counts": None, "note": ""} | drawn
+        cut = capped_note(histogram.sensitivity) if histogram.capped and drawn["counts"] is not None else ""
+        drawn["note"] = "; ".join(filter(None, (drawn["note"], cut)))
         drawn |= {"sensitivity": histogram.sensitivity, "capped": histogram.capped, "source": histogram.identity}
-        return cls(counts=counts, seeded=rng is not None, note="; ".join(filter(None, notes)), **drawn)
+        return cls(seeded=rng is not None, **drawn)
 
     def top(self, k: int) -> Release:
         """The first k rows of this answer; post-processing, and intervals know that the rest was left out."""
