@@ -52,7 +52,7 @@ def lines(axes: Axes, series: Iterable[tuple[str, Any, Any]], **options: Any) ->
     """
     for number, (label, x, y) in enumerate(series):
         look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
-        axes.plot(x, y, label=label, linewidth=max(2.4 - 0.2 * number, 1.2), **(look | options))
+        axes.plot(x, y, label=label, **{"linewidth": max(2.4 - 0.2 * number, 1.2), **look, **options})
 
 
 def curves(data: Any, names: Iterable[str], x: str, y: str) -> list[tuple[str, Any, Any]]:
@@ -87,7 +87,7 @@ def legend_beside(axes: Axes, **options: Any) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), **options)
 
 
-def legend_below(made: Figure, axes: Axes, *, columns: int = 4) -> None:
+def legend_below(made: Figure, axes: Axes, *, columns: int) -> None:
     """One legend under all panels, of the curves in one of them."""
     handles, labels = axes.get_legend_handles_labels()
     made.legend(handles, labels, loc="outside lower center", ncols=columns)
