@@ -120,7 +120,7 @@ def best_event(
     weight = factor * sum(p.values()) / max(sum(q.values()), 1)
     best: tuple[Event, float] | None = None
     for name, feature in features([*p, *q]).items():
-        seen_p, seen_q = _tally(p, feature), _tally(q, feature)
+        seen_p, seen_q = tally(p, feature), tally(q, feature)
         likely = {v for v, times in seen_p.items() if times - 2 * math.sqrt(times) > weight * seen_q[v]}
         event = Event(name, feature, frozenset(likely | _half_line(seen_p, seen_q, weight)))
         if event.values:
@@ -132,7 +132,8 @@ def best_event(
     return best
 
 
-def _tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
+def tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
+    """How often a feature has each of its values."""
     found: Counter[Hashable] = Counter()
     for answer, times in answers.items():
         found[feature(answer)] += times

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.audit.claims import Claim
-from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features
+from dptopk.audit.evidence import Answer, Event, Finding, best_event, bounds_of, features, tally
 from dptopk.audit.worlds import Counts, Pair, World
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter
@@ -265,12 +265,9 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
     """The two events whose estimated losses ln P/Q are farthest apart, less two standard errors each."""
     found: list[tuple[float, float, Event]] = []
     for name, feature in features([*p, *q]).items():
-        seen: dict[Hashable, list[int]] = {}
-        for side, answers in enumerate((p, q)):
-            for answer, times in answers.items():
-                seen.setdefault(feature(answer), [0, 0])[side] += times
-        for value, (in_p, in_q) in seen.items():
-            loss, error = _loss(in_p, in_q, p.total(), q.total())
+        in_p, in_q = tally(p, feature), tally(q, feature)
+        for value in {**in_p, **in_q}:
+            loss, error = _loss(in_p[value], in_q[value], p.total(), q.total())
             found.append((loss - 2 * error, loss + 2 * error, Event(name, feature, frozenset([value]))))
     if not found:
         return None
