@@ -35,7 +35,7 @@ def add(
     analyst: Name,
     role: Annotated[
         Literal["reader", "analyst", "admin"],
-        typer.Option("--role", help="reader: see and plan; analyst: also ask; admin: also see what all do."),
+        typer.Option(help="reader: see and plan; analyst: also ask; admin: also see what all do."),
     ] = "analyst",
     days: Days = 365.0,
 ) -> None:

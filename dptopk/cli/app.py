@@ -16,7 +16,7 @@ from dptopk.cli.attest import attest
 from dptopk.cli.audit import audit
 from dptopk.cli.budget import budget
 from dptopk.cli.certify import certify
-from dptopk.cli.options import Asked, Cap, Confidence, Delta, EffortOption, Quiet, asking
+from dptopk.cli.options import Asked, Cap, Confidence, EffortOption, Output, Quiet, Seed, with_groups
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
@@ -78,9 +78,7 @@ _DEMOS: tuple[tuple[str, int | None, Method], ...] = (
 
 
 @app.command(rich_help_panel=ASK)
-def demo(
-    seed: Annotated[int | None, typer.Option("--seed", help="Reproducible noise, as in the README.")] = None,
-) -> None:
+def demo(seed: Seed = None) -> None:
     """Print a private top 25 of the words of Macbeth, whose vocabulary is not known in advance."""
     import numpy as np
 
@@ -95,14 +93,12 @@ def demo(
         typer.echo(f"\n{title}")
         sensitivity = Sensitivity(linf=1, l0=labels_per_user)
         plan = plan_topk(25, Budget(2, 1e-6), sensitivity=sensitivity, method=method)
-        output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), "table", None)
+        output.write_release(plan, plan.release(macbeth(sensitivity=sensitivity), rng), Output())
 
 
 @app.command("plan", rich_help_panel=ASK)
-@asking
 def plan_command(
     asked: Asked,
-    delta: Delta = None,
     per_label_cap: Cap = 1,
     confidence: Confidence = CONFIDENCE,
     alternatives: Annotated[
@@ -119,7 +115,7 @@ def plan_command(
 
     with working("planning"):
         plan = plan_topk(
-            **asked.total(delta),
+            **asked.total,
             **asked.planned,
             sensitivity=Sensitivity(linf=per_label_cap, l0=asked.labels_per_user),
             domain="public" if asked.known_domain else "private",
@@ -141,16 +137,14 @@ def compose_command(
     charge: Annotated[
         str, typer.Argument(metavar="CHARGE", help='Costs, such as "25*BR(0.1) + 25*DP(0.1) + ZCDP(0.07)".')
     ],
-    delta: Annotated[float | None, typer.Option("--delta", help="Ask for ε at this δ.")] = None,
-    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Ask for δ at this ε.")] = None,
-    interaction: Annotated[Interaction, typer.Option("--interaction", help=INTERACTION)] = "setwise",
+    delta: Annotated[float | None, typer.Option(help="Ask for ε at this δ.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Ask for δ at this ε.")] = None,
+    interaction: Annotated[Interaction, typer.Option(help=INTERACTION)] = "setwise",
     output_format: Annotated[
         Literal["table", "csv", "json"], typer.Option("--format", help="How the bounds are written.")
     ] = "table",
     effort: EffortOption = "normal",
-    max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", help="A guard: what is finished by then is the answer.")
-    ] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="A guard: what is finished by then is the answer.")] = None,
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""
     from dptopk.accounting import bounds
@@ -181,6 +175,7 @@ app.command(rich_help_panel=PROVE)(reproduce)
 for group in (app, ledger_commands.app, datasets_commands.app, analyst_commands.app, stream_app):
     for command in group.registered_commands:
         command.cls = Guided if command.callback is topk else Command
+        command.callback = with_groups(command.callback or topk)
 
 
 def main() -> None:

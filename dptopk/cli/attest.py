@@ -20,15 +20,15 @@ def attest(
     labels_per_user: Touched = 1,
     per_label_cap: Cap = 1,
     labels: Labels = 2,
-    largest: Annotated[int, typer.Option("--largest", help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.")] = 2,
-    near: Annotated[list[int] | None, typer.Option("--near", help="Counts near this one too: a threshold.")] = None,
+    largest: Annotated[int, typer.Option(help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.")] = 2,
+    near: Annotated[list[int] | None, typer.Option(help="Counts near this one too: a threshold.")] = None,
     known_domain: Listed = False,
     claim: Annotated[
-        str | None, typer.Option("--claim", help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
+        str | None, typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
     ] = None,
-    slack: Annotated[float, typer.Option("--slack", help="How exact each δ must be.")] = 1e-9,
+    slack: Annotated[float, typer.Option(help="How exact each δ must be.")] = 1e-9,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the laws here; checker/check_attestation.py checks the file.")
+        Path | None, typer.Option(help="Write the laws here; checker/check_attestation.py checks the file.")
     ] = None,
 ) -> None:
     """List the exact laws of a mechanism on all small histograms, and compare all neighbours with its charge.

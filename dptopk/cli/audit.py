@@ -30,16 +30,16 @@ def audit(
         ),
     ],
     claim: Annotated[
-        str | None, typer.Option("--claim", help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
+        str | None, typer.Option(help='The claimed charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
     ] = None,
-    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Instead of --claim: the claimed ε.")] = None,
-    delta: Annotated[float, typer.Option("--delta", help="The claimed δ.")] = 0.0,
+    epsilon: Annotated[float | None, typer.Option(help="Instead of --claim: the claimed ε.")] = None,
+    delta: Annotated[float, typer.Option(help="The claimed δ.")] = 0.0,
     labels_per_user: Touched = 1,
     per_label_cap: Cap = 1,
     labels: Labels = 3,
     known_domain: Listed = False,
-    seconds: Annotated[float, typer.Option("--seconds", help="Time for the audit.")] = 60.0,
-    alpha: Annotated[float, typer.Option("--alpha", help="Chance that a true claim is called refuted.")] = 1e-6,
+    seconds: Annotated[float, typer.Option(help="Time for the audit.")] = 60.0,
+    alpha: Annotated[float, typer.Option(help="Chance that a true claim is called refuted.")] = 1e-6,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
     """Search small neighbouring histograms for a proof that a mechanism is not as private as claimed.

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 def budget(
     plan: Annotated[Path, typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budgets.md).")],
     output_format: Annotated[Literal["table", "json"], typer.Option("--format", help="How to print.")] = "table",
-    registration: Annotated[
-        Path | None, typer.Option("--registration", help="Write the costs, for `ledger init --registered`.")
-    ] = None,
-    schedule: Annotated[Path | None, typer.Option("--schedule", help="Write what to ask on which day, as CSV.")] = None,
-    days: Annotated[int, typer.Option("--days", min=1, max=3660, help="Days of the schedule.")] = 30,
+    registration: Annotated[Path | None, typer.Option(help="Write the costs, for `ledger init --registered`.")] = None,
+    schedule: Annotated[Path | None, typer.Option(help="Write what to ask on which day, as CSV.")] = None,
+    days: Annotated[int, typer.Option(min=1, max=3660, help="Days of the schedule.")] = 30,
 ) -> None:
     """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of each."""
     from dptopk.planning.division import divide, queries_of

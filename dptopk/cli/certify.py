@@ -13,8 +13,8 @@ from dptopk.errors import InvalidParameter
 
 def certify(
     charge: Annotated[str, typer.Argument(help='Costs, such as "1000*BR(0.1)" or "200*BR(0.1) + ZCDP(0.07)".')],
-    delta: Annotated[float, typer.Option("--delta", help="The δ at which ε is certified.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write the certificate.")],
+    delta: Annotated[float, typer.Option(help="The δ at which ε is certified.")],
+    out: Annotated[Path, typer.Option(help="Where to write the certificate.")],
 ) -> None:
     """Certify the ε of a charge, spent in any order; checker/check_certificate.py checks the file."""
     from dptopk.accounting.bounds import compose

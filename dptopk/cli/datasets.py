@@ -17,11 +17,11 @@ app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Data to try things o
 @app.command()
 def make(
     out: Annotated[Path, typer.Argument(help="Parquet file to write.")],
-    events: Annotated[int, typer.Option("--events", help="Rows.")] = 1_000_000,
-    users: Annotated[int, typer.Option("--users", help="Members.")] = 10_000,
-    items: Annotated[int, typer.Option("--items", help="Articles, their popularity after Zipf.")] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same events.")] = 0,
-    chunk: Annotated[int, typer.Option("--chunk", help="Rows made and written at a time.")] = 1_000_000,
+    events: Annotated[int, typer.Option(help="Rows.")] = 1_000_000,
+    users: Annotated[int, typer.Option(help="Members.")] = 10_000,
+    items: Annotated[int, typer.Option(help="Articles, their popularity after Zipf.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 0,
+    chunk: Annotated[int, typer.Option(help="Rows made and written at a time.")] = 1_000_000,
 ) -> None:
     """Write events "member reads article" whose law is known, of any size, in chunks."""
     from dptopk.datasets import make_events
@@ -30,15 +30,7 @@ def make(
         raise InvalidParameter(f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
     check_target(out)
     with working("making events") as report:
-        truth = make_events(
-            out,
-            events=events,
-            users=users,
-            items=items,
-            seed=seed,
-            chunk=chunk,
-            progress=report,
-        )
+        truth = make_events(out, events=events, users=users, items=items, seed=seed, chunk=chunk, progress=report)
     typer.echo(f"{out}: {events} events, columns member, article, section, region")
     popular = zip(truth.articles[:5], truth.expected_users(5), strict=False)
     expected = ", ".join(f"{article} ({members:.0f})" for article, members in popular)

@@ -17,6 +17,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import fingerprint
+from dptopk.cli.options import Columns
 from dptopk.cli.shell import working
 from dptopk.datasets import (
     DuckDB,
@@ -52,8 +53,8 @@ def spooled(path: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A file, and what its columns mean.
+class Source(Columns):
+    """A file, what its columns mean, and which labels are public.
 
     Attributes:
         path: a table of counts (label, count), or of events (user, item) when user and item are given.
@@ -72,22 +73,12 @@ class Source:
     """
 
     path: Path
-    label: str = "label"
-    count: str = "count"
-    separator: str | None = None
-    encoding: str = "utf-8"
-    where: Sequence[str] = ()
-    user: str | None = None
-    item: str | None = None
     known_domain: bool = False
     domain: Path | list[str] | None = None
-    memory_limit: str | None = None
-    passes: int | None = None
     segment_by: str | None = None
     segments: Sequence[str] = ()
     segments_per_user: int | None = None
     count_capped: bool = False
-    one_row_per_user: bool = False
 
     def __post_init__(self) -> None:
         self._check_users()
@@ -121,7 +112,7 @@ class Source:
     @property
     def conditions(self) -> dict[str, str]:
         """The conditions on rows: column -> value."""
-        pairs = [condition.partition("=") for condition in self.where]
+        pairs = [condition.partition("=") for condition in self.where or ()]
         if any(not column or not equals for column, equals, _ in pairs):
             raise InvalidParameter("--where takes COLUMN=VALUE")
         if len({column for column, _, _ in pairs}) < len(pairs):
@@ -215,16 +206,8 @@ class Source:
         Nothing here is computed from the data: that an answer comes again free of charge must not tell that the data
         are still the same.
         """
-        columns: list[Any] = [
-            self.label,
-            self.count,
-            self.user,
-            self.item,
-            self.separator,
-            self.encoding,
-            sorted(self.where),
-        ]
-        columns += [self.segment_by, *self.segments, self.segments_per_user]
+        columns: list[Any] = [self.label, self.count, self.user, self.item, self.separator, self.encoding]
+        columns += [sorted(self.where or ()), self.segment_by, *self.segments, self.segments_per_user]
         files = [_states(path) for path in (self.path, self.domain) if isinstance(path, Path)]
         return fingerprint([files, columns, self.kind])
 

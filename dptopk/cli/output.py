@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal import validate
 from dptopk._internal.formatting import (
     answer_rows,
     bar,
@@ -31,32 +31,41 @@ from dptopk.errors import InvalidParameter
 from dptopk.release.release import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
+    from dptopk.cli.options import Output
     from dptopk.planning import Plan
     from dptopk.release.release import Release
 
 
-def check_answer(output_format: str, out: Path | None, plot: Path | None, inputs: list[Path | str | None]) -> None:
+def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
     """Refuse what cannot be written, before any budget is spent."""
-    ending = "" if out is None else out.suffix.lower()
+    validate.probability(allow_zero=False, confidence=to.confidence)
+    ending = "" if to.out is None else to.out.suffix.lower()
     meant = {".csv": "csv", ".json": "json", ".html": "html", ".htm": "html", ".parquet": "parquet", ".md": "markdown"}
-    if meant.get(ending, output_format) != output_format:
-        raise InvalidParameter(f"--out: a file {ending} would hold {output_format}; give it --format {meant[ending]}")
-    if output_format == "parquet":
-        if out is None:
+    if meant.get(ending, to.output_format) != to.output_format:
+        raise InvalidParameter(
+            f"--out: a file {ending} would hold {to.output_format}; give it --format {meant[ending]}"
+        )
+    if to.output_format == "parquet":
+        if to.out is None:
             raise InvalidParameter("--format: parquet is binary; name a file with --out")
         _needs("pyarrow", "format: writing Parquet needs pyarrow: pip install 'dptopk[data]'")
-    if plot is not None:
-        if plot.suffix.lower() not in {".png", ".svg"}:
-            raise InvalidParameter(f"--plot: must end in .png or .svg, got {plot.name!r}")
+    if to.plot is not None:
+        check_picture(to.plot)
         _needs("matplotlib", "plot: drawing needs matplotlib: pip install 'dptopk[plots]'")
-        if out is not None and out.absolute() == plot.absolute():
+        if to.out is not None and to.out.absolute() == to.plot.absolute():
             raise InvalidParameter("--plot: --out and --plot name the same file")
-    check_target(out, inputs=inputs)
-    check_target(plot, name="plot", inputs=inputs)
+    check_target(to.out, inputs=inputs)
+    check_target(to.plot, name="plot", inputs=inputs)
+
+
+def check_picture(plot: Path) -> None:
+    """Refuse a picture that is neither PNG nor SVG."""
+    if plot.suffix.lower() not in {".png", ".svg"}:
+        raise InvalidParameter(f"--plot: must end in .png or .svg, got {plot.name!r}")
 
 
 def _needs(module: str, message: str) -> None:
@@ -77,45 +86,36 @@ def guarantee(plan: Plan) -> str:
 
 
 def write_release(
-    plan: Plan,
-    release: Release,
-    output_format: str,
-    out: Path | None,
-    *,
-    left: list[str] | None = None,
-    confidence: float = CONFIDENCE,
-    about: Mapping[str, str] | None = None,
+    plan: Plan, release: Release, to: Output, *, left: Sequence[str] = (), about: Mapping[str, str] | None = None
 ) -> None:
     """Write an answer: as a table or a page with its charges, or the bare rows as CSV, JSON or Parquet.
 
     Args:
         plan: what was planned.
         release: what came out.
-        output_format: table, csv, json, markdown, parquet or html.
-        out: a file; None = standard output.
+        to: in which format, where, and the confidence of the error bars.
         left: what is left of the budget, in lines.
-        confidence: of the error bars.
         about: the title block, of formats that have room for one.
     """
-    left, about = left or [], about or {}
-    if output_format == "parquet":
+    about, form, out, confidence = about or {}, to.output_format, to.out, to.confidence
+    if form == "parquet":
         assert out is not None  # noqa: S101 - check_answer
         import pyarrow.parquet as pq
 
         with replacing(out) as temporary:
             pq.write_table(release.to_arrow(), temporary)
-    elif output_format == "csv":
+    elif form == "csv":
         write(spreadsheet_rows(release, confidence).to_csv(index=False), out)
         for line in [guarantee(plan), *notes(plan, release, confidence)]:  # beside the rows: a pipe does not lose it
             tell(line)
-    elif output_format == "json":
+    elif form == "json":
         write(readable_json({"about": about} | as_dict(plan, release, confidence)), out)
-    elif output_format == "markdown":
+    elif form == "markdown":
         lines = [*notes(plan, release, confidence), guarantee(plan), *left]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         title = "".join(f"* {name}: {markdown(text)}\n" for name, text in about.items())
         write(f"{title}\n{markdown_table(*answer_rows(release.shown(confidence=confidence)))}\n{remarks}", out)
-    elif output_format == "html":
+    elif form == "html":
         said = guarantee(plan)
         write(answer_page(plan, release, guarantee=said, left=left, confidence=confidence, about=about), out)
     else:
@@ -170,7 +170,7 @@ def with_intervals(release: Release, confidence: float) -> dict[str, Any]:
     return answer
 
 
-def _print_release(plan: Plan, release: Release, console: Console, left: list[str], confidence: float) -> None:
+def _print_release(plan: Plan, release: Release, console: Console, left: Sequence[str], confidence: float) -> None:
     print_rows(plan, release, console, confidence)
     if QUIET.get():
         return

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dptopk._internal.formatting import (
-    format_upper,
-    html_lines,
-    html_page,
-    html_rows,
-    html_table,
-    html_terms,
-    percent,
-)
+from dptopk._internal.formatting import format_upper, html_lines, html_page, html_rows, html_table, html_terms, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dptopk.planning import Plan
     from dptopk.release.release import Release
@@ -32,7 +24,7 @@ BARS = "Counts are noisy on purpose. Each bar ends at the noisy count; the line 
 
 
 def answer_page(
-    plan: Plan, release: Release, *, guarantee: str, left: list[str], confidence: float, about: Mapping[str, str]
+    plan: Plan, release: Release, *, guarantee: str, left: Sequence[str], confidence: float, about: Mapping[str, str]
 ) -> str:
     """The page; everything that comes from data or users is escaped.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptopk.cli.ledger import open_ledger
+from dptopk.cli.options import Chain
 from dptopk.errors import InvalidParameter
 
 
@@ -15,13 +15,14 @@ def refresh(
     store: Annotated[Path, typer.Argument(help="The store; made on first use, with --user-col and --item-col.")],
     partition: Annotated[Path, typer.Argument(help="The new events: Parquet, CSV, JSON lines, a folder of Parquet.")],
     version: Annotated[str, typer.Option("--data-version", help="A name for the data from now on, such as the date.")],
-    user_col: Annotated[str | None, typer.Option("--user-col", help="Column of the user.")] = None,
-    item_col: Annotated[str | None, typer.Option("--item-col", help="Column of the labels.")] = None,
+    chain: Chain,
+    user_col: Annotated[str | None, typer.Option(help="Column of the user.")] = None,
+    item_col: Annotated[str | None, typer.Option(help="Column of the labels.")] = None,
     labels_per_user: Annotated[
-        int | None, typer.Option("--labels-per-user", metavar="Δ", help="At most Δ labels of one user count.")
+        int | None, typer.Option(metavar="Δ", help="At most Δ labels of one user count.")
     ] = None,
     per_label_cap: Annotated[
-        int | None, typer.Option("--per-label-cap", metavar="τ", help="One user adds at most τ to one label (1).")
+        int | None, typer.Option(metavar="τ", help="One user adds at most τ to one label (1).")
     ] = None,
     portable: Annotated[
         bool, typer.Option("--portable", help="Choose labels by SHA-256: the store outlives DuckDB's own hash.")
@@ -30,11 +31,10 @@ def refresh(
         bool, typer.Option("--partitions", help="Hold each partition by itself too, for [bold]dptopk stream[/bold].")
     ] = False,
     days_per_user: Annotated[
-        int | None, typer.Option("--days-per-user", help="With --partitions: a user counts in the first N of them.")
+        int | None, typer.Option(help="With --partitions: a user counts in the first N of them.")
     ] = None,
-    ledger: Annotated[str | None, typer.Option("--ledger", help="Set the version of the data here too.")] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", help="Name of the dataset in the ledger.")] = None,
-    key_file: Annotated[Path | None, typer.Option("--key-file", help="File with the secret of the ledger.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="Set the version of the data here too.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the ledger.")] = None,
 ) -> None:
     """Add a day's events to a store without reading the earlier ones again.
 
@@ -54,7 +54,7 @@ def refresh(
             events.append(partition, version=version)
         count = len(events.versions)
     if ledger is not None and dataset is not None:
-        with open_ledger(ledger, key_file) as book:
+        with chain.opened(ledger) as book:
             if book.state(dataset).version != version:  # else it was set before, and users are in the same segments
                 book.set_version(dataset, version)
     typer.echo(f"{store}: {count} partitions, now at version {version!r}.")

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or 'all'; none lists them.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for CSV, PNG, SVG and report.html.")] = Path("figures"),
+    out: Annotated[Path, typer.Option(help="Folder for CSV, PNG, SVG and report.html.")] = Path("figures"),
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run: few points and trials.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Compute again what is already there.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of everything random.")] = 20220501,
-    jobs: Annotated[int, typer.Option("--jobs", help="Processes for trials; 0: one a core.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 20220501,
+    jobs: Annotated[int, typer.Option(help="Processes for trials; 0: one a core.")] = 0,
 ) -> None:
     """Make the figures of the papers, each with its data, and one report "paper says / we get"."""
     from dptopk.experiments import EXPERIMENTS, load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from dptopk._internal.formatting import format_upper, spreadsheet, visible
+from dptopk._internal.formatting import format_upper, numbered, spreadsheet, visible
 from dptopk._internal.json_text import readable_json
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import compose
@@ -18,11 +18,11 @@ from dptopk.accounting.registry import Bound
 from dptopk.cli.output import as_dict, print_rows, spreadsheet_rows
 from dptopk.cli.shell import tell
 from dptopk.cli.target import opened, write
-from dptopk.costs import Budget, Charge
+from dptopk.costs import Budget
 from dptopk.datasets import segments_charge
-from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from dptopk.cli.options import Output
     from dptopk.planning import Plan
     from dptopk.release.release import Release
 
@@ -48,25 +48,15 @@ def plan_each(planned: Callable[[Budget], Plan], budget: Budget, segments: int, 
     return plan(bisect(fits, budget.epsilon / per_user, budget.epsilon, halvings=STEPS)[0])
 
 
-def together(plan: Plan, segments: int, per_user: int) -> Charge:
-    """What one user pays for the plan on every segment."""
-    return segments_charge([plan.charge] * segments, segments_per_user=per_user)
-
-
 def total_bound(plan: Plan, segments: int, per_user: int, delta: float) -> Bound:
-    """The guarantee of the plan on every segment."""
-    return plan.bound if per_user == 1 else compose(together(plan, segments, per_user), delta=delta)
+    """The guarantee of the plan on every segment, of which each user is in at most ``per_user``."""
+    if per_user == 1:
+        return plan.bound
+    return compose(segments_charge([plan.charge] * segments, segments_per_user=per_user), delta=delta)
 
 
 def write_segments(
-    plan: Plan,
-    answers: Mapping[str, Release],
-    bound: Bound,
-    per_user: int,
-    output_format: str,
-    out: Path | None,
-    left: list[str],
-    confidence: float,
+    plan: Plan, answers: Mapping[str, Release], bound: Bound, per_user: int, to: Output, left: Sequence[str]
 ) -> None:
     """Write the answers: a table each, rows with a column of segments, or JSON.
 
@@ -75,23 +65,22 @@ def write_segments(
         answers: by segment, in the order of the list.
         bound: the guarantee of all of them.
         per_user: in how many segments one user is at most.
-        output_format: table, csv or json.
-        out: a file; None = standard output.
+        to: in which of the formats table, csv and json, where, and the confidence of the error bars.
         left: what is left of the budget, in lines.
-        confidence: of the error bars.
     """
     said = (
         f"Total: ({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP at most, by {bound.name} ({bound.source}), for "
-        f"{len(answers)} segments, a user in at most {per_user} of them."
+        f"{numbered(len(answers), 'segment')}, a user in at most {per_user} of them."
     )
-    if output_format == "json":
+    out, confidence = to.out, to.confidence
+    if to.output_format == "json":
         text: dict[str, Any] = {
             "segments": {name: as_dict(plan, answer, confidence) for name, answer in answers.items()},
             "guarantee": {"epsilon": bound.epsilon, "delta": bound.delta, "bound": bound.name},
             "segments_per_user": per_user,
         }
         write(readable_json(text), out)
-    elif output_format == "csv":
+    elif to.output_format == "csv":
         _csv(answers, out, confidence)
         tell(said)
     else:
@@ -108,10 +97,5 @@ def write_segments(
 def _csv(answers: Mapping[str, Release], out: Path | None, confidence: float) -> None:
     import pandas as pd
 
-    parts = []
-    for name, answer in answers.items():
-        parts.append(spreadsheet_rows(answer, confidence))
-        parts[-1].insert(0, "segment", spreadsheet(name))
-    if not parts:
-        raise InvalidParameter("--segments: the list is empty")
-    write(pd.concat(parts).to_csv(index=False), out)
+    parts, names = [spreadsheet_rows(one, confidence) for one in answers.values()], [*map(spreadsheet, answers)]
+    write(pd.concat(parts, keys=names, names=["segment", None]).reset_index(level=0).to_csv(index=False), out)

@@ -23,11 +23,9 @@ def serve(
     demo: Annotated[
         bool, typer.Option("--demo", help="Serve Macbeth and made-up events, and print two tokens.")
     ] = False,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen at; TLS is a reverse proxy's work.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes.")] = 1,
+    host: Annotated[str, typer.Option(help="Address to listen at; TLS is a reverse proxy's work.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     check: Annotated[
         bool,
         typer.Option("--check", help="Say what is wrong with the catalog, its data and its ledger; serve nothing."),
@@ -35,7 +33,7 @@ def serve(
     apply: Annotated[
         bool, typer.Option("--apply", help="Change the ledger's terms to the catalog's, with --reason; serve nothing.")
     ] = False,
-    reason: Annotated[str, typer.Option("--reason", help="With --apply: why; the ledger keeps it.")] = "",
+    reason: Annotated[str, typer.Option(help="With --apply: why; the ledger keeps it.")] = "",
     reload: Annotated[
         bool, typer.Option("--reload", help="Let the workers that run read the catalog again; serve nothing.")
     ] = False,

@@ -32,7 +32,7 @@ OPTIONS_OF = {
     "version": ("version", "data-version"),
 }
 # Of a question: the options that are shown first.
-FIRST = {"k", "epsilon", "delta", "users", "labels_per_user", "user_col", "item_col", "label_col", "count_col"}
+FIRST = {"k", "epsilon", "delta", "users", "labels_per_user", "user", "item", "label", "count"}
 FIRST |= {"output_format", "help"}
 # Arguments that are a file, and have no name on the command line.
 FILES = {"source", "table", "path", "plan", "partition"}

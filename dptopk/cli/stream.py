@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import describe_l0, format_upper, visible
-from dptopk.cli import ledger as ledger_commands
-from dptopk.cli.options import Confidence, Domain, K, PerUser
+from dptopk.cli.options import Chain, Columns, Domain, K, Paying, PerUser, Written
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.target import check_target, opened, write
 from dptopk.errors import InvalidParameter
@@ -29,28 +27,25 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(help="The stream's file. It holds counts: keep it with the data.")]
+Ledger = Annotated[str, typer.Option(help="The ledger that paid.")]
 
 
 @app.command()
 def create(
     stream: File,
     k: K,
-    days: Annotated[int, typer.Option("--days", help="How many days: fixed now, at most 4000.")],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Total ε of all days together.")],
-    delta: Annotated[float, typer.Option("--delta", help="Total δ of all days together, above 0.")],
+    paying: Paying,
+    days: Annotated[int, typer.Option(help="How many days: fixed now, at most 4000.")],
+    epsilon: Annotated[float, typer.Option(help="Total ε of all days together.")],
+    delta: Annotated[float, typer.Option(help="Total δ of all days together, above 0.")],
     labels_per_user: PerUser = None,
-    per_label_cap: Annotated[int | None, typer.Option("--per-label-cap", metavar="τ", help="As for topk.")] = None,
+    per_label_cap: Annotated[int | None, typer.Option(metavar="τ", help="As for topk.")] = None,
     days_per_user: Annotated[
         int,
         typer.Option(metavar="N", help="Protect who adds something on at most N days; as many as --days: any user."),
     ] = 1,
     days_apart: Annotated[int, typer.Option(metavar="N", help="Two of them are at least N days apart.")] = 1,
     domain: Domain = None,
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", help="The ledger that pays; without one the price is told, no more.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", help="The ledger's dataset.")] = None,
-    analyst: Annotated[str | None, typer.Option("--analyst", help="Who asks.")] = None,
     unit: Annotated[
         str | None, typer.Option(help="The dataset's unit: to be stated where not all days of a user are protected.")
     ] = None,
@@ -59,8 +54,6 @@ def create(
     late: Annotated[
         Literal["arrival", "left-out"], typer.Option(help="Events whose day was answered: on arrival, or left out.")
     ] = "arrival",
-    key_file: ledger_commands.KeyFile = None,
-    head_file: ledger_commands.HeadFile = None,
 ) -> None:
     """Say what all days cost and deliver; with a ledger spend it, and make the stream's file.
 
@@ -74,12 +67,7 @@ def create(
     from dptopk.session.session import Session
     from dptopk.session.stream import LATE, Calendar
 
-    if ledger is None and (dataset is not None or analyst is not None):
-        raise InvalidParameter("--dataset and --analyst need --ledger")
-    if ledger is not None and (dataset is None or analyst is None):
-        raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
-    book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
-    state = None if book is None or dataset is None else book.state(dataset)
+    book, state = paying.account()
     public: Any = "private" if domain is None else read_labels(domain)
     like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
     if like.sensitivity.l0 is None and domain is None:
@@ -90,7 +78,7 @@ def create(
     )  # fmt: skip
     lines = _about(mechanism, like, delta)
     if book is not None:
-        session = Session(like, ledger=book, dataset=dataset, analyst=analyst, unit=unit)
+        session = Session(like, ledger=book, dataset=paying.dataset, analyst=paying.analyst, unit=unit)
         calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
         session.stream(stream.stem, mechanism, path=stream, calendar=calendar)
         lines += [*session.remaining().lines(), f"Day 1 is {calendar.name(1)}."]
@@ -101,24 +89,18 @@ def create(
 @app.command()
 def answer(
     stream: File,
-    ledger: Annotated[str, typer.Option(help="The ledger that paid.")],
+    ledger: Ledger,
+    chain: Chain,
+    columns: Columns,
+    to: Written,
     day: Annotated[str, typer.Option(help="The day: its number from 1, or its date.")],
     source: Annotated[
         Path | None, typer.Argument(help="The counts or events of that day alone, as for dptopk topk.")
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Of a store: the day's version (default: its date).")] = None,
-    label_col: Annotated[str, typer.Option(help="Column of labels.")] = "label",
-    count_col: Annotated[str, typer.Option(help="Column of counts.")] = "count",
-    user_col: Annotated[str | None, typer.Option(help="Column of users; Δ and τ are enforced.")] = None,
-    item_col: Annotated[str | None, typer.Option(help="Column of labels of events.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only these rows.")] = None,
-    key_file: ledger_commands.KeyFile = None,
-    head_file: ledger_commands.HeadFile = None,
     output_format: Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")] = (
         "table"
     ),
-    out: Annotated[Path | None, typer.Option("--out", help="Write it to this file.")] = None,
-    confidence: Confidence = CONFIDENCE,
 ) -> None:
     """The top k of all days up to this one. Nothing more is charged.
 
@@ -128,33 +110,27 @@ def answer(
     """
     from dptopk.session.stream import StreamSession
 
-    validate.probability(allow_zero=False, confidence=confidence)
-    check_target(out, inputs=[stream, source, ledger, key_file])
-    with ledger_commands.open_ledger(ledger, key_file, head_file) as book:
+    validate.probability(allow_zero=False, confidence=to.confidence)
+    check_target(to.out, inputs=[stream, source, ledger, chain.key_file])
+    with chain.opened(ledger) as book:
         asked = StreamSession.open(book, stream)
         number = asked.calendar.number(day)
         release = asked.stored(number)
         if release is None and source is None:
             raise InvalidParameter(f"--day: {day} was not answered; name its data")
         if release is None and source is not None:
-            columns = {"label": label_col, "count": count_col, "user": user_col, "item": item_col}
-            release = _asked(asked, number, source, partition, **columns, where=where or [])
+            release = _asked(asked, number, source, partition, columns)
         assert release is not None  # noqa: S101 - one of the three
-    _write(asked, number, release, output_format, out, confidence)
+    _write(asked, number, release, output_format, to)
 
 
 @app.command()
-def show(
-    stream: File,
-    ledger: Annotated[str, typer.Option(help="The ledger that paid.")],
-    key_file: ledger_commands.KeyFile = None,
-    head_file: ledger_commands.HeadFile = None,
-) -> None:
+def show(stream: File, ledger: Ledger, chain: Chain) -> None:
     """What a stream promises, what it cost, and the first labels of its answers. Nothing is charged."""
     from dptopk.histogram.histogram import Histogram
     from dptopk.session.stream import StreamSession
 
-    with ledger_commands.open_ledger(ledger, key_file, head_file) as book:
+    with chain.opened(ledger) as book:
         asked = StreamSession.open(book, stream)
         like = Histogram({}, sensitivity=asked.sensitivity, domain=asked.public_labels() or "private")
         lines, days = _about(asked.mechanism, like), asked.answered()
@@ -166,7 +142,7 @@ def show(
         typer.echo(visible(line))
 
 
-def _asked(asked: StreamSession, number: int, source: Path, partition: str | None, **columns: Any) -> Release:
+def _asked(asked: StreamSession, number: int, source: Path, partition: str | None, columns: Columns) -> Release:
     """Ask a day, of a file's histogram; public labels are the stream's, whatever type those of the file have."""
     from dptopk.cli.input import Source, spooled
     from dptopk.datasets import EventsStore
@@ -176,7 +152,7 @@ def _asked(asked: StreamSession, number: int, source: Path, partition: str | Non
         with EventsStore(source) as store:
             return asked.answer(number, store, partition=partition)
     public = asked.public_labels()
-    given = Source(path=spooled(source), **columns, domain=public)
+    given = Source(path=spooled(source), **vars(columns), domain=public)
     found = given.counted(asked.sensitivity)
     if public is not None:
         found = Histogram(public, found.counts, sensitivity=asked.sensitivity, domain="public")
@@ -206,9 +182,7 @@ def _about(mechanism: ContinualTopK, like: Histogram, delta: float | None = None
     return lines
 
 
-def _write(
-    asked: StreamSession, number: int, release: Release, output_format: str, out: Path | None, confidence: float
-) -> None:
+def _write(asked: StreamSession, number: int, release: Release, output_format: str, to: Written) -> None:
     """Write the answer of a day."""
     from rich.console import Console
 
@@ -217,12 +191,12 @@ def _write(
 
     if output_format == "json":
         about = {"stream": asked.name, "day": number, "date": asked.calendar.name(number)}
-        write(readable_json(about | with_intervals(release, confidence)), out)
+        write(readable_json(about | with_intervals(release, to.confidence)), to.out)
     elif output_format == "csv":
-        write(spreadsheet_rows(release, confidence).to_csv(index=False), out)
+        write(spreadsheet_rows(release, to.confidence).to_csv(index=False), to.out)
     else:
-        with opened(out) as file:
+        with opened(to.out) as file:
             console = Console(file=file, highlight=False)
-            console.print(rows_table(release.shown(confidence=confidence), console))
+            console.print(rows_table(release.shown(confidence=to.confidence), console))
             for line in release.remarks():
                 console.print(visible(line), markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,58 +14,63 @@ if TYPE_CHECKING:
     from dptopk.histogram.histogram import Sensitivity
 
 
-Registered = Annotated[
-    str | None,
-    typer.Option("--registered", help='Costs that may be spent in any order, such as "500*BR(0.05) + 50*DP(0.1)".'),
-]
-BudgetEpsilon = Annotated[
-    float | None, typer.Option("--epsilon", help="Instead of --registered: the total ε of a fully adaptive filter.")
-]
-BudgetRho = Annotated[
-    float | None, typer.Option("--rho", help="Instead of --epsilon: the total ρ of zCDP; half of δ is for failures.")
-]
-OfAnalyst = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--share",
-        metavar="NAME=SHARE",
-        help="Instead of both, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
-        "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
-    ),
-]
-FailureDelta = Annotated[
-    float | None,
-    typer.Option("--failure-delta", help="With --epsilon: how much of δ is for thresholds and failures (half of it)."),
-]
-TotalDelta = Annotated[float, typer.Option("--delta", help="The δ at which the guarantee is stated.")]
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What a budget is: registered costs, or a total in ε or ρ."""
+
+    delta: Annotated[float, typer.Option(help="The δ at which the guarantee is stated.")]
+    registered: Annotated[
+        str | None, typer.Option(help='Costs that may be spent in any order, such as "500*BR(0.05) + 50*DP(0.1)".')
+    ] = None
+    epsilon: Annotated[
+        float | None, typer.Option(help="Instead of --registered: the total ε of a fully adaptive filter.")
+    ] = None
+    rho: Annotated[
+        float | None, typer.Option(help="Instead of --epsilon: the total ρ of zCDP; half of δ is for failures.")
+    ] = None
+    failure_delta: Annotated[
+        float | None, typer.Option(help="With --epsilon: how much of δ is for thresholds and failures (half of it).")
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``Ledger.create_dataset``, ``renew`` and ``set_limit`` that say what the budget is.
+
+        Raises:
+            InvalidParameter: when the options do not go together, naming them.
+        """
+        from dptopk.costs import Budget
+
+        if self.failure_delta is not None and self.epsilon is None is self.rho:
+            raise InvalidParameter(
+                "--failure-delta is for --epsilon and --rho: a registration says what its costs need"
+            )
+        if [self.registered, self.epsilon, self.rho].count(None) != 2:
+            raise InvalidParameter("give exactly one of --registered, --epsilon and --rho")
+        if self.registered is not None:
+            return {"registered": costs_of(self.registered, "--registered"), "delta": self.delta}
+        return {"budget": Budget(self.epsilon, self.delta, rho=self.rho), "failure_delta": self.failure_delta}
 
 
-def terms_of(
-    registered: str | None,
-    epsilon: float | None,
-    delta: float,
-    failure_delta: float | None,
-    shares: list[str] | None = None,
-    rho: float | None = None,
-) -> dict[str, Any]:
-    """The arguments of ``Ledger.create_dataset`` and ``renew`` that say what the budget is.
+@dataclass(frozen=True, kw_only=True)
+class Terms(Limit):
+    """What a data set's budget is: that, or the shares of analysts."""
 
-    Raises:
-        InvalidParameter: when the options do not go together, naming them.
-    """
-    from dptopk.costs import Budget
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SHARE",
+            help="Instead of both, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, δ), 'ann=0.5,1e-7'; "
+            "'reserve' is for everybody else. All are fixed now; the guarantee is for all of them together.",
+        ),
+    ] = None
 
-    if failure_delta is not None and epsilon is None is rho:
-        raise InvalidParameter("--failure-delta is for --epsilon and --rho: a registration says what its costs need")
-    if shares:
-        if not registered is None is epsilon is rho:
+    def arguments(self) -> dict[str, Any]:
+        """The same, of shares too."""
+        if not self.share:
+            return super().arguments()
+        if not self.registered is self.epsilon is self.rho is self.failure_delta is None:
             raise InvalidParameter("give --share alone, without --registered, --epsilon and --rho")
-        return {"shares": dict(map(_share, shares)), "delta": delta}
-    if [registered, epsilon, rho].count(None) != 2:
-        raise InvalidParameter("give exactly one of --registered, --epsilon and --rho")
-    if registered is not None:
-        return {"registered": costs_of(registered, "--registered"), "delta": delta}
-    return {"budget": Budget(epsilon, delta, rho=rho), "failure_delta": failure_delta}
+        return {"shares": dict(map(_share, self.share)), "delta": self.delta}
 
 
 def costs_of(text: str, option: str) -> Charge:
@@ -111,16 +117,17 @@ def ranges_of(text: str) -> list[float]:
 
 
 def planned(query: str, times: int, sensitivity: Sensitivity) -> str:
-    """What so many answers to a planned question cost, for a registration."""
+    """What n answers to a planned question cost, for a registration."""
     from dptopk.costs import Budget
     from dptopk.planning import plan_topk
 
     given = dict(part.partition("=")[::2] for part in query.split())
     try:
-        k, budget = int(given.pop("k")), Budget(float(given.pop("epsilon")), float(given.pop("delta", 0.0)))
+        total = {name: float(given.pop(name)) for name in ("epsilon", "rho", "delta") if name in given}
+        k, budget = int(given.pop("k")), Budget(**total)
     except (KeyError, ValueError):
         raise InvalidParameter(f"query must be such as 'k=25 epsilon=0.5 delta=1e-7', got {query!r}") from None
     if given.keys() - {"counts", "domain"}:
-        raise InvalidParameter(f"query: k, epsilon, delta, counts and domain may be given, got {', '.join(given)}")
+        raise InvalidParameter(f"query: k, epsilon, rho, delta, counts and domain may be given, got {', '.join(given)}")
     options: dict[str, Any] = {name: None if value == "none" else value for name, value in given.items()}
     return str(plan_topk(k, budget, sensitivity=sensitivity, **options).charge.times(times))

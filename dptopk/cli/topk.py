@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import describe_l0
-from dptopk.cli import ledger as ledger_commands
-from dptopk.cli.options import Asked, Confidence, Delta, Domain, Format, Quiet, Seed, asking, listed_names, warn
+from dptopk.cli.options import EVENTS, LEDGER, Asked, Columns, Domain, Output, Paying, Quiet, Seed, listed_names, warn
 from dptopk.cli.shell import fail, working
 from dptopk.errors import InvalidParameter
 
@@ -31,12 +29,11 @@ if TYPE_CHECKING:
     from dptopk.release.release import Release
 
 
-EVENTS, SEGMENTS, LEDGER, OUTPUT = "Of events", "By segment", "With a ledger", "Output"
+SEGMENTS = "By segment"
 # How the answers of segments can be written.
 BY_SEGMENT = ("table", "csv", "json")
 
 
-@asking
 def topk(
     source: Annotated[
         Path,
@@ -45,29 +42,16 @@ def topk(
         ),
     ],
     asked: Asked,
-    delta: Delta = None,
-    label_col: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label",
-    count_col: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count",
-    user_col: Annotated[
-        str | None, typer.Option("--user-col", help="Of events: column of users; Δ and τ are enforced.")
-    ] = None,
-    item_col: Annotated[str | None, typer.Option("--item-col", help="Of events: column of labels.")] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = "table",
-    sep: Annotated[str | None, typer.Option("--sep", help="Of a CSV file of counts: what separates cells.")] = None,
-    encoding: Annotated[str, typer.Option("--encoding", help="Of a text file of counts, such as cp1252.")] = "utf-8",
-    where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only these rows; may be repeated.")
-    ] = None,
+    columns: Columns,
+    output: Output,
+    paying: Paying,
     per_label_cap: Annotated[
         int | None,
-        typer.Option(
-            "--per-label-cap", metavar="τ", help="One user moves one count by at most τ (default: the ledger's, or 1)."
-        ),
+        typer.Option(metavar="τ", help="One user moves one count by at most τ (default: the ledger's, or 1)."),
     ] = None,
     domain: Domain = None,
     look: Annotated[
-        float | None,
-        typer.Option("--look", metavar="SHARE", help="Plan by a private look at a few ranks, for this share of ε."),
+        float | None, typer.Option(metavar="SHARE", help="Plan by a private look at a few ranks, for this share of ε.")
     ] = None,
     seed: Seed = None,
     count_capped: Annotated[
@@ -78,64 +62,27 @@ def topk(
             rich_help_panel=EVENTS,
         ),
     ] = False,
-    one_row_per_user: Annotated[
-        bool,
-        typer.Option(
-            "--one-row-per-user",
-            help="Each row is one person, as in a survey: no --user-col.",
-            rich_help_panel=EVENTS,
-        ),
-    ] = False,
     min_users: Annotated[
         int,
         typer.Option(
-            "--min-users",
-            help="Show no label that fewer users have, whatever the noise (in two phases).",
-            rich_help_panel=EVENTS,
+            help="Show no label that fewer users have, whatever the noise (in two phases).", rich_help_panel=EVENTS
         ),
     ] = 1,
-    memory_limit: Annotated[
-        str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS)
-    ] = None,
-    passes: Annotated[
-        int | None,
-        typer.Option(
-            "--passes",
-            help="Split the users into this many parts (default: one, more if need be).",
-            rich_help_panel=EVENTS,
-        ),
-    ] = None,
     segment_by: Annotated[
-        str | None, typer.Option("--segment-by", help="Column: an answer for each segment.", rich_help_panel=SEGMENTS)
+        str | None, typer.Option(help="Column: an answer for each segment.", rich_help_panel=SEGMENTS)
     ] = None,
     segments: Annotated[
-        str | None,
-        typer.Option("--segments", metavar="A,B,...", help="The public list of them.", rich_help_panel=SEGMENTS),
+        str | None, typer.Option(metavar="A,B,...", help="The public list of them.", rich_help_panel=SEGMENTS)
     ] = None,
     segments_per_user: Annotated[
         int | None,
         typer.Option(
-            "--segments-per-user",
             help="One user is in at most this many segments (default: all); with 1, all cost as much as one.",
             rich_help_panel=SEGMENTS,
         ),
     ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            "--ledger",
-            help="The ledger that pays: a SQLite file, or the URL of a PostgreSQL database.",
-            rich_help_panel=LEDGER,
-        ),
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="The ledger's dataset.", rich_help_panel=LEDGER)
-    ] = None,
-    analyst: Annotated[str | None, typer.Option("--analyst", help="Who asks.", rich_help_panel=LEDGER)] = None,
-    key_file: ledger_commands.KeyFile = None,
-    head_file: ledger_commands.HeadFile = None,
     data_version: Annotated[
-        str | None, typer.Option("--data-version", help="The data's; it must be the ledger's.", rich_help_panel=LEDGER)
+        str | None, typer.Option(help="The data's; it must be the ledger's.", rich_help_panel=LEDGER)
     ] = None,
     reuse: Annotated[
         bool,
@@ -143,11 +90,6 @@ def topk(
             "--reuse", help="Give the stored answer to the identical question again, free.", rich_help_panel=LEDGER
         ),
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write it to this file.", rich_help_panel=OUTPUT)] = None,
-    confidence: Confidence = CONFIDENCE,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw it into this PNG or SVG file too.", rich_help_panel=OUTPUT)
-    ] = None,
     quiet: Quiet = False,  # noqa: ARG001 - its callback heeds it
 ) -> None:
     """Answer "what are the top k, and how many of each?" once, for a total (ε, δ).
@@ -161,85 +103,58 @@ def topk(
     """
     import numpy as np
 
-    from dptopk.cli import output
     from dptopk.cli.input import Source, spooled
+    from dptopk.cli.output import check_answer
     from dptopk.planning import plan_topk
     from dptopk.session.session import Session, selections_charged_as
 
-    if ledger is None and (reuse or dataset is not None or analyst is not None or key_file is not None):
-        raise InvalidParameter("--dataset, --analyst, --key-file and --reuse need --ledger")
-    if ledger is not None and (dataset is None or analyst is None):
-        raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
-    validate.probability(allow_zero=False, confidence=confidence)
-    output.check_answer(output_format, out, plot, [source, domain, ledger, key_file])
-    if plot is not None and asked.counts == "none":
+    if reuse and paying.ledger is None:
+        raise InvalidParameter("--reuse needs --ledger")
+    check_answer(output, [source, domain, paying.ledger, paying.key_file])
+    if output.plot is not None and asked.counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
-    _looks_alone(look, ledger, segment_by, asked.accuracy)
-    given = Source(
-        path=spooled(source),
-        label=label_col,
-        count=count_col,
-        separator=sep,
-        encoding=encoding,
-        where=where or [],
-        user=user_col,
-        item=item_col,
-        known_domain=asked.known_domain,
-        domain=domain,
-        memory_limit=memory_limit,
-        passes=passes,
-        segment_by=segment_by,
-        segments=[] if segments is None else listed_names(segments=segments),
-        segments_per_user=segments_per_user,
-        count_capped=count_capped,
-        one_row_per_user=one_row_per_user,
-    )
-    book = None if ledger is None else ledger_commands.open_ledger(ledger, key_file, head_file)
-    state = None if book is None or dataset is None else book.state(dataset)
-    total = asked.total(_delta(delta, asked.epsilon, state))
+    if look is not None and not paying.ledger is segment_by is asked.accuracy is None:
+        raise InvalidParameter("--look takes no --ledger, --segment-by or --accuracy")
+    listed = [] if segments is None else listed_names(segments=segments)
+    by: dict[str, Any] = {"segment_by": segment_by, "segments": listed, "segments_per_user": segments_per_user}
+    labels: dict[str, Any] = {"known_domain": asked.known_domain, "domain": domain, "count_capped": count_capped}
+    given = Source(path=spooled(source), **vars(columns), **labels, **by)
+    book, state = paying.account()
+    total = replace(asked, delta=_delta(asked, state)).total
     planned = partial(
         plan_topk,
         **asked.planned,
-        sensitivity=caps_of(per_label_cap, _labels(asked, one_row_per_user), state),
+        sensitivity=caps_of(per_label_cap, _labels(asked, columns), state),
         domain=given.kind,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
-    open_ = look is None and _leaves_open(planned, fit=asked.fit, accuracy=asked.accuracy, state=state)
+    open_ = look is None and _leaves_open(asked, state)
     plans = _in_phases(planned, two=open_ and given.finds, min_users=min_users)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
-    paying: dict[str, Any] = {
-        "ledger": book,
-        "dataset": dataset,
-        "analyst": analyst,
-        "version": data_version,
-        "source": None if book is None else given.stated(),
-    }
+    account: dict[str, Any] = {"ledger": book, "dataset": paying.dataset, "analyst": paying.analyst, "rng": rng}
+    account |= {"version": data_version, "source": None if book is None else given.stated()}
     if given.segment_by is not None:
-        if plot is not None or reuse or asked.accuracy is not None or output_format not in BY_SEGMENT:
+        if output.plot is not None or reuse or asked.accuracy is not None or output.output_format not in BY_SEGMENT:
             raise InvalidParameter("--segment-by takes --format table, csv or json, and no --plot, --reuse, --accuracy")
-        _by_segment(
-            given, plans, total["budget"], fit=bool(asked.fit), paying=paying, rng=rng, form=output_format, out=out,
-            confidence=confidence
-        )  # fmt: skip
+        _by_segment(given, plans, total["budget"], asked, account, output)
         return
     with working("planning"):
         plan = plans(**total)
-    _reject_unused(plan, fit=bool(asked.fit))
-    warn(plan.warnings)
+    _checked(plan, asked)
     histogram = given.read(plan) if look is None else given.counted(plan.sensitivity)  # a look needs every row
     left: list[str] = []
-    if ledger is None:
+    if book is None:
         plan, release = _looked(look, plan, planned, histogram, rng)
     else:
-        session = Session(histogram, **paying, rng=rng)
+        session = Session(histogram, **account)
         if not reuse and session.answered(plan):
             warn(["this very question was answered before, and is paid for again; --reuse gives that answer, free"])
         release = session.run(plan, reuse=reuse)
         left = session.remaining().lines()
     about = _about(str(source), plan.sensitivity, state, data_version)
-    _written(plan, release, output_format, out, plot, left, ledger, confidence, about)
+    _written(plan, release, output, left, about, in_ledger=book is not None)
 
 
 def _about(source: str, caps: Sensitivity, state: DatasetState | None, version: str | None) -> dict[str, str]:
@@ -259,11 +174,6 @@ def _about(source: str, caps: Sensitivity, state: DatasetState | None, version: 
     return about | ({} if version is None else {"Data version": version})
 
 
-def _looks_alone(look: float | None, *others: Any) -> None:
-    if look is not None and any(other is not None for other in others):
-        raise InvalidParameter("--look takes no --ledger, --segment-by or --accuracy")
-
-
 def _looked(
     share: float | None, plan: Plan, planned: partial[Plan], histogram: Histogram, rng: np.random.Generator | None
 ) -> tuple[Plan, Release]:
@@ -278,19 +188,20 @@ def _looked(
     return look.total(plan), look.on(plan.release(histogram, rng), seen.charge)
 
 
-def _delta(delta: float | None, epsilon: float | None, state: DatasetState | None) -> float | None:
-    """The δ of the question: as given, not above the ledger's, else all for all of epsilon, a share of half for less.
+def _delta(asked: Asked, state: DatasetState | None) -> float | None:
+    """The δ of the question: as given, not above the ledger's, else all for all of ε or ρ, a share of half for less.
 
-    Half of the ledger's δ is for failures, where the first question does not take all of epsilon.
+    Half of the ledger's δ is for failures, where the first question does not take all of epsilon; of a question in ρ
+    half of its own δ is.
     """
     if state is None:
-        return delta
+        return asked.delta
     terms = state.terms
     most = float(terms["budget"][1] if "budget" in terms else terms["delta"])
-    if delta is not None and delta > most:
-        raise InvalidParameter(f"--delta {delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
-    share = (epsilon or math.inf) / state.account.epsilon()
-    return (most if share >= 1 else most * share / 2) if delta is None else delta
+    if asked.delta is not None and asked.delta > most:
+        raise InvalidParameter(f"--delta {asked.delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
+    share = (asked.epsilon or math.inf) / state.account.epsilon()
+    return (most if share >= 1 else most * share / 2) if asked.delta is None else asked.delta
 
 
 def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
@@ -307,21 +218,18 @@ def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> 
     return truth
 
 
-def _leaves_open(
-    planned: partial[Any], *, fit: bool | None, accuracy: float | None, state: DatasetState | None
-) -> bool:
+def _leaves_open(asked: Asked, state: DatasetState | None) -> bool:
     """Whether no option, and no registration of the ledger's, asks for a design of one phase."""
-    asked = planned.keywords
-    told = fit or accuracy is not None or asked["d_bar"] is not None or asked["method"] != "auto"
+    told = asked.fit or asked.accuracy is not None or asked.d_bar is not None or asked.method != "auto"
     registered = state is not None and "budget" not in state.terms
-    return not told and asked["counts"] != "laplace" and not registered
+    return not told and asked.counts != "laplace" and not registered
 
 
-def _labels(asked: Asked, one_row_per_user: bool) -> int | None:
+def _labels(asked: Asked, columns: Columns) -> int | None:
     """The cap that was asked for; where each row is one person it is 1."""
-    if one_row_per_user and asked.labels_per_user not in (None, 1):
+    if columns.one_row_per_user and asked.labels_per_user not in (None, 1):
         raise InvalidParameter("--one-row-per-user: one person has one label; leave --labels-per-user out")
-    return 1 if one_row_per_user else asked.labels_per_user
+    return 1 if columns.one_row_per_user else asked.labels_per_user
 
 
 def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable[..., Plan]:
@@ -345,79 +253,62 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable
 
 
 def _by_segment(
-    given: Source,
-    planned: Callable[..., Plan],
-    budget: Budget,
-    fit: bool,
-    paying: dict[str, Any],
-    rng: np.random.Generator | None,
-    form: str,
-    out: Path | None,
-    confidence: float,
+    given: Source, planned: Callable[..., Plan], budget: Budget, asked: Asked, account: dict[str, Any], output: Output
 ) -> None:
     """One answer for each segment; a user in at most s of them pays for s."""
     from dptopk.cli.segments import plan_each, total_bound, write_segments
     from dptopk.session.session import Session
 
-    now = None if paying["ledger"] is None else paying["ledger"].state(str(paying["dataset"]))
+    now = None if account["ledger"] is None else account["ledger"].state(account["dataset"])
     declared = None if now is None else now.segments
     if now is not None and declared:  # the data are read from here on: a version that comes meanwhile is not theirs
-        paying = paying | {"version": paying["version"] or now.version}
+        account = account | {"version": account["version"] or now.version}
     if declared and declared["by"] == given.segment_by and given.segments_per_user is None:
         given = replace(given, segments_per_user=1)  # as their owner says
     n = len(given.segments)
     per_user = n if given.segments_per_user is None else min(given.segments_per_user, n)
     plan = plan_each(lambda part: planned(budget=part), budget, n, per_user)
-    _reject_unused(plan, fit=fit)
-    warn(plan.warnings)
+    _checked(plan, asked)
     histograms = given.read_segments(plan)
     left: list[str] = []
-    if paying["ledger"] is None:
-        answers = {name: plan.release(histogram, rng) for name, histogram in histograms.items()}
+    if account["ledger"] is None:
+        answers = {name: plan.release(histogram, account["rng"]) for name, histogram in histograms.items()}
     else:
-        session = Session(next(iter(histograms.values())), **paying, rng=rng)
+        session = Session(next(iter(histograms.values())), **account)
         answers = session.run_each(histograms, plan)
         left = session.remaining().lines()
-    bound = total_bound(plan, n, per_user, budget.delta)
-    write_segments(plan, answers, bound, per_user, form, out, left, confidence)
+    write_segments(plan, answers, total_bound(plan, n, per_user, budget.delta), per_user, output, left)
 
 
-def _reject_unused(plan: Plan, *, fit: bool) -> None:
-    """Refuse options that the plan has no use for, rather than forget them."""
-    if fit and len(plan.phases) == 1:
+def _checked(plan: Plan, asked: Asked) -> None:
+    """Refuse options that the plan has no use for, rather than forget them; say what is doubtful."""
+    if asked.fit and len(plan.phases) == 1:
         raise InvalidParameter(
             "--fit: counts are fitted to the order of a selection, and this plan selects by the counts themselves; "
             "add --method peel, or leave --fit out"
         )
+    warn(plan.warnings)
 
 
 def _written(
-    plan: Plan,
-    release: Release,
-    output_format: str,
-    out: Path | None,
-    plot: Path | None,
-    left: list[str],
-    ledger: str | None,
-    confidence: float,
-    about: dict[str, str],
+    plan: Plan, release: Release, to: Output, left: list[str], about: dict[str, str], *, in_ledger: bool
 ) -> None:
     """Write the answer; it is paid for, so that a full disk must not lose it."""
-    from dptopk.cli import output
+    from dptopk.cli.output import write_plot, write_release
 
     try:
-        output.write_release(plan, release, output_format, out, left=left, confidence=confidence, about=about)
-        if plot is not None:
-            output.write_plot(release, plot, confidence)
+        write_release(plan, release, to, left=left, about=about)
+        if to.plot is not None:
+            write_plot(release, to.plot, to.confidence)
     except BrokenPipeError:
         raise
     except OSError as error:
         trouble = f"the answer could not be written ({error.strerror or error}), and it was charged"
-        if ledger is not None:
+        if in_ledger:
             raise fail(
                 f"{trouble}. The ledger keeps it: the same command with --reuse gives it again, free", 1
             ) from None
-        if out is not None or plot is not None:
-            output.write_release(plan, release, "table", None, left=left, confidence=confidence)
+        if not to.out is to.plot is None:
+            write_release(plan, release, Output(confidence=to.confidence), left=left)
             raise fail(f"{trouble}. Here it is", 1) from None
         raise fail(f"{trouble}. Without a ledger it is lost", 1) from None

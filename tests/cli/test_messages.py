@@ -141,7 +141,7 @@ WRONG = {
     "T --segment-by label --segments a --format html": "--segment-by takes --format",
     # a ledger
     "T --dataset d": "need --ledger",
-    "T --reuse": "need --ledger",
+    "T --reuse": "--reuse needs --ledger",
     "T --ledger good.db": "--dataset and --analyst",
     "T --ledger nofile.db --dataset d --analyst a": "cannot open the ledger 'nofile.db'",
     "T --ledger c.csv --dataset d --analyst a": "not a database",
