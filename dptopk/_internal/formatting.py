@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
 
 # A cell that starts with one of these is a formula to a spreadsheet.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+# Of charges and mechanisms as text: parameters of which a larger one costs more; and numbers of more than six digits.
+_COSTLIER = re.compile(r"\b(?:A?DP|BR|Clock|GDP|Z?CDP|MultiDP|delta)\([^)]*|\bdelta=[\d.e-]+")
+_LONG = re.compile(r"\b\d*\.\d{6,}(?:e[-+]?\d+)?")
 
 
 def visible(value: Any) -> str:
@@ -58,6 +61,15 @@ def format_upper(value: float, digits: int = 6) -> str:
     return _rounded(value * (1 - 1e-12), digits, ROUND_CEILING)
 
 
+def rounded_up(text: object) -> str:
+    """A charge or mechanism for people: long numbers of which more only costs more, δ above all, are rounded up.
+
+    >>> rounded_up("2*GDP(0.17363919022609026) + DLap(12.3456789, 1.0) + delta(5.000000000000001e-07)")
+    '2*GDP(0.17364) + DLap(12.3456789, 1.0) + delta(5.00001e-07)'
+    """
+    return _COSTLIER.sub(lambda found: _LONG.sub(lambda one: _rounded(one[0], 6, ROUND_CEILING), found[0]), str(text))
+
+
 def format_lower(value: float, digits: int = 6) -> str:
     """Format a lower bound with n digits, rounded down.
 
@@ -67,10 +79,10 @@ def format_lower(value: float, digits: int = 6) -> str:
     return _rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)
 
 
-def _rounded(value: float, digits: int, rounding: str) -> str:
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
+def _rounded(value: float | str, digits: int, rounding: str) -> str:
     exact = Decimal(value)
+    if not exact or not exact.is_finite():
+        return f"{float(value):g}"
     return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)):.{digits}g}"
 
 

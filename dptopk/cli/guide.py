@@ -42,6 +42,7 @@ def guided(file: str, params: list[Any]) -> list[str]:
         typer.Exit: when the plan is not wanted.
     """
     from dptopk.datasets import columns_of
+    from dptopk.planning.request import number_of_labels
 
     console, columns = Console(highlight=False), columns_of(file)
     console.print(f"{escape(visible(file))} has the columns {escape(', '.join(map(visible, columns)))}.\n")
@@ -50,7 +51,7 @@ def guided(file: str, params: list[Any]) -> list[str]:
         console.print(f"  {kind}. {ROWS[kind]}")
     kind = Prompt.ask("What is a row", choices=kinds, default=_guess(columns, kinds), console=console)
     options = _columns(kind, columns, console)
-    options["--k"] = _ask(console, "How many labels do you want", "10", lambda text: validate.count(k=int(text)))
+    options["--k"] = _ask(console, "How many labels do you want", "10", lambda text: number_of_labels(int(text)))
     if kind != "2":
         text, usual = CAPS[kind]
         cap = _ask(console, text, usual, _cap)

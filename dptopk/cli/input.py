@@ -247,7 +247,7 @@ class Source(Columns):
         options: dict[str, Any] = {
             "user": self.user,
             "item": self.item,
-            "labels_per_user": sensitivity.l0,
+            "labels_per_user": 1 if self.one_row_per_user else sensitivity.l0,
             "per_label_cap": sensitivity.linf,
             "where": self.conditions or None,
         }

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dptopk._internal.formatting import describe_l0, format_upper, numbered, visible
+from dptopk._internal.formatting import describe_l0, format_upper, numbered, rounded_up, visible
 from dptopk.budgets.remaining import Remaining
 
 if TYPE_CHECKING:
@@ -38,34 +38,34 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         state: of the dataset.
         spends: its latest charges, in order.
     """
-    console = Console(highlight=False)
+    console, summary = Console(highlight=False), state.account.summary()
     console.rule(plain(f"dataset {state.name}"), align="left")
-    console.print(plain(f"{moved(state)}; data version {state.version}; {state.sensitivity.neighbours}"))
+    lines = [f"{moved(state)}; data version {state.version}; {state.sensitivity.neighbours}"]
     if state.segments:
         names = ", ".join(state.segments["names"])
-        console.print(plain(f"segments by {state.segments['by']}, each with the whole budget: {names}"))
-    summary = state.account.summary()
-    console.print(
-        plain(
-            f"guarantee: ({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment"
-        )
-    )
-    console.print(
-        plain(
-            f"so far:    ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g} (a reading, not a "
-            f"guarantee); {summary.share:.1%} of the budget is used"
-        )
-    )
-    console.print(plain(f"remaining: {state.account.remaining()}"))
-    console.print(plain(f"spent:     {state.spent()}"))
+        lines.append(f"segments by {state.segments['by']}, each with the whole budget: {names}")
+    so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g}"
+    lines += [
+        f"guarantee: ({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for everything, at every moment",
+        f"so far:    {so_far} (a reading, not a guarantee); {summary.share:.1%} of the budget is used",
+        f"remaining: {state.account.remaining()}",
+        f"spent:     {rounded_up(state.spent())}",
+    ]
     if state.renewals:
-        console.print(plain(f"lifetime:  {state.spent(lifetime=True)} ({numbered(state.renewals, 'renewal')})"))
+        renewed = numbered(state.renewals, "renewal")
+        lines.append(f"lifetime:  {rounded_up(state.spent(lifetime=True))} ({renewed})")
+    for line in lines:
+        console.print(plain(line))
     console.print(_balance(state))
     if state.now:
         console.print(_analysts(state))
     if spends:
         console.print(_affordable(state, spends))
         console.print(_latest(spends))
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", box=None)
 
 
 def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
 
 
 def _balance(state: DatasetState) -> Table:
-    table = Table(title="used", title_justify="left", box=None)
+    table = _table("used")
     for name, share in state.account.summary().shares.items():
         table.add_row(plain(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}")
     return table
@@ -100,19 +100,19 @@ def moved(state: DatasetState) -> str:
 
 
 def _analysts(state: DatasetState) -> Table:
-    table = Table("analyst", "queries", "spent", "limit", title="by analyst", title_justify="left", box=None)
+    table = _table("by analyst", "analyst", "queries", "spent", "limit")
     for analyst, total in state.now.items():
         left = "; ".join(f"{account.remaining()} left" for account in state.limits_of(analyst).values())
-        spent = total.charge(state.sensitivity.neighbours)
+        spent = rounded_up(total.charge(state.sensitivity.neighbours))
         table.add_row(plain(analyst), str(total.queries), plain(spent), plain(left))
     return table
 
 
 def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
-    table = Table("query", "asked", "more", title="affordable", title_justify="left", box=None)
+    table = _table("affordable", "query", "asked", "more")
     asked = Counter(_query_name(spend) for spend in spends)
     for name, charge in _largest(spends).items():
-        table.add_row(plain(name), str(asked[name]), str(state.account.fits(charge)))
+        table.add_row(plain(rounded_up(name)), str(asked[name]), str(state.account.fits(charge)))
     return table
 
 
@@ -131,11 +131,12 @@ def _query_name(spend: Spend) -> str:
 
 
 def _latest(spends: list[Spend]) -> Table:
-    table = Table("entry", "time (UTC)", "analyst", "charge", "status", title="latest", title_justify="left", box=None)
+    table = _table("latest", "entry", "time (UTC)", "analyst", "charge", "status")
     for spend in spends[-RECENT_ROWS:]:
         waiting = "charged for all its days" if "stream" in spend.mechanism else "charged, no answer recorded"
         status = "released" if spend.released else waiting
-        table.add_row(str(spend.seq), plain(spend.at[:19]), plain(spend.analyst), plain(spend.charge), status)
+        cells = map(plain, (spend.at[:19], spend.analyst, rounded_up(spend.charge), status))
+        table.add_row(str(spend.seq), *cells)
     return table
 
 

@@ -20,6 +20,7 @@ from dptopk._internal.formatting import (
     format_upper,
     markdown,
     markdown_table,
+    rounded_up,
     spreadsheet,
     visible,
 )
@@ -177,8 +178,8 @@ def _print_release(plan: Plan, release: Release, console: Console, left: Sequenc
     console.print("\nWhat it cost")
     for number_of, phase in enumerate(plan.phases, start=1):
         paid = release.phases.get(phase.name, "already paid")
-        console.print(Text(visible(f"{number_of}. {phase.name}: {phase.mechanism}")))
-        console.print(Padding(Text(visible(f"charged {paid}")), (0, 0, 0, 3)))
+        console.print(Text(visible(rounded_up(f"{number_of}. {phase.name}: {phase.mechanism}"))))
+        console.print(Padding(Text(visible(rounded_up(f"charged {paid}"))), (0, 0, 0, 3)))
     for line in [guarantee(plan), f"Split: {plan.split}.", *left]:
         console.print(Text(visible(line)))
 

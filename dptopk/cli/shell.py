@@ -30,6 +30,7 @@ OPTIONS_OF = {
     "memory_limit": ("memory-limit",),
     "name": ("dataset",),
     "version": ("version", "data-version"),
+    "domain": ("domain", "known-domain"),
 }
 # Of a question: the options that are shown first.
 FIRST = {"k", "epsilon", "delta", "users", "labels_per_user", "user", "item", "label", "count"}

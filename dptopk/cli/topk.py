@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.formatting import describe_l0
+from dptopk._internal.formatting import describe_l0, format_lower
 from dptopk.cli.options import EVENTS, LEDGER, Asked, Columns, Domain, Output, Paying, Quiet, Seed, listed_names, warn
 from dptopk.cli.shell import fail, working
 from dptopk.errors import InvalidParameter
@@ -115,8 +115,8 @@ def topk(
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
-    if look is not None and not paying.ledger is segment_by is asked.accuracy is None:
-        raise InvalidParameter("--look takes no --ledger, --segment-by or --accuracy")
+    if look is not None and not paying.ledger is segment_by is asked.accuracy is asked.rho is None:
+        raise InvalidParameter("--look takes no --ledger, --segment-by, --accuracy or --rho")
     listed = [] if segments is None else listed_names(segments=segments)
     by: dict[str, Any] = {"segment_by": segment_by, "segments": listed, "segments_per_user": segments_per_user}
     labels: dict[str, Any] = {"known_domain": asked.known_domain, "domain": domain, "count_capped": count_capped}
@@ -189,19 +189,21 @@ def _looked(
 
 
 def _delta(asked: Asked, state: DatasetState | None) -> float | None:
-    """The δ of the question: as given, not above the ledger's, else all for all of ε or ρ, a share of half for less.
+    """The δ of the question: as given, not above the ledger's, else all for all of ε, a share of half for less.
 
-    Half of the ledger's δ is for failures, where the first question does not take all of epsilon; of a question in ρ
-    half of its own δ is.
+    Half of the ledger's δ is for failures, where the first question does not take all of ε; in ρ half of any δ is.
     """
     if state is None:
         return asked.delta
-    terms = state.terms
-    most = float(terms["budget"][1] if "budget" in terms else terms["delta"])
-    if asked.delta is not None and asked.delta > most:
-        raise InvalidParameter(f"--delta {asked.delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
-    share = (asked.epsilon or math.inf) / state.account.epsilon()
-    return (most if share >= 1 else most * share / 2) if asked.delta is None else asked.delta
+    most, *rho = state.terms["budget"][1:] if "budget" in state.terms else [state.terms["delta"]]
+    if asked.delta is not None:
+        if asked.delta > most:
+            raise InvalidParameter(f"--delta {asked.delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
+        return asked.delta
+    share, part = (asked.epsilon or math.inf) / state.account.epsilon(), 0.5
+    if rho and asked.rho is not None:
+        share, part = asked.rho / rho[0], 1.0
+    return float(most if share >= 1 else format_lower(most * share * part))
 
 
 def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:

@@ -74,7 +74,7 @@ class Request:
     def __post_init__(self) -> None:
         validate.assign(
             self,
-            k=validate.count(k=self.k),
+            k=number_of_labels(self.k),
             sensitivity=add_remove(self.sensitivity),
             domain=validate.member(DOMAINS, domain=self.domain),
             d_bar=validate.count(at_least=self.k, d_bar=self.d_bar),
@@ -82,8 +82,6 @@ class Request:
             fit=validate.instance(bool, fit=self.fit),
             charge_as=validate.member(("auto", *CHARGES), charge_as=self.charge_as),
         )
-        if self.k > 10**6:
-            raise InvalidParameter(f"k must be at most 10^6, got {self.k}", parameter="k")
         if self.users is not None:
             validate.assign(self, users=validate.count(users=self.users))
         if self.selection_share not in (None, "best"):
@@ -111,6 +109,13 @@ class Request:
     def touched(self) -> int:
         """The largest number of the k labels that one user can affect."""
         return self.sensitivity.touched(self.k) or self.k
+
+
+def number_of_labels(k: int) -> int:
+    """k, if a plan may have as many: from 1 to 10^6."""
+    if validate.count(k=k) > 10**6:
+        raise InvalidParameter(f"k must be at most 10^6, got {k}", parameter="k")
+    return k
 
 
 def floor_digits(value: float, digits: int = 6) -> float:

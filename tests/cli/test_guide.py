@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import select
@@ -14,8 +15,10 @@ import time
 import pytest
 from rich.console import Console
 
+from dptopk.cli import guide
 from dptopk.cli.guide import ROWS, _columns
 from dptopk.datasets import columns_of
+from dptopk.planning.request import number_of_labels
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ENV = {"COLUMNS": "200", "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
@@ -96,6 +99,14 @@ def same(folder, seen):
     ).stdout
 
 
+def test_a_k_that_no_plan_takes_is_asked_for_again(monkeypatch):
+    answers = iter(["2000000", "0", "7"])
+    monkeypatch.setattr(guide.Prompt, "ask", lambda *_, **__: next(answers))
+    console = Console(record=True, file=io.StringIO())
+    assert guide._ask(console, "How many", "10", lambda text: number_of_labels(int(text))) == 7
+    assert "k must be at most 10^6, got 2000000" in console.export_text()
+
+
 @pytest.mark.slow
 def test_a_table_of_counts_is_asked_about_and_answered(files):
     code, seen = talk(
@@ -132,7 +143,7 @@ def test_events_are_asked_about_and_what_a_cap_leaves_out_is_said(files):
 def test_wrong_answers_are_asked_again_and_no_is_no(files):
     terminal = Terminal(files, "topk", "counts.csv")
     asked = []
-    answers = {"labels do you want": ["0", "many", "2"], "Ask this": ["n"], "ε (": ["-1", "1"]}
+    answers = {"labels do you want": ["0", "many", "2000000", "2"], "Ask this": ["n"], "ε (": ["-1", "1"]}
     while terminal.process.poll() is None:
         text = terminal.until("): ", "]: ", "nothing was spent")
         if "nothing was spent" in text or not text:

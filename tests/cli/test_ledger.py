@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
-from dptopk.costs import BoundedRange, Charge
+from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.datasets import macbeth_counts
 from dptopk.ledger.ledger import Ledger
 
@@ -257,3 +257,33 @@ def test_a_missing_key_file_is_named_and_not_a_traceback(ledger, tmp_path, comma
     assert result.exit_code == 2
     assert "key-file: cannot read 'none.key'" in result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_a_question_in_rho_takes_its_part_of_a_ledger_in_rho(tmp_path):
+    """Five questions for a fifth of ρ each are what a ledger has; their δ, where none is given, is a fifth too."""
+    ledger, counts = tmp_path / "rho.db", tmp_path / "counts.csv"
+    counts.write_text("label,count\na,90000\nb,80000\n", encoding="utf-8")
+    init = ("--dataset", "d", "--rho", 0.5, "--delta", 1e-6, "--labels-per-user", 1)
+    assert run("ledger", "init", ledger, *init).exit_code == 0
+    asked = ("topk", counts, "--k", 2, "--rho", 0.1, "--ledger", ledger, "--dataset", "d", "--analyst", "ann")
+    for _ in range(5):
+        answer = run(*asked, "--format", "json")
+        assert answer.exit_code == 0, answer.output
+        assert json.loads(answer.stdout)["guarantee"]["delta"] <= 1e-7
+    assert run(*asked).exit_code == 3
+    with Ledger(ledger, create=False) as book:
+        (price,) = {book.state("d").account.price(cost)[0] for cost in book.spent("d").costs}
+        assert 5 * price <= 0.5
+
+
+def test_what_was_charged_is_shown_rounded_up(tmp_path):
+    """A long δ is shown with six digits, never below what was charged; programs get all digits."""
+    ledger, delta = tmp_path / "l.db", 5.000000000000001e-07
+    init = ("--dataset", "d", "--epsilon", 3, "--delta", 1e-5, "--labels-per-user", 1)
+    assert run("ledger", "init", ledger, *init).exit_code == 0
+    with Ledger(ledger, create=False) as book:
+        book.charge("d", "ann", Charge({PureDP(0.123456789): 1}, delta=delta))
+    shown = run("ledger", "show", ledger).stdout
+    assert "DP(0.123457) + delta(5.00001e-07)" in shown
+    assert str(delta) not in shown
+    assert json.loads(run("ledger", "show", ledger, "--format", "json").stdout)[0]["spent"].endswith(f"delta({delta})")

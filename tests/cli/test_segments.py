@@ -127,3 +127,8 @@ def test_declared_segments_are_asked_one_after_another_for_the_price_of_one(coun
     assert drawn.exit_code == 0, drawn.output
     assert "segments by region, each with the whole budget: eu, us, asia" in drawn.output
     assert run("ledger", "verify", url).exit_code == 0
+
+
+def test_one_segment_is_one(counts):
+    said = run("topk", counts, *BASE, "--segment-by", "region", "--segments", "eu").output
+    assert "for 1 segment, a user in at most 1 of them" in " ".join(said.split())

@@ -159,3 +159,20 @@ def test_what_a_stream_needs_is_named_before_anything_is_charged(tmp_path, ledge
     ):
         assert told in run("stream", "create", path, *ASKED, *given, exit_code=2)
     assert not path.exists()
+
+
+def test_what_a_refusal_advises_is_an_option_of_the_command(tmp_path, ledger, stream):
+    """A survey, a row a person: the refusal names --one-row-per-user, and the command takes it."""
+    day = tmp_path / "day.csv"
+    day.write_text("drink\n" + "tea\n" * 900 + "milk\n" * 700, encoding="ascii")
+    asked = ("stream", "answer", stream, day, "--ledger", ledger, "--day", 1, "--item-col", "drink")
+    assert "--one-row-per-user says so" in run(*asked, exit_code=2)
+    assert [row["label"] for row in json.loads(run(*asked, "--one-row-per-user", "--format", "json"))["rows"]] == [
+        "tea",
+        "milk",
+    ]
+    day = tmp_path / "semi.csv"
+    day.write_text("label;count\ntea;900\n", encoding="ascii")
+    asked = ("stream", "answer", stream, day, "--ledger", ledger, "--day", 2)
+    assert "separated" in run(*asked, exit_code=2)
+    assert "tea" in run(*asked, "--sep", ";")
