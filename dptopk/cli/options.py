@@ -101,17 +101,13 @@ class Asked:
 
         Where δ is not given and the number of users is, δ is 1/(10 users), and that is said.
         """
-        from dptopk.costs import Budget
+        from dptopk.planning.request import total_of
 
         delta = self.delta
         if delta is None and self.users is not None:
             delta = float(format_lower(1 / (10 * validate.count(users=self.users)), digits=1))
             tell(f"δ = {delta:g}, about 1/(10 users), as --delta was not given.")
-        if [self.epsilon, self.rho, self.accuracy].count(None) != 2:
-            raise InvalidParameter("give exactly one of --epsilon, --rho and --accuracy")
-        if self.accuracy is not None:
-            return {"accuracy": self.accuracy, "delta": delta or 0.0}
-        return {"budget": Budget(self.epsilon, delta or 0.0, rho=self.rho)}
+        return total_of(self.epsilon, self.rho, self.accuracy, delta or 0.0, mark="--")
 
     @property
     def planned(self) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import Literal
+from typing import Any, Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts, Domain
+from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
@@ -116,6 +117,21 @@ def number_of_labels(k: int) -> int:
     if validate.count(k=k) > 10**6:
         raise InvalidParameter(f"k must be at most 10^6, got {k}", parameter="k")
     return k
+
+
+def total_of(
+    epsilon: float | None, rho: float | None, accuracy: float | None, delta: float, *, mark: str = ""
+) -> dict[str, Any]:
+    """A total in plain numbers as plan_topk takes it: a budget, or an accuracy with its δ; ``mark`` is before names.
+
+    Raises:
+        InvalidParameter: unless exactly one of the first three is given.
+    """
+    if [epsilon, rho, accuracy].count(None) != 2:
+        raise InvalidParameter(f"give exactly one of {mark}epsilon, {mark}rho and {mark}accuracy")
+    if accuracy is not None:
+        return {"accuracy": accuracy, "delta": delta}
+    return {"budget": Budget(epsilon, delta, rho=rho)}
 
 
 def floor_digits(value: float, digits: int = 6) -> float:

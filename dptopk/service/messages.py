@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dptopk.service.models import Asked, Ran
-
 WORDS = {  # what is said, with what pydantic says of the limit: of which kinds of its errors
     "is missing": "missing",
     "is not known": "extra_forbidden",
@@ -29,7 +27,7 @@ WORDS = {  # what is said, with what pydantic says of the limit: of which kinds 
     "is no JSON": "json_invalid",
 }
 SAID = {kind: words for words, kinds in WORDS.items() for kind in kinds.split()}
-KINDS = {Asked.__name__, Ran.__name__}  # which a body may be: pydantic tells what is wrong with it as each of them
+KINDS = {"TopK", "Run"}  # which a body may be: pydantic tells what is wrong with it as each of them
 
 
 def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -51,6 +49,8 @@ def _misfits(kind: list[tuple[list[str], Mapping[str, Any]]]) -> int:
 
 
 def _line(where: list[str], error: Mapping[str, Any]) -> str:
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
     name = ".".join(where[1:]) or "the body"
     if error["type"] == "json_invalid":  # which names a place in the text
         name = "the body"

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from dptopk._internal import validate
-from dptopk._internal.choices import COUNTS, METHODS
+from dptopk._internal.choices import Counts, Method
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.lru import LRUCache
-from dptopk.costs import Budget, Charge
+from dptopk.costs import Charge
 from dptopk.datasets import segments_charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram
 from dptopk.histogram.labels import from_plain
 from dptopk.ledger.entries import normal
 from dptopk.mechanisms.base import Mechanism
-from dptopk.mechanisms.named import mechanism_of
+from dptopk.mechanisms.named import mechanism_of, names
 from dptopk.planning import Plan, plan_topk, plan_two_phases
+from dptopk.planning.request import total_of
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
+from dptopk.service.messages import in_words
 
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
-# What a question may ask for, here and in the schema of requests.
-MOST_SLOTS, EPSILONS, LARGEST_ACCURACY = 1000 * MOST_ROWS, (1e-6, 100.0), 1e9
+EPSILONS = {"ge": 1e-6, "le": 100.0}
+UNSAID = {"segments", "rho"}  # what is not written down where it is empty: earlier versions did not have it
+Value = str | int | float | bool | dict[str, Any] | None
 
 
 class Prepared(Protocol):
@@ -47,18 +52,21 @@ class Prepared(Protocol):
         """Draw the answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A question about a data set.
+class Body(BaseModel):
+    """What a request holds: nothing else."""
 
-    Args:
-        where: column -> value, out of the data set's public lists.
-        segments: column -> values, one column at most: the question is put to each of these segments at once; no
-            values = the whole public list.
-    """
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True, frozen=True)
 
-    where: Mapping[str, str] = field(default_factory=dict)
-    segments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+class Question(Body):
+    """A question about a data set, as requests have it and charges remember it."""
+
+    where: dict[str, str] = Field(default={}, description="Column to value, out of the data set's public lists.")
+    segments: dict[str, list[str]] = Field(
+        default={},
+        max_length=1,
+        description="Column to values, one column at most: ask of each of these segments at once; [] = of all.",
+    )
     action: ClassVar[str] = "topk"
     cancellable: ClassVar[bool] = True
 
@@ -77,9 +85,7 @@ class Question:
 
     def plain(self) -> dict[str, Any]:
         """As JSON; ``question_of`` reads it."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)} | {"where": dict(self.where)}
-        segments = {column: list(values) for column, values in plain.pop("segments").items()}
-        return plain | ({"segments": segments} if segments else {})
+        return {name: value for name, value in self.model_dump().items() if value or name not in UNSAID}
 
     def fingerprint(self, spec: DatasetSpec) -> str:
         """A hash of the question and the data set; equal for equal questions."""
@@ -102,38 +108,29 @@ class Question:
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TopK(Question):
-    """The top k, for a part of the budget or at a wanted accuracy.
+    """A question: the top k, for (epsilon, delta), for rho, or at a wanted accuracy; of segments, in each of them."""
 
-    Args:
-        k: how many labels, in 1..1000.
-        epsilon, delta: the part of the budget, in each segment; ``epsilon`` or ``accuracy`` is given.
-        accuracy: the smallest ε at which 95% of the noise on a count is within ± this many.
-        counts, method, d_bar: as for ``plan_topk``.
-    """
+    k: int = Field(ge=1, le=MOST_ROWS, description="How many labels.")
+    epsilon: float | None = Field(default=None, **EPSILONS, description="Part of the budget; or give rho or accuracy.")
+    rho: float | None = Field(default=None, **EPSILONS, description="Part of the budget, in zCDP.")
+    delta: float = Field(default=0.0, ge=0, lt=1)
+    accuracy: float | None = Field(
+        default=None, gt=0, le=1e9, description="95% of the noise on a count is to be within ± this many."
+    )
+    counts: Counts = "auto"
+    method: Method = "auto"
+    d_bar: int | None = Field(default=None, ge=1, le=1000 * MOST_ROWS)
 
-    k: int
-    epsilon: float | None = None
-    delta: float = 0.0
-    accuracy: float | None = None
-    counts: str = "auto"
-    method: str = "auto"
-    d_bar: int | None = None
+    @property
+    def total(self) -> dict[str, Any]:
+        """The total, as plan_topk takes it."""
+        return total_of(self.epsilon, self.rho, self.accuracy, self.delta)
 
-    def __post_init__(self) -> None:
-        _bounded(MOST_ROWS, k=self.k)
-        if (self.epsilon is None) == (self.accuracy is None):
-            raise InvalidParameter("give exactly one of epsilon and accuracy")
-        validate.member(COUNTS, counts=self.counts)
-        validate.member(METHODS, method=self.method)
-        validate.probability(delta=self.delta)
-        if self.d_bar is not None:
-            _bounded(MOST_SLOTS, d_bar=self.d_bar)
-        if self.epsilon is not None and not EPSILONS[0] <= validate.positive(epsilon=self.epsilon) <= EPSILONS[1]:
-            raise InvalidParameter(f"epsilon must be in [{EPSILONS[0]:g}, {EPSILONS[1]:g}] here, got {self.epsilon}")
-        if self.accuracy is not None and validate.positive(accuracy=self.accuracy) > LARGEST_ACCURACY:
-            raise InvalidParameter(f"accuracy must be at most {LARGEST_ACCURACY:g} here, got {self.accuracy}")
+    def check(self, spec: DatasetSpec) -> None:
+        """Refuse two totals too."""
+        super().check(spec)
+        _ = self.total
 
     @property
     def rows(self) -> int:
@@ -149,47 +146,48 @@ class TopK(Question):
         if spec.finds and self.counts != "laplace" and (self.accuracy, self.method, self.d_bar) == (None, "auto", None):
             asked: dict[str, Any] = {"counts": self.counts, "per_label_cap": spec.per_label_cap}
             asked["labels_per_user"] = spec.labels_per_user or "auto"
-            return plan_two_phases(self.k, Budget(self.epsilon or 0.0, self.delta), **asked)
+            return plan_two_phases(self.k, **self.total, **asked)
         options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
         if spec.top is not None:
             if self.d_bar is not None and self.d_bar >= spec.top:
                 raise InvalidParameter(f"d_bar must be below {spec.top} here: only that many rows are read")
             options["d_bar"] = self.d_bar or min(max(10 * self.k, 100), spec.top - 1)
-        total: dict[str, Any] = (
-            {"accuracy": self.accuracy, "delta": self.delta}
-            if self.epsilon is None
-            else {"budget": Budget(self.epsilon, self.delta)}
-        )
         # Selections one by one: a filter has no price for clocks, and a registration for other questions no tokens.
         options["charge_as"] = "bounded_range"
-        return plan_topk(self.k, sensitivity=spec.sensitivity, domain=spec.domain, **total, **options)
+        return plan_topk(self.k, sensitivity=spec.sensitivity, domain=spec.domain, **self.total, **options)
 
 
-@dataclass(frozen=True, kw_only=True)
+class Named(Body):
+    """A mechanism: its name, and its parameters as the library's classes take them."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    name: str = Field(json_schema_extra=lambda schema: schema.update(enum=list(names())))
+
+
 class Run(Question):
-    """One mechanism by name.
+    """One mechanism by name; for counts of certain labels, which."""
 
-    Args:
-        mechanism: its name and parameters, as its ``to_dict`` writes them.
-        labels, ranking: whose counts are asked for, as ``to_plain`` writes them: public labels, or released before.
-    """
-
-    mechanism: Mapping[str, Any]
-    labels: Sequence[Any] | None = None
-    ranking: Sequence[Any] | None = None
+    mechanism: Named
+    labels: list[Value] | None = Field(
+        default=None, max_length=MOST_ROWS, description="Count only these: public labels, or ones released before."
+    )
+    ranking: list[Value] | None = Field(
+        default=None, max_length=MOST_ROWS, description="For CountMLE: labels released before, the first first."
+    )
     action: ClassVar[str] = "run"
 
-    def __post_init__(self) -> None:
+    def model_post_init(self, _: Any) -> None:
+        """Refuse numbers that are not finite, which have no fingerprint."""
         for name in ("mechanism", "labels", "ranking"):
-            normal(**{name: {name: getattr(self, name)}})  # a number that is not finite has no fingerprint
-            if name != "mechanism" and getattr(self, name) is not None:
-                _bounded(MOST_ROWS, **{name: len(getattr(self, name))})
+            normal(**{name: {name: self.model_dump(include={name})[name]}})
 
     @property
     def rows(self) -> int:
         """k, the labels that are named, or the largest counts that take part."""
         given = self.labels or self.ranking
-        sizes = ({name: self.mechanism[name]} for name in ("k", "d_bar") if self.mechanism.get(name))
+        more = self.mechanism.model_extra or {}
+        sizes = ({name: more[name]} for name in ("k", "d_bar") if more.get(name))
         return len(given) if given else validate.count(**next(sizes, {"k": 1}))
 
     def prepared(self, spec: DatasetSpec) -> Single:
@@ -198,7 +196,7 @@ class Run(Question):
         Raises:
             InvalidParameter: on parameters that it does not take.
         """
-        mechanism = mechanism_of(self.mechanism)
+        mechanism = mechanism_of(self.mechanism.model_dump())
         for name, most in (("k", MOST_ROWS), ("d_bar", MOST_LABELS)):
             if getattr(mechanism, name, None) is not None:
                 _bounded(most, **{name: getattr(mechanism, name)})
@@ -216,8 +214,15 @@ class Run(Question):
 
 
 def question_of(plain: Mapping[str, Any]) -> Question:
-    """The question that ``plain`` wrote."""
-    return Run(**plain) if "mechanism" in plain else TopK(**plain)
+    """The question that ``plain`` wrote.
+
+    Raises:
+        InvalidParameter: when it is none that may be asked.
+    """
+    try:
+        return Run(**plain) if "mechanism" in plain else TopK(**plain)
+    except ValidationError as error:
+        raise InvalidParameter(in_words(one | {"loc": ("body", *one["loc"])} for one in error.errors())) from None
 
 
 def _bounded(most: int, **arguments: int) -> None:

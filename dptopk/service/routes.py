@@ -21,9 +21,9 @@ from dptopk.service.access import Person, token_id
 from dptopk.service.answering import job_of
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import Job
-from dptopk.service.models import Asked, Divide, NewVersion, Problem, Ran
+from dptopk.service.models import Divide, NewVersion, Problem
 from dptopk.service.preview import preview
-from dptopk.service.questions import Question, charge_of
+from dptopk.service.questions import Question, Run, TopK, charge_of
 from dptopk.service.state import Service
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -201,9 +201,8 @@ def budget(service: Worker, person: Asking, spec: Dataset) -> Response:
 
 
 @router.post("/datasets/{dataset}/plan", responses=CONFLICT)
-async def plan(service: Worker, person: Asking, spec: Dataset, asked: Asked | Ran) -> Response:
+async def plan(service: Worker, person: Asking, spec: Dataset, question: TopK | Run) -> Response:
     """The cost and expected accuracy of a question, the top k or one mechanism; free, uses no data."""
-    question = asked.question()
     question.check(spec)
     pay(service, person, PLAN + question.rows / ROWS)
     return await wrap_future(service.planning.submit(person.analyst, partial(_plan, service, person, spec, question)))
@@ -226,15 +225,15 @@ SPENDS: dict[int | str, dict[str, Any]] = {**CONFLICT, 202: {"description": "Not
 
 
 @router.post("/datasets/{dataset}/topk", responses=SPENDS)
-async def topk(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Asked, wait: Wait = 30.0) -> Response:
+async def topk(service: Worker, person: Asking, spec: Dataset, key: Key, asked: TopK, wait: Wait = 30.0) -> Response:
     """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged once."""
-    return await answered(service, person, spec, key, asked.question(), wait)
+    return await answered(service, person, spec, key, asked, wait)
 
 
 @router.post("/datasets/{dataset}/run", responses=SPENDS)
-async def run(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Ran, wait: Wait = 30.0) -> Response:
+async def run(service: Worker, person: Asking, spec: Dataset, key: Key, asked: Run, wait: Wait = 30.0) -> Response:
     """Run one mechanism: charge durably, answer; as exactly once as `topk`."""
-    return await answered(service, person, spec, key, asked.question(), wait)
+    return await answered(service, person, spec, key, asked, wait)
 
 
 async def answered(

@@ -33,8 +33,7 @@ from dptopk.service import routes
 from dptopk.service.access import Person
 from dptopk.service.answering import begun
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
-from dptopk.service.models import Body
-from dptopk.service.questions import EPSILONS, MOST_ROWS, Question
+from dptopk.service.questions import EPSILONS, MOST_ROWS, Body, Question
 from dptopk.service.routes import Asking, Dataset, Wait, Worker
 from dptopk.service.state import Service
 from dptopk.session.budget_backend import LedgerBudget
@@ -46,7 +45,6 @@ DAYS = 20  # of a stream, that make it one unit dearer
 Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class StreamQuestion(Question):
     """A stream by its name, or a day of one. It cannot be called off, since its key would be used up."""
 
@@ -70,7 +68,6 @@ class StreamQuestion(Question):
         return StreamService(service)
 
 
-@dataclass(frozen=True, kw_only=True)
 class NewStream(StreamQuestion):
     """A stream to be charged, or the one that was charged on the same terms."""
 
@@ -94,7 +91,6 @@ class NewStream(StreamQuestion):
         )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
 class StreamDay(StreamQuestion):
     """A day of a stream, by its number."""
 
@@ -152,7 +148,7 @@ class WantedStream(Body):
 
     k: int = Field(ge=1, le=MOST_ROWS, description="How many labels, every day.")
     days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
-    epsilon: float = Field(ge=EPSILONS[0], le=EPSILONS[1], description="Of all days together.")
+    epsilon: float = Field(**EPSILONS, description="Of all days together.")
     delta: float = Field(gt=0, lt=1)
     first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
     time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")

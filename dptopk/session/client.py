@@ -136,7 +136,7 @@ class Client:
 
         Args:
             k: how many labels.
-            budget: the (ε, δ) of this answer.
+            budget: the (ε, δ) or ρ of this answer.
             accuracy: instead, with ``delta``: 95% of the noise on a count within ± this many.
             delta: that goes with ``accuracy``.
             counts: None for labels alone, as ``Session.top_k``; "auto", "gaussian" or "laplace" for noisy counts too,
@@ -376,8 +376,7 @@ class ClientStream:
 
 def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
     """A stream as JSON."""
-    part = validate.instance(Budget, budget=budget)
-    return {"k": k, "days": days, "epsilon": part.epsilon, "delta": part.delta, **calendar}
+    return {"k": k, "days": days, **_part(budget), **calendar}
 
 
 def _passing(error: DptopkError) -> bool:
@@ -429,10 +428,14 @@ def _asked(k: int, budget: Budget | None, accuracy: float | None, options: Mappi
     if budget is not None:
         if "delta" in asked:
             raise InvalidParameter("delta is for accuracy=; a budget has its own delta")
-        asked |= {"epsilon": validate.instance(Budget, budget=budget).epsilon, "delta": budget.delta}
-    else:
-        asked["accuracy"] = accuracy
-    return {"k": k, **asked}
+        return {"k": k, **asked, **_part(budget)}
+    return {"k": k, **asked, "accuracy": accuracy}
+
+
+def _part(budget: Budget) -> dict[str, Any]:
+    """A budget as JSON."""
+    kind = "epsilon" if validate.instance(Budget, budget=budget).rho is None else "rho"
+    return {kind: getattr(budget, kind), "delta": budget.delta}
 
 
 def _refusal(status: int, text: bytes) -> DptopkError:

@@ -17,7 +17,7 @@ from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLap
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.service import data
 from dptopk.service.catalog import Catalog, Segmented
-from dptopk.service.questions import Plans, Run, TopK, charge_of, recorded, revived
+from dptopk.service.questions import Plans, Run, TopK, charge_of, question_of, recorded, revived
 
 from .conftest import CATALOG, WORDS, Server, write_words
 
@@ -211,4 +211,4 @@ def test_a_number_that_is_not_finite_is_refused_by_name(name):
         name: {"d_bar": float("inf")} if name == "mechanism" else [float("inf")]
     }
     with pytest.raises(InvalidParameter, match=name):
-        Run(**given)
+        question_of(given)

@@ -36,7 +36,7 @@ async function enter(token) {
 
 async function offered() {
   const description = await (await fetch("openapi.json")).json();
-  const kinds = description.components.schemas.Asked.properties.counts;
+  const kinds = description.components.schemas.TopK.properties.counts;
   const names = { auto: "best noise", gaussian: "Gaussian noise", laplace: "Laplace noise", box: "box noise", none: "labels only" };
   $("counts").replaceChildren(...kinds.enum.map((kind) => make("option", { value: kind }, names[kind] || kind)));
   $("counts").value = kinds.default;
