@@ -9,9 +9,4 @@ from dptopk._internal.lazy import attach
 if TYPE_CHECKING:
     from dptopk.service.catalog import Catalog as Catalog, DatasetSpec as DatasetSpec
 else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(
-        __name__,
-        {
-            ".catalog": "Catalog DatasetSpec",
-        },
-    )
+    __getattr__, __dir__, __all__ = attach(__name__, {".catalog": "Catalog DatasetSpec"})

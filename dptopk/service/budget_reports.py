@@ -199,20 +199,10 @@ class BudgetReports:
 
 def _no_share(analyst: str) -> dict[str, Any]:
     """The part of an analyst for whom nothing was set aside."""
-    return {
-        "owner": analyst,
-        "epsilon": 0.0,
-        "epsilon_spent": 0.0,
-        "epsilon_left": 0.0,
-        "delta": 0.0,
-        "share": 1.0,
-        "shares": {},
-        "remaining": "nothing: there is neither a share of this analyst nor a reserve",
-        "fits": 0,
-        "refused": "there is neither a share of this analyst nor a reserve",
-        "share_after": 1.0,
-        "shares_after": {},
-    }
+    nothing = "there is neither a share of this analyst nor a reserve"
+    page: dict[str, Any] = {"owner": analyst, "remaining": f"nothing: {nothing}", "refused": nothing, "fits": 0}
+    page |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_left", "delta"), 0.0)
+    return page | {"share": 1.0, "shares": {}, "share_after": 1.0, "shares_after": {}}
 
 
 def _after(account: Account, charges: tuple[Charge, ...]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from asyncio import wrap_future
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Annotated, Any
@@ -143,6 +143,7 @@ async def dataset_of(service: Worker, person: Asking, dataset: Annotated[str, Pa
 
 
 Dataset = Annotated[DatasetSpec, Depends(dataset_of)]
+JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 Key = Annotated[
     str,
     Header(
@@ -257,10 +258,7 @@ async def answered(
 @router.get("/datasets/{dataset}/releases")
 @queued
 def releases(
-    service: Worker,
-    person: Asking,
-    spec: Dataset,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    service: Worker, person: Asking, spec: Dataset, limit: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> Response:
     """Your answers, newest first, again and free."""
     pay(service, person, limit / 5)
@@ -297,15 +295,13 @@ def spending(service: Worker, person: Admin, spec: Dataset) -> Response:  # noqa
 
 @router.get("/jobs/{job}")
 @queued
-def job(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
+def job(service: Worker, person: Asking, job: JobId) -> dict[str, Any]:
     """The status of a question."""
     return _job(_mine(service, person, job))
 
 
 @router.get("/jobs/{job}/events", response_class=StreamingResponse)
-async def events(
-    request: Request, service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
-) -> StreamingResponse:
+async def events(request: Request, service: Worker, person: Asking, job: JobId) -> StreamingResponse:
     """The status as server-sent events, until the question is answered or the token expires."""
     hold(service, request, f"streams of {person.analyst}", MOST_STREAMS)
     first = await wrap_future(service.work.submit(person.analyst, partial(_mine, service, person, job)))
@@ -331,7 +327,7 @@ async def events(
 
 @router.delete("/jobs/{job}", responses=CONFLICT)
 @queued
-def cancel(service: Worker, person: Asking, job: Annotated[str, Path(pattern="^[0-9a-f]{32}$")]) -> dict[str, Any]:
+def cancel(service: Worker, person: Asking, job: JobId) -> dict[str, Any]:
     """Call a question off before it is charged; its key is then used up."""
     found = _mine(service, person, job)
     if not service.jobs.cancel(job):
@@ -382,18 +378,9 @@ def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001 - whose turn
 
 def reply(value: Any) -> Response:
     """JSON; numbers that are not finite become null."""
+    plain = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = plain(value)
     except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
+        text = plain(json.loads(json.dumps(value), parse_constant=lambda _: None))
     return Response(text.encode("utf-8", "replace"), media_type="application/json")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -212,12 +212,7 @@ def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
 
 @router.post("/{stream}/days", responses=routes.SPENDS)
 async def ask(
-    service: Worker,
-    person: Asking,
-    spec: Dataset,
-    stream: Name,
-    asked: AskedDay,
-    wait: Wait = 30.0,
+    service: Worker, person: Asking, spec: Dataset, stream: Name, asked: AskedDay, wait: Wait = 30.0
 ) -> Response:
     """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing more is charged."""
     find = partial(_mine, service, person, spec, stream)

@@ -12,60 +12,26 @@ from dptopk.errors import LedgerError
 
 _META = sa.MetaData()
 
-TOKENS = sa.Table(
-    "service_tokens",
-    _META,
-    sa.Column("id", sa.String(16), primary_key=True),
-    sa.Column("analyst", sa.Text, nullable=False),
-    sa.Column("role", sa.String(16), nullable=False),
-    sa.Column("salt", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(128), nullable=False),
-    sa.Column("made", sa.String(40), nullable=False),
-    sa.Column("ended", sa.String(40)),
-    sa.Column("expires", sa.String(40)),
-)
-AUDIT = sa.Table(
-    "service_audit",
-    _META,
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("at", sa.String(40), nullable=False),
-    sa.Column("analyst", sa.Text, nullable=False),
-    sa.Column("action", sa.String(40), nullable=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-)
-JOBS = sa.Table(
-    "service_jobs",
-    _META,
-    sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("analyst", sa.Text, nullable=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("stage", sa.String(20), nullable=False),
-    sa.Column("done", sa.Integer, nullable=False),
-    sa.Column("total", sa.Integer, nullable=False),
-    sa.Column("code", sa.String(40), nullable=False),
-    sa.Column("message", sa.Text, nullable=False),
-    sa.Column("updated", sa.Float, nullable=False),
-)
-USAGE = sa.Table(
-    "service_usage",
-    _META,
-    sa.Column("analyst", sa.Text, primary_key=True),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-)
-SOURCES = sa.Table(
-    "service_sources",
-    _META,
-    sa.Column("source", sa.Text, primary_key=True),
-    sa.Column("dataset", sa.Text, nullable=False),
-)
-SETTINGS = sa.Table(
-    "service_settings",
-    _META,
-    sa.Column("name", sa.String(40), primary_key=True),
-    sa.Column("value", sa.BigInteger, nullable=False),
-)
+WORD, TIME = sa.String(16), sa.String(40)
+
+
+def _table(name: str, /, *empty: str, **columns: Any) -> sa.Table:
+    """A table by its columns: the first is the key, those named in ``empty`` may be empty."""
+    key = next(iter(columns))
+    made = (sa.Column(one, kind, primary_key=one == key, nullable=one in empty) for one, kind in columns.items())
+    return sa.Table(name, _META, *made)
+
+
+SECRET = {"salt": sa.String(64), "hash": sa.String(128)}
+TIMES = {"made": TIME, "ended": TIME, "expires": TIME}
+TOKENS = _table("service_tokens", "ended", "expires", id=WORD, analyst=sa.Text, role=WORD, **SECRET, **TIMES)
+NOTE = {"action": sa.String(40), "dataset": sa.Text, "outcome": sa.Text, "detail": sa.Text}
+AUDIT = _table("service_audit", number=sa.Integer, at=TIME, analyst=sa.Text, **NOTE)
+STATUS = {"stage": sa.String(20), "done": sa.Integer, "total": sa.Integer, "code": sa.String(40), "message": sa.Text}
+JOBS = _table("service_jobs", id=sa.String(64), analyst=sa.Text, dataset=sa.Text, **STATUS, updated=sa.Float)
+USAGE = _table("service_usage", analyst=sa.Text, bytes=sa.BigInteger)
+SOURCES = _table("service_sources", source=sa.Text, dataset=sa.Text)
+SETTINGS = _table("service_settings", name=sa.String(40), value=sa.BigInteger)
 RELOAD = "catalog"  # the setting that counts how often workers were told to read the catalog again
 
 
