@@ -14,21 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dptopk import datasets
 from dptopk._internal import validate
 from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import fingerprint
 from dptopk.cli.options import Columns
 from dptopk.cli.shell import working
-from dptopk.datasets import (
-    DuckDB,
-    EventsStore,
-    Segments,
-    event_counts,
-    events_histogram,
-    read_counts,
-    read_labels,
-    segment_histograms,
-)
+from dptopk.datasets import EventsStore, Segments
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning import TwoPhasePlan
@@ -149,11 +141,11 @@ class Source(Columns):
         if self._stored_events:
             self._alone()
             with EventsStore(self.path) as store:
-                return event_counts(store, **_finding(plan))
+                return datasets.event_counts(store, **_finding(plan))
         bounds = self._bounds(plan.sensitivity, None) | _finding(plan)
         del bounds["top"]
         with working("bounding contributions") as report:
-            return event_counts(self.path, **bounds, progress=report)
+            return datasets.event_counts(self.path, **bounds, progress=report)
 
     def counted(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
         """The histogram of the file under these caps; ``top``: at most this many rows."""
@@ -161,7 +153,7 @@ class Source(Columns):
             found = self._stored(sensitivity, top)
         elif self.item is not None:
             with working("bounding contributions") as report:
-                found = events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
+                found = datasets.events_histogram(self.path, **self._bounds(sensitivity, top), progress=report)
         else:
             found = self._counts(sensitivity, self.conditions)
         return self._domain(found, sensitivity)
@@ -183,7 +175,9 @@ class Source(Columns):
     def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         columns = {"label": self.label, "count": self.count}
         try:
-            frame = read_counts(self.path, **columns, separator=self.separator, encoding=self.encoding, where=where)
+            frame = datasets.read_counts(
+                self.path, **columns, separator=self.separator, encoding=self.encoding, where=where
+            )
         except InvalidParameter as error:
             if error.parameter not in columns:
                 raise
@@ -195,7 +189,7 @@ class Source(Columns):
         """The same counts over the public labels, where there are such."""
         if self.kind == "private":
             return whole
-        labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
+        labels = datasets.read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
         json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
         public = "public" if labels is None else _public_names(labels, whole.labels, json_lines=json_lines)
         return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain=public, capped=whole.capped)
@@ -232,27 +226,24 @@ class Source(Columns):
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
         two = _finding(plan) | {"count_capped": False} if isinstance(plan, TwoPhasePlan) else {}
+        bounds = self._bounds(plan.sensitivity, _rows(plan)) | two
+        of: dict[str, Any] = {
+            "segment": self.segment_by,
+            "segments": names,
+            "segments_per_user": self.segments_per_user,
+        }
         with working("bounding contributions") as report:
-            return segment_histograms(
-                self.path,
-                **self._bounds(plan.sensitivity, _rows(plan)) | two,
-                segment=str(self.segment_by),
-                segments=names,
-                segments_per_user=self.segments_per_user,
-                progress=report,
-            )
+            return datasets.segment_histograms(self.path, **bounds, **of, progress=report)
 
     def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
         """How events are bounded: the caps, and at most ``top`` rows."""
-        options: dict[str, Any] = {
-            "user": self.user,
-            "item": self.item,
+        options: dict[str, Any] = {"user": self.user, "item": self.item, "where": self.conditions or None}
+        options |= {
             "labels_per_user": 1 if self.one_row_per_user else sensitivity.l0,
             "per_label_cap": sensitivity.linf,
-            "where": self.conditions or None,
         }
         if self.memory_limit is not None or self.passes is not None:
-            options["engine"] = DuckDB(memory_limit=self.memory_limit, passes=self.passes)
+            options["engine"] = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
         return options | {"top": top}
 
 

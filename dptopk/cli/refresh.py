@@ -16,8 +16,8 @@ def refresh(
     partition: Annotated[Path, typer.Argument(help="The new events: Parquet, CSV, JSON lines, a folder of Parquet.")],
     version: Annotated[str, typer.Option("--data-version", help="A name for the data from now on, such as the date.")],
     chain: Chain,
-    user_col: Annotated[str | None, typer.Option(help="Column of the user.")] = None,
-    item_col: Annotated[str | None, typer.Option(help="Column of the labels.")] = None,
+    user: Annotated[str | None, typer.Option("--user-col", help="Column of the user.")] = None,
+    item: Annotated[str | None, typer.Option("--item-col", help="Column of the labels.")] = None,
     labels_per_user: Annotated[
         int | None, typer.Option(metavar="Δ", help="At most Δ labels of one user count.")
     ] = None,
@@ -47,9 +47,9 @@ def refresh(
     given = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "portable": portable or None}
     given |= {"partitions": partitions or None, "days_per_user": days_per_user}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if settings and user_col is None:
+    if settings and user is None:
         raise InvalidParameter("its bounds are fixed when a store is made: name --user-col and --item-col")
-    with EventsStore(store, user=user_col, item=item_col, **settings) as events:
+    with EventsStore(store, user=user, item=item, **settings) as events:
         if version not in events.versions[-1:]:
             events.append(partition, version=version)
         count = len(events.versions)

@@ -63,12 +63,10 @@ def serve(
         options: dict[str, Any] = {
             "host": host,
             "port": port,
-            "log_level": "warning",
-            "access_log": False,
-            "server_header": False,
             "http": "dptopk.service.connections:Timely",
             "ws": "none",
         }
+        options |= {"log_level": "warning", "access_log": False, "server_header": False}
         if workers > 1:
             os.environ["DPTOPK_CATALOG"] = str(Path(str(catalog)).absolute())
             uvicorn.run("dptopk.service.app:from_environment", factory=True, workers=workers, **options)

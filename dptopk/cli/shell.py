@@ -18,19 +18,13 @@ from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerE
 
 # Options that are not named as the argument of the library is: the first that the command has is meant.
 OPTIONS_OF = {
-    "l0": ("labels-per-user",),
-    "linf": ("per-label-cap",),
-    "label": ("label-col",),
-    "count": ("count-col",),
-    "user": ("user-col",),
-    "item": ("item-col",),
-    "segment": ("segment-by",),
-    "separator": ("sep",),
-    "engine": ("memory-limit",),
-    "memory_limit": ("memory-limit",),
+    "l0": ("labels_per_user",),
+    "linf": ("per_label_cap",),
+    "segment": ("segment_by",),
+    "engine": ("memory_limit",),
     "name": ("dataset",),
-    "version": ("version", "data-version"),
-    "domain": ("domain", "known-domain"),
+    "version": ("version", "data_version"),
+    "domain": ("domain", "known_domain"),
 }
 # Of a question: the options that are shown first.
 FIRST = {"k", "epsilon", "delta", "users", "labels_per_user", "user", "item", "label", "count"}
@@ -41,34 +35,23 @@ QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 # How a message names the argument that it is about.
 NAMED = re.compile(r"(?:budget\.)?([a-z_][\w-]*)(: | must |=)")
 
-# The extra that brings a module.
-EXTRAS = {
-    "pyarrow": "data",
-    "ibis": "data",
-    "duckdb": "data",
-    "polars": "data",
-    "pyspark": "spark",
-    "psycopg": "postgres",
-    "matplotlib": "plots",
-    "fastapi": "serve",
-    "uvicorn": "serve",
-    "starlette": "serve",
-    "pydantic": "serve",
-}
+# The extras, and the modules that each of them brings.
+EXTRAS = {"data": "pyarrow ibis duckdb polars", "spark": "pyspark", "postgres": "psycopg", "plots": "matplotlib"}
+EXTRAS["serve"] = "fastapi uvicorn starlette pydantic"
 
 
-def in_options(error: InvalidParameter, options: set[str]) -> str:
+def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     """The message of the library with the option that is meant instead of the argument's name.
 
     Args:
         error: what the library raised.
-        options: of the command, such as "--k".
+        options: of the command, such as "--label-col", by the names of the parameters that they set.
     """
     message = str(error)
     found = NAMED.match(message)
     named = error.parameter or (found[1] if found else "")
-    wanted = (f"--{name}" for name in OPTIONS_OF.get(named, (named.replace("_", "-"),)))
-    option = next((name for name in wanted if name in options), "")
+    wanted = OPTIONS_OF.get(named, (named.replace("-", "_"),))
+    option = next((options[name] for name in wanted if name in options), "")
     if found is None or found[1] != named:
         return f"{option}: {message}" if option else message
     rest, sign = message[found.end() :], found[2]
@@ -167,11 +150,12 @@ class Group(_PlainFlags, typer.core.TyperGroup):
                 EXIT_CODES[BudgetExceeded],
             ) from None
         except InvalidParameter as error:
-            raise fail(in_options(error, ctx.meta.get("options", set()))) from None
+            raise fail(in_options(error, ctx.meta.get("options", {}))) from None
         except DptopkError as error:
             raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
-            extra = EXTRAS.get((error.name or "").split(".")[0])
+            module = (error.name or "").split(".")[0]
+            extra = next((name for name, modules in EXTRAS.items() if module in modules.split()), None)
             hint = f"this needs {error.name}: pip install 'dptopk[{extra}]'" if extra else str(error)
             raise fail(hint) from None
         except BrokenPipeError:
@@ -190,7 +174,7 @@ class Command(_PlainFlags, typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, and remember which options there are, for errors."""
-        ctx.meta["options"] = {option for param in self.params for option in param.opts}
+        ctx.meta["options"] = {param.name: param.opts[0] for param in self.params if param.opts[0].startswith("--")}
         return super().parse_args(ctx, args)
 
 

@@ -16,15 +16,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from dptopk.errors import (
-    BudgetExceeded,
-    DptopkError,
-    IncompatibleCosts,
-    InvalidParameter,
-    LedgerError,
-    NotCertified,
-    ReleaseWithheld,
-)
+from dptopk import errors
+from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.service.answering import KeyUsed
 from dptopk.service.catalog import Catalog
 from dptopk.service.data import Unreadable
@@ -41,13 +34,13 @@ LOG = logging.getLogger("dptopk.service")
 STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
     (KeyUsed, 409, "key_used"),
     (Cancelled, 409, "cancelled"),
-    (ReleaseWithheld, 409, "withheld"),
-    (BudgetExceeded, 409, "budget_exceeded"),
+    (errors.ReleaseWithheld, 409, "withheld"),
+    (errors.BudgetExceeded, 409, "budget_exceeded"),
     (Unreadable, 503, "data_unreadable"),
     (InvalidParameter, 422, "invalid"),
-    (IncompatibleCosts, 422, "invalid"),
-    (NotCertified, 422, "not_certified"),
-    (LedgerError, 503, "ledger"),
+    (errors.IncompatibleCosts, 422, "invalid"),
+    (errors.NotCertified, 422, "not_certified"),
+    (errors.LedgerError, 503, "ledger"),
     (Busy, 429, "busy"),
 )
 MOST_BYTES = 65_536  # of a request's body
@@ -77,14 +70,8 @@ def create_app(catalog: Catalog, **options: Any) -> FastAPI:
         yield
         service.close()
 
-    app = FastAPI(
-        title="dptopk",
-        version="1",
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-        separate_input_output_schemas=False,
-    )
+    silent: dict[str, Any] = {"docs_url": None, "redoc_url": None, "separate_input_output_schemas": False}
+    app = FastAPI(title="dptopk", version="1", lifespan=lifespan, **silent)
     app.state.service = service
     app.include_router(router)
     app.include_router(streams)

@@ -60,11 +60,7 @@ class Terms:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``Ledger.create_dataset``, ``Ledger.renew`` and ``Ledger.set_limit``."""
-        if self.budget is not None:
-            kept = {} if self.failure_delta is None else {"failure_delta": self.failure_delta}
-            return {"budget": self.budget, **kept}
-        kind = {"shares": self.shares} if self.shares is not None else {"registered": self.registered}
-        return kind | {"delta": self.delta}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def _shares(table: Any, where: str) -> dict[str, Charge | Budget]:

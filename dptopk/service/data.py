@@ -84,14 +84,8 @@ def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Se
     path = spec.source.replace("{version}", version)
     if spec.user is None or spec.item is None:
         return _counts(spec, path, where, asked, progress)
-    options: dict[str, Any] = {
-        "user": spec.user,
-        "item": spec.item,
-        "where": dict(where) or None,
-        "labels_per_user": spec.labels_per_user,
-        "per_label_cap": spec.per_label_cap,
-        "progress": progress,
-    }
+    options: dict[str, Any] = {"user": spec.user, "item": spec.item, "where": dict(where) or None, "progress": progress}
+    options |= {"labels_per_user": spec.labels_per_user, "per_label_cap": spec.per_label_cap}
     finding = asked.finding
     two = {} if finding is None else {"labels_per_user": finding.l0, "weights": finding.l2 is not None}
     if spec.engine == "spark":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class Metrics:
@@ -32,35 +33,24 @@ class Metrics:
         """All of it, with the shares used of each data set's budget."""
         with self._lock:
             requests, outcomes = list(self._requests.items()), list(self._outcomes.items())
-        lines = [
-            *_family("dptopk_requests_total", "counter", "Requests, by route and status."),
-            *(
-                _line("dptopk_requests_total", n, method=method, route=route, status=str(status))
-                for (method, route, status), n in sorted(requests)
-            ),
-            *_family("dptopk_questions_total", "counter", "Questions that spend, by outcome."),
-            *(_line("dptopk_questions_total", n, dataset=name, outcome=what) for (name, what), n in sorted(outcomes)),
-            *_family("dptopk_budget_used_ratio", "gauge", "Share of a data set's budget that is used."),
-            *(
-                _line("dptopk_budget_used_ratio", share, dataset=name, of=kind)
-                for name, kinds in shares.items()
-                for kind, share in kinds.items()
-            ),
-            *_family("dptopk_jobs_running", "gauge", "Questions that are being answered."),
-            f"dptopk_jobs_running {running}",
-            *_family("dptopk_ledger_entries", "gauge", "Entries of the ledger."),
-            f"dptopk_ledger_entries {entries}",
-        ]
-        return "\n".join(lines) + "\n"
+        used = [((name, kind), share) for name, kinds in shares.items() for kind, share in kinds.items()]
+        families = (  # name, type, what it is, its labels, and a value for each
+            ("requests_total", "counter", "Requests, by route and status.", "method route status", sorted(requests)),
+            ("questions_total", "counter", "Questions that spend, by outcome.", "dataset outcome", sorted(outcomes)),
+            ("budget_used_ratio", "gauge", "Share of a data set's budget that is used.", "dataset of", used),
+            ("jobs_running", "gauge", "Questions that are being answered.", "", [((), running)]),
+            ("ledger_entries", "gauge", "Entries of the ledger.", "", [((), entries)]),
+        )
+        return "".join(line for family in families for line in _family(*family))
 
 
-def _family(name: str, kind: str, text: str) -> Iterable[str]:
-    return (f"# HELP {name} {text}", f"# TYPE {name} {kind}")
-
-
-def _line(name: str, value: float, **labels: str) -> str:
-    escaped = (f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{','.join(escaped)}}} {value:g}"
+def _family(name: str, kind: str, text: str, labels: str, values: Iterable[tuple[tuple[Any, ...], float]]) -> list[str]:
+    lines = [f"# HELP dptopk_{name} {text}\n", f"# TYPE dptopk_{name} {kind}\n"]
+    for named, value in values:
+        said = [f'{key}="{_escaped(str(one))}"' for key, one in zip(labels.split(), named, strict=True)]
+        number = f"{value:g}" if said else str(value)
+        lines.append(f"dptopk_{name}{'{' + ','.join(said) + '}' if said else ''} {number}\n")
+    return lines
 
 
 def _escaped(text: str) -> str:

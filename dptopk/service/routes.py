@@ -177,19 +177,16 @@ def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa:
     return reply(_schema(service, spec))
 
 
+# What of a data set is written as it is.
+DESCRIBED = ("name", "description", "unit", "labels_per_user", "per_label_cap", "domain", "budget_by")
+
+
 def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "description": spec.description,
-        "unit": spec.unit,
+    return {name: getattr(spec, name) for name in DESCRIBED} | {
         "version": service.reports.version(spec.name),
-        "labels_per_user": spec.labels_per_user,
-        "per_label_cap": spec.per_label_cap,
         "neighbours": spec.sensitivity.neighbours,
-        "domain": spec.domain,
         "filters": {column: list(values) for column, values in spec.filters.items()},
         "segments": dict(spec.segments),
-        "budget_by": spec.budget_by,
         "streams": spec.streams is not None,
     }
 

@@ -68,14 +68,21 @@ class StreamQuestion(Question):
         return StreamService(service)
 
 
-class NewStream(StreamQuestion):
+class WantedStream(Body):
+    """A top k of all days so far, on each of these days."""
+
+    k: int = Field(ge=1, le=MOST_ROWS, description="How many labels, every day.")
+    days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
+    epsilon: float = Field(**EPSILONS, description="Of all days together.")
+    delta: float = Field(gt=0, lt=1)
+    first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
+    time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")
+    stream: str = Field(default="", description="Its name: the same again is charged once. A price needs none.")
+
+
+class NewStream(WantedStream, StreamQuestion):
     """A stream to be charged, or the one that was charged on the same terms."""
 
-    days: int
-    epsilon: float
-    delta: float
-    first_day: str | None
-    time_zone: str
     action: ClassVar[str] = "stream"
 
     @property
@@ -141,18 +148,6 @@ class StreamService:
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     """Where a stream's file lies."""
     return Path(spec.streams or "") / f"{fingerprint([spec.name, analyst_name(analyst)])[:16]}-{name}.stream"
-
-
-class WantedStream(Body):
-    """A top k of all days so far, on each of these days."""
-
-    k: int = Field(ge=1, le=MOST_ROWS, description="How many labels, every day.")
-    days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
-    epsilon: float = Field(**EPSILONS, description="Of all days together.")
-    delta: float = Field(gt=0, lt=1)
-    first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
-    time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")
-    stream: str = Field(default="", description="Its name: the same again is charged once. A price needs none.")
 
 
 class AskedDay(Body):
