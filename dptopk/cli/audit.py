@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import runpy
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -70,18 +69,8 @@ def load(place: str) -> Any:
     if not home or not name:
         raise InvalidParameter(f"mechanism must be module:name or file.py:name, got {place!r}")
     try:
-        module = _from_file(Path(home)) if home.endswith(".py") else importlib.import_module(home)
-        return getattr(module, name)
-    except (ImportError, OSError, AttributeError) as error:
+        return (runpy.run_path(home) if home.endswith(".py") else vars(importlib.import_module(home)))[name]
+    except KeyError:
+        raise InvalidParameter(f"mechanism: there is no {name!r} in {home!r}") from None
+    except (ImportError, OSError) as error:
         raise InvalidParameter(f"mechanism: cannot load {place!r}: {error}") from None
-
-
-def _from_file(path: Path) -> Any:
-    if not path.is_file():
-        raise InvalidParameter(f"mechanism: no such file: {str(path)!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise InvalidParameter(f"mechanism: cannot load {str(path)!r}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dptopk.cli.shell import progress
-from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dptopk.experiments.experiment import Comparison, Experiment
@@ -37,10 +36,8 @@ def reproduce(
     wanted = list(EXPERIMENTS) if names == ["all"] else names
     for name in wanted:
         load(name)  # refuse unknown names before anything runs
-    try:
-        import matplotlib as mpl  # noqa: F401 - is it there?
-    except ImportError:
-        raise InvalidParameter("reproduce needs matplotlib: pip install 'dptopk[plots]'") from None
+    import matplotlib as mpl  # noqa: F401 - is it there?
+
     settings = Settings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
     with progress() as bars:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -152,41 +152,34 @@ class DatasetSpec:
     def __post_init__(self) -> None:
         valid_name(dataset=self.name)
         valid_name(version=self.version)
-        if (self.user is None) != (self.item is None):
-            raise InvalidParameter(f"datasets.{self.name}: user and item go together")
-        if self.engine not in {"duckdb", "spark"}:
-            raise InvalidParameter(f"datasets.{self.name}: engine must be duckdb or spark, got {self.engine!r}")
-        if self.source == "macbeth" and (self.user is not None or self.filters):
-            raise InvalidParameter(f"datasets.{self.name}: macbeth has no users and no columns to filter by")
         if self.top is not None:
             validate.count(top=self.top, at_least=2)
-        if self.count_capped and (self.user is None or self.labels is not None):
-            raise InvalidParameter(f"datasets.{self.name}: count_capped is for private labels of events")
-        if self.terms.shares is not None and self.limits:
-            raise InvalidParameter(f"datasets.{self.name}: limits are for a budget that is not divided into shares")
-        self._check_people()
-        self._check_columns()
+        for per_user in self.segments.values():
+            validate.count(segments=per_user)
+        for wrong, words in self._mistakes():
+            if wrong:
+                raise InvalidParameter(f"datasets.{self.name}: {words}")
         validate.assign(self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user))
 
-    def _check_columns(self) -> None:
-        if self.streams is not None and ("{version}" not in self.source or self.top or self.budget_by or self.several):
-            raise InvalidParameter(
-                f"datasets.{self.name}: streams need a source with {{version}} for the day, and neither top nor "
-                "budget_by nor segments of a table of counts that a user may be in several of"
-            )
-        for column, per_user in self.segments.items():
-            validate.count(segments=per_user)
-            if column not in self.filters:
-                raise InvalidParameter(f"datasets.{self.name}: segments by {column} need its public list in filters")
-        if self.budget_by is not None and self.segments.get(self.budget_by) != 1:
-            raise InvalidParameter(
-                f"datasets.{self.name}: a budget for each {self.budget_by} needs segments = {{ {self.budget_by} = 1 }}"
-            )
-
-    def _check_people(self) -> None:
+    def _mistakes(self) -> Iterator[tuple[Any, str]]:
+        """What does not go together: whether it is so, and what is then said."""
+        by, events = self.budget_by, self.user is not None
+        yield (self.user is None) != (self.item is None), "user and item go together"
+        yield self.engine not in {"duckdb", "spark"}, f"engine must be duckdb or spark, got {self.engine!r}"
+        shipped = self.source == "macbeth"
+        yield shipped and (events or self.filters), "macbeth has no users and no columns to filter by"
+        capped = self.count_capped and not (events and self.labels is None)
+        yield capped, "count_capped is for private labels of events"
+        divided = self.terms.shares is not None
+        yield divided and self.limits, "limits are for a budget that is not divided into shares"
         strangers = {} if self.analysts is None else {canonical(name) for name in self.limits} - set(self.analysts)
-        if strangers:
-            raise InvalidParameter(f"datasets.{self.name}: limits for {', '.join(strangers)}, not among its analysts")
+        yield strangers, f"limits for {', '.join(strangers)}, not among its analysts"
+        needed = "streams need a source with {version} for the day, and neither top nor budget_by nor segments"
+        unfit = "{version}" not in self.source or self.top or by or self.several
+        yield self.streams is not None and unfit, f"{needed} of a table of counts that a user may be in several of"
+        for column in self.segments:
+            yield column not in self.filters, f"segments by {column} need its public list in filters"
+        yield by and self.segments.get(by) != 1, f"a budget for each {by} needs segments = {{ {by} = 1 }}"
 
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
 
@@ -304,15 +297,13 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
 }
 _DATASET_KEYS = {
-    "source": "text", "label": "text", "count": "text", "user": "text", "item": "text", "labels_per_user": "count",
-    "per_label_cap": "count", "unit": "text", "version": "text", "labels": "text", "top": "count", "engine": "text",
-    "filters": "lists", "segments": "counts", "budget_by": "text", "limits": "tables", "analysts": "list",
-    "description": "text", "budget": "table", "count_capped": "flag", "streams": "text", "days_per_user": "count",
-}  # fmt: skip
-_KEYS = {
-    "ledger": "text", "access": "text", "key_file": "text", "head_file": "text", "answers_every": "number",
-    "rates": "table", "storage": "count", "datasets": "tables",
-}  # fmt: skip
+    "text": "source label count user item unit version labels engine budget_by description streams",
+    "count": "labels_per_user per_label_cap top days_per_user",
+}
+_DATASET_KEYS |= {"flag": "count_capped", "list": "analysts", "lists": "filters", "counts": "segments"}
+_DATASET_KEYS |= {"table": "budget", "tables": "limits"}
+_KEYS = {"text": "ledger access key_file head_file", "number": "answers_every", "count": "storage"}
+_KEYS |= {"table": "rates", "tables": "datasets"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +372,7 @@ class Catalog:
             raise InvalidParameter("catalog: there is no [datasets.NAME]")
         ledger = _located(str(table.get("ledger", "ledger.db")), base)
         rates = table.get("rates", {})
-        _check(rates, dict.fromkeys(("free", "spending"), "number"), "rates")
+        _check(rates, {"number": "free spending"}, "rates")
         return cls(
             datasets={name: _dataset(name, entry, base) for name, entry in table["datasets"].items()},
             ledger=ledger,
@@ -444,9 +435,10 @@ def _check(table: Any, kinds: Mapping[str, str], where: str) -> None:
     """Refuse keys that are not known and values that are not what their key is for."""
     if not isinstance(table, dict):
         raise InvalidParameter(f"{where} must be a table")
-    _refuse_others(table, set(kinds), where)
+    kind_of = {name: kind for kind, names in kinds.items() for name in names.split()}
+    _refuse_others(table, set(kind_of), where)
     for name, value in table.items():
-        fits, said = _KINDS[kinds[name]]
+        fits, said = _KINDS[kind_of[name]]
         if not fits(value):
             raise InvalidParameter(f"{where}: {name} must be {said}")
 

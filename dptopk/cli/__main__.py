@@ -1,5 +1,0 @@
-"""``python -m dptopk.cli``."""
-
-from dptopk.cli import main
-
-main()
