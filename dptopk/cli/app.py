@@ -113,13 +113,10 @@ def plan_command(
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan_topk
 
+    caps = Sensitivity(linf=per_label_cap, l0=asked.labels_per_user)
+    domain: Any = "public" if asked.known_domain else "private"
     with working("planning"):
-        plan = plan_topk(
-            **asked.total,
-            **asked.planned,
-            sensitivity=Sensitivity(linf=per_label_cap, l0=asked.labels_per_user),
-            domain="public" if asked.known_domain else "private",
-        )
+        plan = plan_topk(**asked.total, **asked.planned, sensitivity=caps, domain=domain)
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
 

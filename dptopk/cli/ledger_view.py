@@ -74,11 +74,8 @@ def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
         analyst: {"queries": total.queries, "spent": str(total.charge(state.sensitivity.neighbours))}
         for analyst, total in state.now.items()
     }
-    return {
+    return {name: getattr(state, name) for name in ("unit", "version", "segments")} | {
         "dataset": state.name,
-        "unit": state.unit,
-        "version": state.version,
-        "segments": state.segments,
         "sensitivity": {"linf": state.sensitivity.linf, "l0": state.sensitivity.l0},
         "spent": str(state.spent()),
         "shares_used": dict(state.account.summary().shares),

@@ -123,13 +123,9 @@ def topk(
     given = Source(path=spooled(source), **vars(columns), **labels, **by)
     book, state = paying.account()
     total = replace(asked, delta=_delta(asked, state)).total
-    planned = partial(
-        plan_topk,
-        **asked.planned,
-        sensitivity=caps_of(per_label_cap, _labels(asked, columns), state),
-        domain=given.kind,
-        charge_as="auto" if state is None else selections_charged_as(state.account),
-    )
+    caps = caps_of(per_label_cap, _labels(asked, columns), state)
+    charge_as: Any = "auto" if state is None else selections_charged_as(state.account)
+    planned = partial(plan_topk, **asked.planned, sensitivity=caps, domain=given.kind, charge_as=charge_as)
     open_ = look is None and _leaves_open(asked, state)
     plans = _in_phases(planned, two=open_ and given.finds, min_users=min_users)
     rng = None if seed is None else np.random.default_rng(validate.count(at_least=0, seed=seed))
@@ -242,16 +238,10 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable
         raise InvalidParameter("--min-users: of two phases, which private labels of events with --user-col have")
     if not two:
         return planned
-    caps = planned.keywords["sensitivity"]
-    return partial(
-        plan_two_phases,
-        planned.keywords["k"],
-        labels_per_user=caps.l0 or "auto",
-        per_label_cap=caps.linf,
-        counts=planned.keywords["counts"],
-        min_users=min_users,
-        users=planned.keywords["users"],
-    )
+    same: dict[str, Any] = {name: planned.keywords[name] for name in ("k", "counts", "users")}
+    caps = {"labels_per_user": planned.keywords["sensitivity"].l0 or "auto"}
+    caps["per_label_cap"] = planned.keywords["sensitivity"].linf
+    return partial(plan_two_phases, **same, **caps, min_users=min_users)
 
 
 def _by_segment(

@@ -147,27 +147,23 @@ class AnswerService:
 
 def shown(spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """A stored answer as it leaves: the release with its intervals, or those of each segment; question and cost."""
-    about = {
-        "entry": spend.seq,
-        "at": spend.at,
-        "dataset": dataset,
-        "version": answer.get("version", ""),
-        "question": spend.mechanism.get("question"),
-        "charge": str(spend.charge),
-        "confidence": confidence,
-    }
+    about = _charged(spend, dataset) | {"version": answer.get("version", ""), "confidence": confidence}
+    about["question"] = spend.mechanism.get("question")
     if "segments" not in answer:
         return about | _with_intervals(answer, confidence)
     each = [{"segment": one["segment"]} | _with_intervals(one, confidence) for one in answer["segments"]]
     return about | {"segments": each}
 
 
+def _charged(spend: Spend, dataset: str) -> dict[str, Any]:
+    return {"entry": spend.seq, "at": spend.at, "dataset": dataset, "charge": str(spend.charge)}
+
+
 def begun(spend: Spend, dataset: str) -> dict[str, Any]:
     """The charge of a stream as it leaves."""
     terms = spend.mechanism["stream"]
-    about = {"entry": spend.seq, "at": spend.at, "dataset": dataset, "charge": str(spend.charge)}
     mechanism = {name: terms["mechanism"][name] for name in ("k", "days", "days_per_user")}
-    return about | {"stream": terms["stream"], **terms["calendar"], **mechanism}
+    return _charged(spend, dataset) | {"stream": terms["stream"], **terms["calendar"], **mechanism}
 
 
 def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:

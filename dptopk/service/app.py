@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import wrap_future
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from dptopk import errors
 from dptopk.errors import DptopkError, InvalidParameter
@@ -136,7 +137,7 @@ async def _not_served(_: Request, error: Exception) -> Response:
 class _Body:
     """The body of a request, which is read when its sender is known, in limited time and up to a limited length."""
 
-    def __init__(self, request: Request, receive: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, request: Request, receive: Receive) -> None:
         self._request, self._receive = request, receive
         self._clock = asyncio.get_running_loop().time
         self._until, self._size, self._more = self._clock() + BODY_SECONDS, 0, True
@@ -169,12 +170,7 @@ class _Outermost:
     def __init__(self, app: Any, service: Service) -> None:
         self.app, self.service = app, service
 
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

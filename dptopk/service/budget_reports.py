@@ -109,12 +109,8 @@ class BudgetReports:
             return min(account.fits(spend.charge) for account in accounts)
 
         fits = [
-            {
-                "question": spend.mechanism.get("question"),
-                "text": str(spend.mechanism.get("text", "")),
-                "fits": fitting(spend),
-            }
-            for spend in list(kinds.values())[4::-1]
+            {"question": spend.mechanism.get("question"), "text": text, "fits": fitting(spend)}
+            for text, spend in list(kinds.items())[4::-1]
         ]
         spent = str(state.spent(analyst=analyst))
         return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}

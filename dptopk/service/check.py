@@ -28,8 +28,8 @@ LARGE_DELTA = 1e-4  # the share of users who may be shown entirely
 class Finding:
     """One thing that is wrong; ``refused``: the service would not start, or not answer."""
 
-    refused: bool
     text: str
+    refused: bool = False
 
     def __str__(self) -> str:
         return f"{'refused' if self.refused else 'warning'}: {self.text}"
@@ -42,7 +42,7 @@ def check(path: str | Path) -> list[Finding]:
         found = [*_files(catalog), *(one for spec in catalog.datasets.values() for one in _dataset(spec))]
         return [*found, *_ledger(catalog), *_people(catalog)]
     except DptopkError as error:
-        return [Finding(refused=True, text=str(error))]
+        return [Finding(str(error), refused=True)]
 
 
 def _files(catalog: Catalog) -> Iterator[Finding]:
@@ -50,15 +50,15 @@ def _files(catalog: Catalog) -> Iterator[Finding]:
         try:
             read()
         except DptopkError as error:
-            yield Finding(refused=True, text=f"{name}: {error}")
+            yield Finding(f"{name}: {error}", refused=True)
     for name in ("ledger", "access", "head_file"):
         place = str(getattr(catalog, name) or "")
         if place and "://" not in place and not Path(place).parent.is_dir():
-            yield Finding(refused=True, text=f"{name}: there is no folder {str(Path(place).parent)!r}")
+            yield Finding(f"{name}: there is no folder {str(Path(place).parent)!r}", refused=True)
     if catalog.key_file is None:
-        yield Finding(refused=False, text="key_file: the ledger's chain has no key: who can write it can forge it")
+        yield Finding("key_file: the ledger's chain has no key: who can write it can forge it")
     if catalog.head_file is None:
-        yield Finding(refused=False, text="head_file: without one an old copy of the ledger is not found out")
+        yield Finding("head_file: without one an old copy of the ledger is not found out")
 
 
 def _head(catalog: Catalog) -> Any:
@@ -71,18 +71,17 @@ def _dataset(spec: DatasetSpec) -> Iterator[Finding]:
     if spec.analysts is not None and spec.terms.shares is not None:
         others = {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
         if others:
-            yield Finding(refused=False, text=f"{where}: shares of {', '.join(others)}, who may not ask")
+            yield Finding(f"{where}: shares of {', '.join(others)}, who may not ask")
     if spec.labels_per_user is None and spec.source != "macbeth":
-        yield Finding(refused=False, text=f"{where}: labels_per_user is not given: all labels of a user count")
+        yield Finding(f"{where}: labels_per_user is not given: all labels of a user count")
     try:
         with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
             create(ledger, spec)
         for column, values in {"": ("",), **spec.filters}.items():
             tried(spec, {column: values[0]} if column else {}, Segmented())
     except Exception as error:  # noqa: BLE001 - whatever a file or a parser says, without a traceback
-        yield Finding(
-            refused=True, text=f"{where}: {error if isinstance(error, DptopkError) else type(error).__name__}"
-        )
+        said = error if isinstance(error, DptopkError) else type(error).__name__
+        yield Finding(f"{where}: {said}", refused=True)
 
 
 def _budgets(spec: DatasetSpec, where: str) -> Iterator[Finding]:
@@ -93,31 +92,30 @@ def _budgets(spec: DatasetSpec, where: str) -> Iterator[Finding]:
         if one is None:
             continue
         if one.epsilon > LARGE_EPSILON:
-            yield Finding(refused=False, text=f"{where}.{name}: epsilon {one.epsilon} protects nobody")
+            yield Finding(f"{where}.{name}: epsilon {one.epsilon} protects nobody")
         if one.delta > LARGE_DELTA:
-            yield Finding(refused=False, text=f"{where}.{name}: delta {one.delta} should be far below 1 / users")
+            yield Finding(f"{where}.{name}: delta {one.delta} should be far below 1 / users")
         if total is not None and (one.epsilon > total.epsilon or one.delta > total.delta):
-            yield Finding(refused=False, text=f"{where}.{name} is above the whole budget, and limits nothing")
+            yield Finding(f"{where}.{name} is above the whole budget, and limits nothing")
 
 
 def _ledger(catalog: Catalog) -> Iterator[Finding]:
     if not _there(catalog.ledger):
-        yield Finding(refused=False, text="ledger: there is none yet; it will be made, with nothing spent")
+        yield Finding("ledger: there is none yet; it will be made, with nothing spent")
         return
     tables = Tables(catalog.access) if _there(catalog.access) else None
     try:
-        with Ledger(
-            catalog.ledger, key=catalog.key, head_file=catalog.head_file, read_only=True, create=False
-        ) as ledger:
+        place: dict[str, Any] = {"key": catalog.key, "head_file": catalog.head_file}
+        with Ledger(catalog.ledger, **place, read_only=True, create=False) as ledger:
             for one in differences(catalog, ledger, tables):
-                yield Finding(refused=True, text=f"{one}; {HOW}")
+                yield Finding(f"{one}; {HOW}", refused=True)
             for name in ledger.datasets():
                 if name not in catalog.datasets:
-                    yield Finding(refused=False, text=f"ledger: its data set {name!r} is not in the catalog")
+                    yield Finding(f"ledger: its data set {name!r} is not in the catalog")
             for name in set(ledger.datasets()) & set(catalog.datasets):
                 limits = set(map(canonical, catalog.datasets[name].limits))
                 for analyst in set(ledger.state(name).limits) - limits:
-                    yield Finding(refused=False, text=f"datasets.{name}: the ledger has a limit of {analyst!r} besides")
+                    yield Finding(f"datasets.{name}: the ledger has a limit of {analyst!r} besides")
     finally:
         if tables is not None:
             tables.close()
@@ -129,10 +127,10 @@ def _people(catalog: Catalog) -> Iterator[Finding]:
         with closing(Tables(catalog.access)) as tables:
             held = {row["analyst"] for row in Access(tables).people() if row["ended"] is None}
     if not held:
-        yield Finding(refused=False, text="access: nobody has a token: dptopk ledger analyst add")
+        yield Finding("access: nobody has a token: dptopk ledger analyst add")
     for spec in catalog.datasets.values():
         for analyst in set(spec.analysts or ()) - held:
-            yield Finding(refused=False, text=f"datasets.{spec.name}: {analyst!r} may ask and has no token")
+            yield Finding(f"datasets.{spec.name}: {analyst!r} may ask and has no token")
 
 
 def _there(place: str) -> bool:
