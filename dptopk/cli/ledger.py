@@ -67,7 +67,7 @@ def init(
     if (segment_by is None) != (segments is None):
         raise InvalidParameter("--segment-by and --segments go together: what they are by, and their names")
     if query is not None:
-        if terms.share or not terms.registered is terms.epsilon is terms.rho is None:
+        if terms.share or (terms.registered, terms.epsilon, terms.rho) != (None,) * 3:
             raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
         terms = replace(terms, registered=planned(query, times, sensitivity))
     given = terms.arguments()

@@ -232,7 +232,7 @@ class Paying(Chain):
     analyst: Annotated[str | None, typer.Option(help="Who asks.", rich_help_panel=LEDGER)] = None
 
     def __post_init__(self) -> None:
-        if self.ledger is None and not self.dataset is self.analyst is self.key_file is None:
+        if self.ledger is None and (self.dataset, self.analyst, self.key_file) != (None,) * 3:
             raise InvalidParameter("--key-file, --dataset and --analyst need --ledger")
         if self.ledger is not None and (self.dataset is None or self.analyst is None):
             raise InvalidParameter("--ledger needs --dataset and --analyst: what is asked about, and who asks")
@@ -246,7 +246,7 @@ class Paying(Chain):
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of each dataclass among its parameters as options of their own."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     own, fields = signature(command).parameters, {name: signature(kind).parameters for name, kind in groups.items()}
     order = [one for name in own for one in (fields[name].values() if name in groups else [own[name]])]
     for kind in groups.values():

@@ -68,7 +68,7 @@ class Terms(Limit):
         """The same, of shares too."""
         if not self.share:
             return super().arguments()
-        if not self.registered is self.epsilon is self.rho is self.failure_delta is None:
+        if (self.registered, self.epsilon, self.rho, self.failure_delta) != (None,) * 4:
             raise InvalidParameter("give --share alone, without --registered, --epsilon and --rho")
         return {"shares": dict(map(_share, self.share)), "delta": self.delta}
 

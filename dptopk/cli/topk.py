@@ -115,7 +115,7 @@ def topk(
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
-    if look is not None and not paying.ledger is segment_by is asked.accuracy is asked.rho is None:
+    if look is not None and (paying.ledger, segment_by, asked.accuracy, asked.rho) != (None,) * 4:
         raise InvalidParameter("--look takes no --ledger, --segment-by, --accuracy or --rho")
     listed = [] if segments is None else listed_names(segments=segments)
     by: dict[str, Any] = {"segment_by": segment_by, "segments": listed, "segments_per_user": segments_per_user}
@@ -239,9 +239,9 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable
     if not two:
         return planned
     same: dict[str, Any] = {name: planned.keywords[name] for name in ("k", "counts", "users")}
-    caps = {"labels_per_user": planned.keywords["sensitivity"].l0 or "auto"}
-    caps["per_label_cap"] = planned.keywords["sensitivity"].linf
-    return partial(plan_two_phases, **same, **caps, min_users=min_users)
+    caps = planned.keywords["sensitivity"]
+    same |= {"labels_per_user": caps.l0 or "auto", "per_label_cap": caps.linf}
+    return partial(plan_two_phases, **same, min_users=min_users)
 
 
 def _by_segment(
@@ -300,7 +300,7 @@ def _written(
             raise fail(
                 f"{trouble}. The ledger keeps it: the same command with --reuse gives it again, free", 1
             ) from None
-        if not to.out is to.plot is None:
+        if to.out is not None or to.plot is not None:
             write_release(plan, release, Output(confidence=to.confidence), left=left)
             raise fail(f"{trouble}. Here it is", 1) from None
         raise fail(f"{trouble}. Without a ledger it is lost", 1) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -29,7 +29,7 @@ from dptopk.service.messages import in_words
 
 MOST_ROWS = 1000  # of one histogram
 MOST_LABELS = 20_000  # of all segments together
-EPSILONS = {"ge": 1e-6, "le": 100.0}
+Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # of a budget, in ε or ρ
 UNSAID = {"segments", "rho"}  # what is not written down where it is empty: earlier versions did not have it
 Value = str | int | float | bool | dict[str, Any] | None
 
@@ -112,8 +112,8 @@ class TopK(Question):
     """A question: the top k, for (epsilon, delta), for rho, or at a wanted accuracy; of segments, in each of them."""
 
     k: int = Field(ge=1, le=MOST_ROWS, description="How many labels.")
-    epsilon: float | None = Field(default=None, **EPSILONS, description="Part of the budget; or give rho or accuracy.")
-    rho: float | None = Field(default=None, **EPSILONS, description="Part of the budget, in zCDP.")
+    epsilon: Part | None = Field(default=None, description="Part of the budget; or give rho or accuracy.")
+    rho: Part | None = Field(default=None, description="Part of the budget, in zCDP.")
     delta: float = Field(default=0.0, ge=0, lt=1)
     accuracy: float | None = Field(
         default=None, gt=0, le=1e9, description="95% of the noise on a count is to be within ± this many."

@@ -33,7 +33,7 @@ from dptopk.service import routes
 from dptopk.service.access import Person
 from dptopk.service.answering import begun
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
-from dptopk.service.questions import EPSILONS, MOST_ROWS, Body, Question
+from dptopk.service.questions import MOST_ROWS, Body, Part, Question
 from dptopk.service.routes import Asking, Dataset, Wait, Worker
 from dptopk.service.state import Service
 from dptopk.session.budget_backend import LedgerBudget
@@ -73,7 +73,7 @@ class WantedStream(Body):
 
     k: int = Field(ge=1, le=MOST_ROWS, description="How many labels, every day.")
     days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
-    epsilon: float = Field(**EPSILONS, description="Of all days together.")
+    epsilon: Part = Field(description="Of all days together.")
     delta: float = Field(gt=0, lt=1)
     first_day: str | None = Field(default=None, max_length=10, description="The date of day 1, as 2026-11-01.")
     time_zone: str = Field(default="UTC", min_length=1, max_length=64, description="Whose midnight parts two days.")
