@@ -20,7 +20,7 @@ from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import fingerprint
 from dptopk.cli.options import Columns
 from dptopk.cli.shell import working
-from dptopk.datasets import EventsStore, Segments
+from dptopk.datasets import EventsStore, Segments, read_counts, read_labels
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning import TwoPhasePlan
@@ -175,9 +175,7 @@ class Source(Columns):
     def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         columns = {"label": self.label, "count": self.count}
         try:
-            frame = datasets.read_counts(
-                self.path, **columns, separator=self.separator, encoding=self.encoding, where=where
-            )
+            frame = read_counts(self.path, **columns, separator=self.separator, encoding=self.encoding, where=where)
         except InvalidParameter as error:
             if error.parameter not in columns:
                 raise
@@ -189,7 +187,7 @@ class Source(Columns):
         """The same counts over the public labels, where there are such."""
         if self.kind == "private":
             return whole
-        labels = datasets.read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
+        labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
         json_lines = self.user is None and not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
         public = "public" if labels is None else _public_names(labels, whole.labels, json_lines=json_lines)
         return Histogram(whole.labels, whole.counts, sensitivity=sensitivity, domain=public, capped=whole.capped)

@@ -46,14 +46,16 @@ class Terms:
 
     @classmethod
     def read(cls, table: Any, where: str) -> Terms:
-        """The budget in a table of the catalog: one of ``epsilon``, ``registered`` and ``shares``, with ``delta``."""
-        kinds = {"epsilon", "registered", "shares"}
+        """The budget in a table of the catalog: ``epsilon``, ``rho``, ``registered`` or ``shares``, with ``delta``."""
+        kinds = {"epsilon", "rho", "registered", "shares"}
         if not isinstance(table, dict) or len(kinds & table.keys()) != 1:
-            raise InvalidParameter(f"{where}: give exactly one of epsilon, registered and shares, with delta")
-        _refuse_others(table, kinds | ({"delta", "failure_delta"} if "epsilon" in table else {"delta"}), where)
+            raise InvalidParameter(f"{where}: give exactly one of epsilon, rho, registered and shares, with delta")
+        free = not {"epsilon", "rho"}.isdisjoint(table)
+        _refuse_others(table, kinds | ({"delta", "failure_delta"} if free else {"delta"}), where)
         delta = validate.probability(delta=table.get("delta", 0.0))
-        if "epsilon" in table:
-            return cls(budget=Budget(table["epsilon"], delta), failure_delta=table.get("failure_delta"))
+        if free:
+            budget = Budget(table.get("epsilon"), delta, rho=table.get("rho"))
+            return cls(budget=budget, failure_delta=table.get("failure_delta"))
         if "registered" in table:
             return cls(registered=Charge.parse(str(table["registered"])), delta=delta)
         return cls(shares=_shares(table["shares"], f"{where}.shares"), delta=delta)

@@ -91,11 +91,14 @@ def _budgets(spec: DatasetSpec, where: str) -> Iterator[Finding]:
     for name, one in budgets.items():
         if one is None:
             continue
-        if one.epsilon > LARGE_EPSILON:
+        kind = "epsilon" if one.rho is None else "rho"
+        if one.rho is None and one.epsilon > LARGE_EPSILON:
             yield Finding(f"{where}.{name}: epsilon {one.epsilon} protects nobody")
         if one.delta > LARGE_DELTA:
             yield Finding(f"{where}.{name}: delta {one.delta} should be far below 1 / users")
-        if total is not None and (one.epsilon > total.epsilon or one.delta > total.delta):
+        if total is None or (total.rho is None) != (one.rho is None):
+            continue
+        if getattr(one, kind) > getattr(total, kind) or one.delta > total.delta:
             yield Finding(f"{where}.{name} is above the whole budget, and limits nothing")
 
 

@@ -184,7 +184,7 @@ def _wanted(terms: Terms) -> dict[str, Any]:
 
 def _part(part: Charge | Budget | None) -> dict[str, Any]:
     if isinstance(part, Budget):
-        return {"epsilon": part.terms()[0], "delta": part.delta, "failure_delta": part.delta / 2}
+        return _said({"budget": part.terms()})
     return {"registered": str(part)}
 
 
@@ -200,7 +200,8 @@ def _said(terms: Mapping[str, Any]) -> dict[str, Any]:
         return {"registered": terms["registered"], "delta": terms["delta"]}
     epsilon, delta, *rho = terms["budget"]
     failures = terms.get("filter", {}).get("failure_delta", delta / 2)
-    return {"epsilon": epsilon, "delta": delta, "failure_delta": failures} | ({"rho": rho[0]} if rho else {})
+    total = {"rho": rho[0]} if rho else {"epsilon": epsilon}
+    return total | {"delta": delta, "failure_delta": failures}
 
 
 def _shown(said: Mapping[str, Any]) -> str:

@@ -73,7 +73,7 @@ MISTAKES = [  # what is written, what instead, what is told
     (TOTAL, "", "source and budget are needed"),
     (TOTAL, "budget = 4", "budget must be a table"),
     (TOTAL, "budget = { epsilon = 4.0, size = 1 }", "unknown size"),
-    (TOTAL, "budget = { delta = 1e-5 }", "exactly one of epsilon, registered and shares"),
+    (TOTAL, "budget = { delta = 1e-5 }", "exactly one of epsilon, rho, registered and shares"),
     (TOTAL, "budget = { epsilon = -1, delta = 1e-5 }", "epsilon"),
     (TOTAL, 'budget = { epsilon = "4", delta = 1e-5 }', "epsilon"),
     (TOTAL, "budget = { epsilon = nan, delta = 1e-5 }", "epsilon"),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import tomllib
+from inspect import signature
 
 import pandas as pd
 import pytest
 
 from dptopk import Budget, Client, InvalidParameter, KnownGaussian, KnownLaplace, UnknownGumbel
+from dptopk.cli.options import Asked
 from dptopk.costs import Charge, PureDP
 from dptopk.datasets import Segments
 from dptopk.errors import BudgetExceeded, LedgerError
 from dptopk.ledger.entries import normal
 from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLaplace
 from dptopk.mechanisms.named import mechanism_of
+from dptopk.planning import plan_topk
 from dptopk.service import data
 from dptopk.service.catalog import Catalog, Segmented
+from dptopk.service.check import check
 from dptopk.service.questions import Plans, Run, TopK, charge_of, question_of, recorded, revived
 
 from .conftest import CATALOG, WORDS, Server, write_words
@@ -212,3 +216,67 @@ def test_a_number_that_is_not_finite_is_refused_by_name(name):
     }
     with pytest.raises(InvalidParameter, match=name):
         question_of(given)
+
+
+IN_RHO = """
+ledger = "ledger.db"
+
+[datasets.words]
+source = "words-{version}.csv"
+label = "word"
+count = "n"
+labels_per_user = 1
+unit = "word"
+budget = { rho = 0.5, delta = 1e-6 }
+limits = { bob = { rho = 0.1, delta = 1e-7 } }
+"""
+
+
+@pytest.mark.slow
+def test_a_question_in_rho_is_answered_within_a_budget_in_rho(tmp_path):
+    """Its price is at most its ρ; five of a fifth fit, for bob one of his limit; and the catalog still agrees."""
+    with Server(tmp_path, IN_RHO).running() as server:
+        ann, bob = (Client(server.url, server.tokens[name], dataset="words") for name in ("ann", "bob"))
+        part = Budget(rho=0.1, delta=1e-7)
+        assert ann.plan(2, budget=part)["balance"]["total"]["fits"] == 5
+        for _ in range(4):
+            assert ann.top_k(2, budget=part, counts="auto").counts is not None
+        bob.top_k(2, budget=part)
+        for client in (ann, bob):
+            with pytest.raises(BudgetExceeded):
+                client.top_k(2, budget=part)
+        state = server.service.reports.ledger.state("words")
+        price = sum(times * state.account.price(cost)[0] for cost, times in state.spent())
+        assert 0.49 < price <= 0.5
+        with pytest.raises(InvalidParameter, match="exactly one of epsilon, rho and accuracy"):
+            ann._call("POST", "/datasets/words/plan", {"k": 2, "epsilon": 1.0, "rho": 0.1})
+    assert not [one for one in check(tmp_path / "catalog.toml") if one.refused]
+
+
+def test_a_question_without_rho_is_written_down_as_before():
+    """A key of a question that an earlier version charged is still that question's."""
+    question = TopK(k=2, epsilon=1.0, delta=1e-7)
+    before = {
+        "k": 2,
+        "epsilon": 1.0,
+        "delta": 1e-7,
+        "accuracy": None,
+        "counts": "auto",
+        "method": "auto",
+        "d_bar": None,
+    }
+    assert question.is_that(before | {"where": {}})
+    assert question_of(before | {"where": {}}) == question
+
+
+def test_the_parts_of_a_question_have_one_name_and_one_default():
+    """plan_topk, a session, the command line, HTTP and the client: the same names, and the defaults of plan_topk."""
+    planned, asked = signature(plan_topk).parameters, signature(Asked).parameters
+    client, http = signature(Client.top_k).parameters, TopK.model_fields
+    totals = {"epsilon", "rho"}  # of which plan_topk's is a Budget
+    shared = (planned.keys() & asked.keys()) - {"k", "fit"}
+    assert shared == {"accuracy", "delta", "counts", "users", "d_bar", "method", "effort"}
+    assert {name: asked[name].default for name in shared} == {name: planned[name].default for name in shared}
+    assert http.keys() - planned.keys() == totals | {"where", "segments"}
+    assert all(http[name].default == planned[name].default for name in ("accuracy", "counts", "d_bar", "method"))
+    assert client.keys() - {"self", "key", "budget"} == (http.keys() | {"where"}) - totals - {"segments"}
