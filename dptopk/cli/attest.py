@@ -26,7 +26,6 @@ def attest(
     claim: Annotated[
         str | None, typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".')
     ] = None,
-    slack: Annotated[float, typer.Option(help="How exact each δ must be.")] = 1e-9,
     out: Annotated[
         Path | None, typer.Option(help="Write the laws here; checker/check_attestation.py checks the file.")
     ] = None,
@@ -44,7 +43,7 @@ def attest(
     named = parse_mechanism(mechanism) if "(" in mechanism else load(mechanism)
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
-    found = attested(named, world, claim=None if claim is None else Charge.parse(claim), slack=slack)
+    found = attested(named, world, claim=None if claim is None else Charge.parse(claim))
     typer.echo(str(found))
     if out is not None:
         try:

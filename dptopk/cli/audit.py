@@ -38,7 +38,6 @@ def audit(
     labels: Labels = 3,
     known_domain: Listed = False,
     seconds: Annotated[float, typer.Option(help="Time for the audit.")] = 60.0,
-    alpha: Annotated[float, typer.Option(help="Chance that a true claim is called refuted.")] = 1e-6,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
     """Search small neighbouring histograms for a proof that a mechanism is not as private as claimed.
@@ -54,7 +53,7 @@ def audit(
         raise InvalidParameter("give exactly one of --claim and --epsilon")
     stated = Budget(epsilon, delta) if epsilon is not None else Charge.parse(claim or "")
     world = World(Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain)
-    report = search(load(mechanism), stated, world=world, seconds=seconds, alpha=alpha)
+    report = search(load(mechanism), stated, world=world, seconds=seconds)
     typer.echo(readable_json(asdict(report)) if as_json else f"{report}\n", nl=False)
     raise typer.Exit(1 if report.finding else 0)
 

@@ -21,7 +21,6 @@ def make(
     users: Annotated[int, typer.Option(help="Members.")] = 10_000,
     items: Annotated[int, typer.Option(help="Articles, their popularity after Zipf.")] = 10_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 0,
-    chunk: Annotated[int, typer.Option(help="Rows made and written at a time.")] = 1_000_000,
 ) -> None:
     """Write events "member reads article" whose law is known, of any size, in chunks."""
     from dptopk.datasets import make_events
@@ -30,7 +29,7 @@ def make(
         raise InvalidParameter(f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
     check_target(out)
     with working("making events") as report:
-        truth = make_events(out, events=events, users=users, items=items, seed=seed, chunk=chunk, progress=report)
+        truth = make_events(out, events=events, users=users, items=items, seed=seed, progress=report)
     typer.echo(f"{out}: {events} events, columns member, article, section, region")
     popular = zip(truth.articles[:5], truth.expected_users(5), strict=False)
     expected = ", ".join(f"{article} ({members:.0f})" for article, members in popular)

@@ -196,10 +196,10 @@ def _delta(asked: Asked, state: DatasetState | None) -> float | None:
         if asked.delta > most:
             raise InvalidParameter(f"--delta {asked.delta:g} is above the ledger's delta of {state.name!r}, {most:g}")
         return asked.delta
-    share, part = (asked.epsilon or math.inf) / state.account.epsilon(), 0.5
     if rho and asked.rho is not None:
-        share, part = asked.rho / rho[0], 1.0
-    return float(most if share >= 1 else format_lower(most * share * part))
+        return float(format_lower(most * min(asked.rho / rho[0], 1.0)))
+    share = (asked.epsilon or math.inf) / state.account.epsilon()
+    return float(most if share >= 1 else most * share / 2)
 
 
 def caps_of(cap: int | None, labels: int | None, state: DatasetState | None) -> Sensitivity:
