@@ -48,7 +48,7 @@ def _methods() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The arguments of plan_topk that are options of every command that plans: their one definition here."""
+    """The arguments of plan_topk that every command that plans takes, under the same names."""
 
     k: K
     epsilon: Annotated[

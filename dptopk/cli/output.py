@@ -175,14 +175,14 @@ def _print_release(plan: Plan, release: Release, console: Console, left: Sequenc
         console.print(Text(visible(rounded_up(f"{number_of}. {phase.name}: {phase.mechanism}"))))
         console.print(Padding(Text(visible(rounded_up(f"charged {paid}"))), (0, 0, 0, 3)))
     for line in [guarantee(plan), f"Split: {plan.split}.", *left]:
-        console.print(Text(visible(line)))
+        console.print(Text(visible(rounded_up(line))))
 
 
 def print_rows(plan: Plan, release: Release, console: Console, confidence: float) -> None:
     """Print ranks, labels and counts with their error bars, and what a reader of them must know."""
     console.print(rows_table(release.shown(confidence=confidence), console))
     for line in notes(plan, release, confidence):
-        console.print(Text(visible(line)))
+        console.print(Text(visible(rounded_up(line))))
 
 
 def rows_table(rows: pd.DataFrame, console: Console) -> Table:

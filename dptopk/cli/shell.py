@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from dptopk._internal.formatting import visible
+from dptopk._internal.formatting import rounded_up, visible
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 
 # Options that are not named as the argument of the library is: the first that the command has is meant.
@@ -146,7 +146,8 @@ class Group(_PlainFlags, typer.core.TyperGroup):
         except BudgetExceeded as error:
             raise fail(
                 f"budget exceeded, and nothing was charged: {error.reason or 'too little is left'}. This needs "
-                f"{error.requested}; left: {error.remaining}. Lower --epsilon or --delta, or ask for a larger budget",
+                f"{rounded_up(error.requested)}; left: {error.remaining}. Lower --epsilon or --delta, or ask for "
+                "a larger budget",
                 EXIT_CODES[BudgetExceeded],
             ) from None
         except InvalidParameter as error:

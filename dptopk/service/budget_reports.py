@@ -57,14 +57,8 @@ class BudgetReports:
             whose it is: an analyst without a share draws on the reserve.
         """
         name = canonical(analyst)
-        return self._now(
-            lambda: self._balance(dataset, name, charges, segments),
-            "balance",
-            dataset,
-            name,
-            segments,
-            *map(str, charges),
-        )
+        key = ("balance", dataset, name, segments, *map(str, charges))
+        return self._now(lambda: self._balance(dataset, name, charges, segments), *key)
 
     def _balance(
         self, dataset: str, name: str, charges: tuple[Charge, ...], segments: tuple[str, ...] | None

@@ -97,12 +97,32 @@ class NewStream(WantedStream, StreamQuestion):
             days_per_user=spec.days_per_user,
         )  # fmt: skip
 
+    def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
+        """Charge it, and make its file."""
+        like = Histogram({}, sensitivity=spec.sensitivity, domain="private" if spec.labels is None else spec.labels)
+        book = LedgerBudget(service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False)
+        made: Any = service.plans.get(spec, self)
+        path = _file(spec, analyst, self.stream)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        StreamSession.begin(book, like, self.stream, made, path, self.calendar)
+
 
 class StreamDay(StreamQuestion):
     """A day of a stream, by its number."""
 
     day: int
     action: ClassVar[str] = "stream day"
+
+    def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
+        """Answer a day that is the next one; one that was answered before is left as it is."""
+        stream = StreamSession.open(service.reports.ledger, _file(spec, analyst, self.stream))
+        after = len(stream.answered()) + 1
+        if self.day > after:
+            raise InvalidParameter(f"day: the next day to be answered is day {after} ({stream.calendar.name(after)})")
+        if self.day == after:
+            version = stream.calendar.name(after)
+            data = service.histograms.get(spec, version, {}, Segmented(), lambda _done, _total: None)
+            stream.answer(after, data[""])
 
 
 @dataclass
@@ -115,34 +135,12 @@ class StreamService:
         """What the ledger has of a stream or a day."""
         return self.service.reports.ledger.asked(spec.name, analyst, key)
 
-    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Question) -> Spend:
+    def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any) -> Spend:
         """Charge a stream, or answer a day, or find what was done before."""
-        if isinstance(question, NewStream):
-            self._begin(spec, analyst_name(analyst), question)
-        elif isinstance(question, StreamDay):
-            self._answer(spec, analyst, question)
+        question.put(self.service, spec, analyst_name(analyst))
         done = self.known(spec, analyst, key, question)
         assert done is not None  # noqa: S101 - it was written
         return done
-
-    def _begin(self, spec: DatasetSpec, analyst: str, asked: NewStream) -> None:
-        like = Histogram({}, sensitivity=spec.sensitivity, domain="private" if spec.labels is None else spec.labels)
-        book = LedgerBudget(self.service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False)
-        made: Any = self.service.plans.get(spec, asked)
-        path = _file(spec, analyst, asked.stream)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        StreamSession.begin(book, like, asked.stream, made, path, asked.calendar)
-
-    def _answer(self, spec: DatasetSpec, analyst: str, asked: StreamDay) -> None:
-        """Answer a day that is the next one; one that was answered before is left as it is."""
-        stream = StreamSession.open(self.service.reports.ledger, _file(spec, analyst, asked.stream))
-        after = len(stream.answered()) + 1
-        if asked.day > after:
-            raise InvalidParameter(f"day: the next day to be answered is day {after} ({stream.calendar.name(after)})")
-        if asked.day == after:
-            version = stream.calendar.name(after)
-            data = self.service.histograms.get(spec, version, {}, Segmented(), lambda _done, _total: None)
-            stream.answer(after, data[""])
 
 
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:

@@ -1,0 +1,5 @@
+"""``python -m dptopk.cli``."""
+
+from dptopk.cli import main
+
+main()
