@@ -164,12 +164,12 @@ def show(
 ) -> None:
     """What is spent and what remains, over time and by analyst, and how many more queries are affordable."""
     from dptopk.cli import ledger_view as view
+    from dptopk.cli.output import check_picture
     from dptopk.cli.target import check_target, replacing
 
     if plot is not None:
         check_target(plot, name="plot", inputs=book.files)
-        if plot.suffix.lower() not in {".png", ".svg"}:
-            raise InvalidParameter("--plot: name a .png or an .svg file")
+        check_picture(plot)
     with book.open(read_only=True) as ledger:
         names = ledger.datasets() if dataset is None else (dataset,)
         if plot is not None and len(names) != 1:

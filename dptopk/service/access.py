@@ -153,18 +153,15 @@ class Access:
         table = Tables.audit
         query = sa.select(table).order_by(table.c.number.desc()).limit(limit)
         query = query if before is None else query.where(table.c.number < before)
+        # A refused question may contain NaN and infinity, JSON may not.
         rows = [dict(row._mapping) for row in self._tables.rows(query)]  # noqa: SLF001 - SQLAlchemy's public name
-        return [row | {"detail": json.loads(row["detail"], parse_constant=_no_number)} for row in rows]
+        return [row | {"detail": json.loads(row["detail"], parse_constant=lambda _: None)} for row in rows]
 
 
 def token_id(token: str) -> str:
     """The id in a token, which is no secret; empty where there is none."""
     match = _TOKEN.fullmatch(token)
     return match[1] if match else ""
-
-
-def _no_number(_: str) -> None:
-    """Replace NaN and infinity for the log: a refused question may contain them, JSON may not."""
 
 
 def _hashed(secret: str, salt: str) -> str:

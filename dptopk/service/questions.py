@@ -198,8 +198,8 @@ class Run(Question):
         """
         mechanism = mechanism_of(self.mechanism.model_dump())
         for name, most in (("k", MOST_ROWS), ("d_bar", MOST_LABELS)):
-            if getattr(mechanism, name, None) is not None:
-                _bounded(most, **{name: getattr(mechanism, name)})
+            if (getattr(mechanism, name, None) or 0) > most:
+                raise InvalidParameter(f"{name} must be at most {most} here, got {getattr(mechanism, name)}")
         options = {
             name: [from_plain(label) for label in given]
             for name, given in (("labels", self.labels), ("ranking", self.ranking))
@@ -223,12 +223,6 @@ def question_of(plain: Mapping[str, Any]) -> Question:
         return Run(**plain) if "mechanism" in plain else TopK(**plain)
     except ValidationError as error:
         raise InvalidParameter(in_words(one | {"loc": ("body", *one["loc"])} for one in error.errors())) from None
-
-
-def _bounded(most: int, **arguments: int) -> None:
-    ((name, value),) = arguments.items()
-    if validate.count(**{name: value}) > most:
-        raise InvalidParameter(f"{name} must be at most {most} here, got {value}")
 
 
 @dataclass(frozen=True)

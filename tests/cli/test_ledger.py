@@ -288,3 +288,19 @@ def test_what_was_charged_is_shown_rounded_up(tmp_path):
     assert "DP(0.123457) + delta(5.00001e-07)" in shown
     assert str(delta) not in shown
     assert json.loads(run("ledger", "show", ledger, "--format", "json").stdout)[0]["spent"].endswith(f"delta({delta})")
+
+
+def test_verify_takes_the_head_file_for_a_head(tmp_path):
+    """An older state put back is whole by itself; beside the head file it is not."""
+    ledger, head = tmp_path / "l.db", tmp_path / "head.json"
+    init = ("--dataset", "d", "--epsilon", 1, "--delta", 1e-6, "--head-file", head)
+    assert run("ledger", "init", ledger, *init).exit_code == 0
+    older = ledger.read_bytes()
+    with Ledger(ledger, create=False, head_file=head) as book:
+        book.charge("d", "ann", Charge({PureDP(0.1): 1}))
+    assert run("ledger", "verify", ledger, "--head-file", head).exit_code == 0
+    for journal in tmp_path.glob("l.db-*"):
+        journal.unlink()
+    ledger.write_bytes(older)
+    assert run("ledger", "verify", ledger).exit_code == 0
+    assert run("ledger", "verify", ledger, "--head-file", head).exit_code == 1
