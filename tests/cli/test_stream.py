@@ -161,6 +161,7 @@ def test_what_a_stream_needs_is_named_before_anything_is_charged(tmp_path, ledge
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_what_a_refusal_advises_is_an_option_of_the_command(tmp_path, ledger, stream):
     """A survey, a row a person: the refusal names --one-row-per-user, and the command takes it."""
     day = tmp_path / "day.csv"
