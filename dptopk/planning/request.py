@@ -114,9 +114,9 @@ class Request:
 
 def number_of_labels(k: int) -> int:
     """k, if a plan may have as many: from 1 to 10^6."""
-    if validate.count(k=k) > 10**6:
-        raise InvalidParameter(f"k must be at most 10^6, got {k}", parameter="k")
-    return k
+    if (asked := validate.count(k=k)) > 10**6:
+        raise InvalidParameter(f"k must be at most 10^6, got {asked}", parameter="k")
+    return asked
 
 
 def total_of(
