@@ -11,7 +11,7 @@ upper bounds (docs/notes/notation.md, "Decimals").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -100,7 +100,11 @@ def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float
 
 def sum_up(values: Mapping[float, int] | list[float]) -> float:
     """Sum of floats (with multiplicities, when a mapping is given): the exact sum rounded toward +inf."""
-    counted = values.items() if isinstance(values, Mapping) else [(value, 1) for value in values]
+    return sum_times(values.items() if isinstance(values, Mapping) else [(value, 1) for value in values])
+
+
+def sum_times(counted: Iterable[tuple[float, int]]) -> float:
+    """Sum of floats with multiplicities: the exact sum rounded toward +inf."""
     try:
         ratios = [(*float(value).as_integer_ratio(), times) for value, times in counted]
     except OverflowError:  # a term is inf

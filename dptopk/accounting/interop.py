@@ -68,12 +68,12 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     from dp_accounting import dp_event
 
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
-    taken = _taken(charge, bounded_range)
+    events = [(_told(cost, "dp_event", "DpEvent"), times) for cost, times in _taken(charge, bounded_range)]
     if charge.neighbours != "add_remove":
         raise IncompatibleCosts(f"events are for add_remove neighbours, the charge is for {charge.neighbours}")
     if charge.delta:
         raise IncompatibleCosts("there is no event for a mass of bad events (delta); to_pld takes it")
-    return dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(_event(cost), times) for cost, times in taken])
+    return dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(one, times) for one, times in events])
 
 
 def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refuse") -> Any:
@@ -108,7 +108,8 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     grouped: dict[Cost, int] = {}
     if bounded_range == "group":
         grouped = {cost: times for cost, times in charge if isinstance(cost, BoundedRange)}
-    parts = [(_pld(cost, step), n) for cost, n in _taken(charge, bounded_range) if cost not in grouped]
+    name, taken = "privacy loss distribution", _taken(charge, bounded_range)
+    parts = [(_told(cost, "pld", name, step), n) for cost, n in taken if cost not in grouped]
     if grouped:
         pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
         parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
@@ -134,14 +135,14 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
     rest, failure = split_failure(charge)
     if charge.delta or failure:
         raise IncompatibleCosts("a charge with delta is approximate zCDP: ask to_opendp for approximate_zcdp")
-    pairs = []
+    rhos = []
     for cost, times in rest:
         convert = implied(cost).exact_zcdp if exact else implied(cost).zcdp
         xi, rho = (math.inf, math.inf) if convert is None else convert(cost)
         if xi > 0:
             raise IncompatibleCosts(f"{cost} is no ρ-zCDP cost with ξ = 0")
-        pairs.append({rho: times})
-    return sum_up([sum_up(pair) for pair in pairs])
+        rhos.append(sum_up({rho: times}))
+    return sum_up(rhos)
 
 
 def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = None) -> tuple[Any, Any]:
@@ -198,18 +199,17 @@ def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
     ]
 
 
-def _event(cost: Cost) -> Any:
-    event = cost_model_of(cost).dp_event
-    if isinstance(event, str):
-        raise IncompatibleCosts(f"{cost} as a DpEvent: {event}")
-    return event(cost)
+def _told(cost: Cost, counterpart: str, name: str, *arguments: float) -> Any:
+    """The counterpart of a cost that its model knows.
 
-
-def _pld(cost: Cost, interval: float) -> Any:
-    distribution = cost_model_of(cost).pld
-    if isinstance(distribution, str):
-        raise IncompatibleCosts(f"{cost} as a privacy loss distribution: {distribution}")
-    return distribution(cost, interval)
+    Raises:
+        IncompatibleCosts: where it has none.
+    """
+    model = cost_model_of(cost)
+    make = getattr(model, counterpart)
+    if make is None:
+        raise IncompatibleCosts(f"{cost} as a {name}: {model.no_counterpart}")
+    return make(cost, *arguments)
 
 
 def _of_pair(pair: GroupPair, interval: float) -> Any:

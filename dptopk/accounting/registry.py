@@ -14,9 +14,10 @@ above for the p of the product and δ_charge = 0: lower bounds use that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from dptopk._internal.choices import INTERACTIONS, Interaction
 from dptopk._internal.formatting import format_upper, html_table
@@ -88,17 +89,31 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class BoundSpec:
-    """A registered bound: ``build`` gives the curve of a charge or raises NotApplicable."""
+    """A registered bound: a function from a charge (without failure mass, never empty) to a Curve, under a name.
+
+    Attributes:
+        name: the name that ``compose(bound=...)`` takes.
+        source: paper and theorem.
+        takes: the cost types that may occur in the charge.
+        build: the function; it raises NotApplicable with a reason.
+        valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
+        lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
+            for a bound that is attained only by an analyst who adapts.
+        below: a function of the charge giving the name of another bound that is never larger but for the width of its
+            answer, or "": where that other one has been answered as closely as asked, this one is not asked.
+        refines: whether its answers take work that is counted.
+        published: whether others are never larger: a theorem of a paper, for the full table, the figures and the tests.
+    """
 
     name: str
     source: str
     takes: tuple[type[Cost], ...]
-    valid_through: Interaction | Callable[[Charge], Interaction]
-    lower_from: Callable[[Charge], Interaction]
-    below: Callable[[Charge], str]
-    refines: bool
-    published: bool
     build: Callable[[Charge], Curve]
+    valid_through: Interaction | Callable[[Charge], Interaction] = "setwise"
+    lower_from: Callable[[Charge], Interaction] = lambda charge: "batch"  # noqa: ARG005
+    below: Callable[[Charge], str] = lambda charge: ""  # noqa: ARG005
+    refines: bool = False
+    published: bool = False
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
         """Whether the bound's lower bound holds for the optimum of this interaction, not only of a stronger one."""
@@ -122,38 +137,14 @@ class BoundSpec:
 
 
 REGISTRY: dict[str, BoundSpec] = {}
+Builder = TypeVar("Builder", bound=Callable[[Charge], Curve])
 
 
-def bound(
-    name: str,
-    *,
-    source: str,
-    takes: Iterable[type[Cost]],
-    valid_through: Interaction | Callable[[Charge], Interaction] = "setwise",
-    lower_from: Callable[[Charge], Interaction] = lambda charge: "batch",  # noqa: ARG005
-    below: Callable[[Charge], str] = lambda charge: "",  # noqa: ARG005
-    refines: bool = False,
-    published: bool = False,
-) -> Callable[[Callable[[Charge], Curve]], Callable[[Charge], Curve]]:
-    """Register a function from a charge (without failure mass, never empty) to a Curve under a name.
+def bound(name: str, **attributes: Any) -> Callable[[Builder], Builder]:
+    """Register a function from a charge to a Curve under a name, with the attributes of ``BoundSpec``."""
 
-    Args:
-        name: the name that ``compose(bound=...)`` takes.
-        source: paper and theorem.
-        takes: the cost types that may occur in the charge.
-        valid_through: the strongest interaction model in which it holds, or a function of the charge giving it.
-        lower_from: a function of the charge giving the weakest interaction whose optimum its lower bound is on; later
-            for a bound that is attained only by an analyst who adapts.
-        below: a function of the charge giving the name of another bound that is never larger but for the width of its
-            answer, or "": where that other one has been answered as closely as asked, this one is not asked.
-        refines: whether its answers take work that is counted.
-        published: whether others are never larger: a theorem of a paper, for the full table, the figures and the tests.
-    """
-
-    def register(build: Callable[[Charge], Curve]) -> Callable[[Charge], Curve]:
-        REGISTRY[name] = BoundSpec(
-            name, source, tuple(takes), valid_through, lower_from, below, refines, published, build
-        )
+    def register(build: Builder) -> Builder:
+        REGISTRY[name] = BoundSpec(name, build=build, **attributes)
         return build
 
     return register

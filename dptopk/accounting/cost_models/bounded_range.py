@@ -1,34 +1,49 @@
-"""ε-bounded range: no one pair, the adversary picks t (Dong-Durfee-Rogers 2020); composed by recursion and log-MGFs."""
+"""ε-bounded range, and the exponential clocks that such a cost is covered by.
+
+Bounded range: no one pair, the adversary picks t (Dong-Durfee-Rogers 2020); composed by recursion and log-MGFs. Clocks
+of which one user changes the rate by at most e^ε: a pair with exponential tails.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from dptopk._internal.rounding import square_up
 from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.cost_models.implied import Implied, max_kl
 from dptopk.accounting.cost_models.registry import CostModel
-from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, summed_log_mgf
-from dptopk.costs import BoundedRange, Cost
-
-_NO_PAIR = 'a bounded-range cost is not one pair of distributions; bounded_range="dp" takes it as ε-DP'
-
-
-def _covers(token: BoundedRange, cost: Cost) -> bool:
-    """ε-DP implies 2ε-BR (DDR Section 2)."""
-    return (cost.epsilon if isinstance(cost, BoundedRange) else 2 * pure_of(cost)) <= token.epsilon
+from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf
+from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, each_log_mgf, summed_log_mgf
+from dptopk.costs import BoundedRange, Cost, ExponentialClockDP
 
 
-MODEL = CostModel(
-    BoundedRange,
-    covers=_covers,
-    implied=Implied(
-        pure=lambda cost: cost.epsilon,
-        bounded_range=lambda cost: cost.epsilon,
-        zcdp=lambda cost: (0.0, square_up(cost.epsilon, 8)),
-        exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
-        cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
+def _covers(*types: type[Cost]) -> Callable[[Any, Any], bool]:
+    """Costs of these types with no larger ε, and ε-DP, which implies 2ε-BR (DDR Section 2)."""
+    return lambda token, cost: (cost.epsilon if isinstance(cost, types) else 2 * pure_of(cost)) <= token.epsilon
+
+
+MODELS = (
+    CostModel(
+        BoundedRange,
+        covers=_covers(BoundedRange),
+        implied=Implied(
+            pure=lambda cost: cost.epsilon,
+            bounded_range=lambda cost: cost.epsilon,
+            zcdp=lambda cost: (0.0, square_up(cost.epsilon, 8)),
+            exact_zcdp=lambda cost: (0.0, max_kl(cost.epsilon)),
+            cdp=lambda cost: (max_kl(cost.epsilon), cost.epsilon / 2),
+        ),
+        log_mgf=lambda costs: summed_log_mgf({c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf),
+        family=lambda cost: (BoundedRange, cost.epsilon),
+        no_counterpart='a bounded-range cost is not one pair of distributions; bounded_range="dp" takes it as ε-DP',
     ),
-    log_mgf=lambda costs: summed_log_mgf({c.epsilon: times for c, times in costs.items()}, bounded_range_log_mgf),
-    family=lambda cost: (BoundedRange, cost.epsilon),
-    dp_event=_NO_PAIR,
-    pld=_NO_PAIR,
+    CostModel(
+        ExponentialClockDP,
+        covers=_covers(ExponentialClockDP, BoundedRange),  # ε-BR implies the clock of ε (docs/notes/clocks.md)
+        log_mgf=each_log_mgf(lambda cost, lam: clock_log_mgf(cost.epsilon, lam)),
+        loss_components=lambda costs: [ExponentialClock(cost.epsilon, times) for cost, times in costs.items()],
+        family=lambda cost: (ExponentialClockDP, cost.epsilon),
+        no_counterpart="dp-accounting has no exponential clock",
+    ),
 )

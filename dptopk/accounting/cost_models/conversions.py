@@ -20,16 +20,32 @@ Every formula is moved outward by ``rounding.SLACK`` or its own error bound.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from typing import Any
 
 from dptopk.accounting.cost_models.implied import Implied
 from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.costs import Charge, Cost, PureDP, sum_up
 from dptopk.errors import NotApplicable
 
+NOTIONS = {"pure": "pure DP", "zcdp": "zCDP", "exact_zcdp": "zCDP", "cdp": "CDP"}
+
 
 def implied(cost: Cost) -> Implied:
     """The row of the table for one cost (a cost without failure mass: see ``registry.split_failure``)."""
     return cost_model_of(cost).implied
+
+
+def converted(cost: Cost, notion: str) -> Any:
+    """What a cost implies in a notion, a column of the table named as in ``Implied``.
+
+    Raises:
+        NotApplicable: when it implies nothing.
+    """
+    convert = getattr(implied(cost), notion)
+    if convert is None:
+        raise NotApplicable(f"{type(cost).__name__} implies no {NOTIONS[notion]}")
+    return convert(cost)
 
 
 def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
@@ -68,13 +84,10 @@ def pure_epsilons(charge: Charge) -> dict[float, int]:
     Raises:
         NotApplicable: when a cost implies no pure DP.
     """
-    epsilons: dict[float, int] = {}
+    epsilons: Counter[float] = Counter()
     for cost, times in charge:
-        pure = implied(cost).pure
-        if pure is None:
-            raise NotApplicable(f"{type(cost).__name__} implies no pure DP")
-        epsilons[pure(cost)] = epsilons.get(pure(cost), 0) + times
-    return epsilons
+        epsilons[converted(cost, "pure")] += times
+    return dict(epsilons)
 
 
 def pure_sum(charge: Charge) -> float:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS
+from dptopk._internal.rounding import EPS, sum_times
 from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.cost_models.registry import cost_models, types_with
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.pld.lattice import LossDistribution, product, splitting_gap
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.tilt import best_tilt
-from dptopk.costs import Charge, sum_up
+from dptopk.costs import Charge
 
 # Costs with one pair that dominates in both directions: Theorem A applies to their products.
-DOMINATED = types_with(loss_components=True)
+DOMINATED = types_with("loss_components")
 
 # From this many pairs on the lower bound comes from ``splitting_gap``, not from a product of its own.
 MANY_PAIRS = 12
@@ -259,7 +258,4 @@ class BracketCurve(Curve):
 
 def _largest_loss(charge: Charge) -> float:
     """The sum of the ε's when every cost implies pure DP, else inf."""
-    largest: Counter[float] = Counter()
-    for cost, times in charge:
-        largest[pure_of(cost)] += times
-    return sum_up(largest)
+    return sum_times((pure_of(cost), times) for cost, times in charge)

@@ -1,16 +1,20 @@
-"""μ-Gaussian DP: the pair N(0, 1), N(μ, 1); n of them are one Gaussian of μ² = Σ μ_i² (Dong-Roth-Su 2022)."""
+"""Gaussian noise at its largest shift, which dominates in both directions.
+
+μ-Gaussian DP: the pair N(0, 1), N(μ, 1); n of them are one Gaussian of μ² = Σ μ_i² (Dong-Roth-Su 2022). The pmf of the
+discrete Gaussian is log-concave, and the constants of the continuous one hold (CKS20).
+"""
 
 from __future__ import annotations
 
 import math
 
-from dptopk._internal.rounding import square_up
+from dptopk._internal.rounding import ratio_up, square_up
 from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.cost_models.counterparts import distribution, event
 from dptopk.accounting.cost_models.implied import gaussian_row
 from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
-from dptopk.accounting.pld.loss_components import Gaussian
+from dptopk.accounting.pld.loss_components import DiscreteGaussian, Gaussian
 from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 
 # ε-DP is μ-Gaussian for μ = 2Φ⁻¹(1 - a), a = 1/(1 + e^ε): computed to some ulps, a thousand times that is kept off.
@@ -37,6 +41,10 @@ def _covers(token: GaussianDP, cost: Cost) -> bool:
     return bool(token.mu >= -2 * ndtri(expit(-epsilon)) * (1 + _CORNER_SLACK))
 
 
+def _covers_discrete(token: DiscreteGaussianDP, cost: Cost) -> bool:
+    return isinstance(cost, DiscreteGaussianDP) and cost.scale == token.scale and cost.shift <= token.shift
+
+
 def _noise(cost: GaussianDP) -> tuple[float]:
     """1/μ rounded down: less noise is the safe side."""
     return (math.nextafter(1.0 / cost.mu, 0.0),)
@@ -46,13 +54,29 @@ def _zcdp(cost: GaussianDP) -> tuple[float, float]:
     return 0.0, square_up(cost.mu, 2)
 
 
-MODEL = CostModel(
-    GaussianDP,
-    covers=_covers,
-    implied=gaussian_row(_zcdp, lambda cost: cost.mu),
-    log_mgf=zcdp_log_mgf(_zcdp),
-    loss_components=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
-    family=lambda cost: (GaussianDP, cost.mu),
-    dp_event=event("GaussianDpEvent", _noise),
-    pld=distribution("gaussian", _noise),
+def _zcdp_discrete(cost: DiscreteGaussianDP) -> tuple[float, float]:
+    return 0.0, square_up(cost.shift, 2, cost.scale)
+
+
+MODELS = (
+    CostModel(
+        GaussianDP,
+        covers=_covers,
+        implied=gaussian_row(_zcdp, lambda cost: cost.mu),
+        log_mgf=zcdp_log_mgf(_zcdp),
+        loss_components=lambda costs: [Gaussian(math.fsum(times * cost.mu**2 for cost, times in costs.items()))],
+        family=lambda cost: (GaussianDP, cost.mu),
+        dp_event=event("GaussianDpEvent", _noise),
+        pld=distribution("gaussian", _noise),
+    ),
+    CostModel(
+        DiscreteGaussianDP,
+        covers=_covers_discrete,
+        implied=gaussian_row(_zcdp_discrete, lambda cost: ratio_up(cost.shift, cost.scale)),
+        log_mgf=zcdp_log_mgf(_zcdp_discrete),
+        loss_components=lambda costs: [DiscreteGaussian(cost.scale, cost.shift, n) for cost, n in costs.items()],
+        family=lambda cost: ((DiscreteGaussianDP, cost.scale), cost.shift),
+        pld=distribution("discrete_gaussian", lambda cost: (cost.scale, cost.shift)),
+        no_counterpart="there is no event for the discrete Gaussian; to_pld takes it",
+    ),
 )

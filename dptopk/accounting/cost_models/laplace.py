@@ -1,4 +1,7 @@
-"""The continuous Laplace law at its largest shift, for what others release."""
+"""Laplace laws at their largest shift: the continuous one, for what others release, and the discrete one.
+
+The discrete one is the worst of all that is h-DP at each unit step.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import math
 from fractions import Fraction
 
 from dptopk._internal.rounding import ratio_up
+from dptopk.accounting.cost_models.conversions import pure_of
 from dptopk.accounting.cost_models.counterparts import distribution, event
 from dptopk.accounting.cost_models.implied import pure_row
 from dptopk.accounting.cost_models.registry import CostModel
+from dptopk.accounting.pld.discrete_laplace import DiscreteLaplace, discrete_laplace_log_mgf, mean_loss
 from dptopk.accounting.pld.laplace import Laplace, laplace_log_mgf, laplace_mean_loss
 from dptopk.accounting.pld.log_mgf import each_log_mgf
-from dptopk.costs import Cost, LaplaceDP
+from dptopk.costs import Cost, DiscreteLaplaceDP, LaplaceDP
 
 
 def _covers(token: LaplaceDP, cost: Cost) -> bool:
@@ -19,11 +24,22 @@ def _covers(token: LaplaceDP, cost: Cost) -> bool:
     return isinstance(cost, LaplaceDP) and _ratio(cost) <= _ratio(token)
 
 
-def _ratio(cost: LaplaceDP) -> Fraction:
+def _covers_discrete(token: DiscreteLaplaceDP, cost: Cost) -> bool:
+    """A step of the token is (1/scale)-DP: it takes m steps of a wider law, or ε-DP as a whole."""
+    if isinstance(cost, DiscreteLaplaceDP):
+        m = int(Fraction(cost.scale) / Fraction(token.scale))
+        return m >= 1 and -(-cost.shift // m) <= token.shift
+    if isinstance(cost, LaplaceDP):  # its move in token.shift equal steps, each (1/scale)-DP
+        return _ratio(cost) <= _ratio(token)
+    epsilon = pure_of(cost)
+    return epsilon < math.inf and Fraction(epsilon) * Fraction(token.scale) <= 1
+
+
+def _ratio(cost: LaplaceDP | DiscreteLaplaceDP) -> Fraction:
     return Fraction(cost.shift) / Fraction(cost.scale)
 
 
-def _epsilon(cost: LaplaceDP) -> float:
+def _epsilon(cost: LaplaceDP | DiscreteLaplaceDP) -> float:
     return ratio_up(cost.shift, cost.scale)
 
 
@@ -32,13 +48,29 @@ def _noise(cost: LaplaceDP) -> tuple[float]:
     return (math.nextafter(1 / _epsilon(cost), 0.0),)
 
 
-MODEL = CostModel(
-    LaplaceDP,
-    covers=_covers,
-    implied=pure_row(_epsilon, lambda cost: laplace_mean_loss(_epsilon(cost))),
-    log_mgf=each_log_mgf(lambda cost, lam: laplace_log_mgf(_epsilon(cost), lam)),
-    loss_components=lambda costs: [Laplace(_epsilon(cost), times) for cost, times in costs.items()],
-    family=lambda cost: (LaplaceDP, _epsilon(cost)),
-    dp_event=event("LaplaceDpEvent", _noise),
-    pld=distribution("laplace", _noise),
+def _discrete_noise(cost: DiscreteLaplaceDP) -> tuple[float, int]:
+    return ratio_up(1, cost.scale), cost.shift
+
+
+MODELS = (
+    CostModel(
+        LaplaceDP,
+        covers=_covers,
+        implied=pure_row(_epsilon, lambda cost: laplace_mean_loss(_epsilon(cost))),
+        log_mgf=each_log_mgf(lambda cost, lam: laplace_log_mgf(_epsilon(cost), lam)),
+        loss_components=lambda costs: [Laplace(_epsilon(cost), times) for cost, times in costs.items()],
+        family=lambda cost: (LaplaceDP, _epsilon(cost)),
+        dp_event=event("LaplaceDpEvent", _noise),
+        pld=distribution("laplace", _noise),
+    ),
+    CostModel(
+        DiscreteLaplaceDP,
+        covers=_covers_discrete,
+        implied=pure_row(_epsilon, lambda cost: mean_loss(cost.scale, cost.shift)),
+        log_mgf=each_log_mgf(lambda cost, lam: discrete_laplace_log_mgf(cost.scale, cost.shift, lam)),
+        loss_components=lambda costs: [DiscreteLaplace(cost.scale, cost.shift, n) for cost, n in costs.items()],
+        family=lambda cost: ((DiscreteLaplaceDP, cost.scale), cost.shift),
+        dp_event=event("DiscreteLaplaceDpEvent", _discrete_noise),
+        pld=distribution("discrete_laplace", _discrete_noise),
+    ),
 )

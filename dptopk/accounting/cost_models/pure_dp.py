@@ -1,22 +1,91 @@
-"""ε-differential privacy: the loss lies in [-ε, ε]; its pair is randomised response (Kairouz-Oh-Viswanath 2017)."""
+"""ε-DP, (ε, δ)-DP and several (ε, δ) at once; models of other costs that are known by their (ε, δ)'s alone.
+
+ε-DP: the loss lies in [-ε, ε], its pair is randomised response (Kairouz-Oh-Viswanath 2017). (ε, δ)-DP: ruined with
+probability δ, independently of all else, and ε-DP otherwise (their four-outcome pair). Several (ε_i, δ_i): a mixture of
+randomised responses with an atom (Cadir-Najib-Shkel 2026).
+"""
 
 from __future__ import annotations
 
-from dptopk.accounting.cost_models.conversions import pure_of
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from dptopk.accounting.cost_models.conversions import is_approx, pure_of
 from dptopk.accounting.cost_models.counterparts import event, stated_distribution
 from dptopk.accounting.cost_models.implied import pure_row
 from dptopk.accounting.cost_models.registry import CostModel
-from dptopk.accounting.pld.log_mgf import pure_dp_log_mgf, summed_log_mgf
-from dptopk.accounting.pld.loss_components import Responses
-from dptopk.costs import PureDP
+from dptopk.accounting.pld.log_mgf import each_log_mgf, mixture_log_mgf, pure_dp_log_mgf, summed_log_mgf
+from dptopk.accounting.pld.loss_components import Responses, SeveralConstraints
+from dptopk.costs import ApproxDP, Cost, MultiDP, PureDP
 
-MODEL = CostModel(
-    PureDP,
-    covers=lambda token, cost: pure_of(cost) <= token.epsilon,
-    implied=pure_row(lambda cost: cost.epsilon),
-    log_mgf=lambda costs: summed_log_mgf({cost.epsilon: times for cost, times in costs.items()}, pure_dp_log_mgf),
-    loss_components=lambda costs: [Responses({cost.epsilon: times for cost, times in costs.items()})],
-    family=lambda cost: (PureDP, cost.epsilon),
-    dp_event=event("DiscreteLaplaceDpEvent", lambda cost: (cost.epsilon, 1)),
-    pld=lambda cost, interval: stated_distribution(cost.epsilon, 0.0, interval),
+
+def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
+    """δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε."""
+    atom = min(delta for _, delta in cost.constraints)
+    # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
+    reduced = [
+        (epsilon, min((delta - atom) / (1 - atom) * (1 + 4e-16), delta) if delta > atom else 0.0)
+        for epsilon, delta in cost.constraints
+    ]
+    if (0.0, 0.0) in reduced:
+        return None, atom
+    return (PureDP(reduced[0][0]) if len(reduced) == 1 else MultiDP(tuple(reduced))), atom
+
+
+MODELS = (
+    CostModel(
+        PureDP,
+        covers=lambda token, cost: pure_of(cost) <= token.epsilon,
+        implied=pure_row(lambda cost: cost.epsilon),
+        log_mgf=lambda costs: summed_log_mgf({cost.epsilon: times for cost, times in costs.items()}, pure_dp_log_mgf),
+        loss_components=lambda costs: [Responses({cost.epsilon: times for cost, times in costs.items()})],
+        family=lambda cost: (PureDP, cost.epsilon),
+        dp_event=event("DiscreteLaplaceDpEvent", lambda cost: (cost.epsilon, 1)),
+        pld=lambda cost, interval: stated_distribution(cost.epsilon, 0.0, interval),
+    ),
+    CostModel(
+        ApproxDP,
+        covers=lambda token, cost: is_approx(cost, token.epsilon, token.delta),
+        implied=pure_row(lambda cost: cost.epsilon),  # once its atom is split off
+        statements=lambda cost: ((cost.epsilon, cost.delta),),
+        without_failure=lambda cost: ((PureDP(cost.epsilon) if cost.epsilon > 0 else None), cost.delta),
+        pld=lambda cost, interval: stated_distribution(cost.epsilon, cost.delta, interval),
+        no_counterpart="there is no event for (ε, δ)-DP; to_pld takes it",
+    ),
+    CostModel(
+        MultiDP,
+        covers=lambda token, cost: all(is_approx(cost, *constraint) for constraint in token.constraints),
+        implied=pure_row(lambda cost: cost.constraints[0][0]),  # once its atom is split off
+        statements=lambda cost: cost.constraints,
+        without_failure=_without_failure,
+        log_mgf=each_log_mgf(mixture_log_mgf),
+        loss_components=lambda costs: [SeveralConstraints(cost, times) for cost, times in costs.items()],
+        no_counterpart="several (ε, δ) at once have no counterpart",
+    ),
 )
+
+
+def stated_model(
+    cost_type: type[Any],
+    statements: Callable[[Any], tuple[tuple[float, float], ...]],
+    covers: Callable[[Any, Cost], bool],
+    *,
+    no_counterpart: str,
+) -> CostModel:
+    """The model of a type of cost that is known by its (ε, δ)'s alone, as MultiDP is.
+
+    Args:
+        cost_type: the type.
+        statements: (ε, δ) by falling ε, all of which hold at once; the δ at the first is that of its atom.
+        covers: as in ``CostModel``.
+        no_counterpart: as in ``CostModel``.
+    """
+    return CostModel(
+        cost_type,
+        covers=covers,
+        implied=pure_row(lambda cost: statements(cost)[0][0]),  # once its atom is split off
+        statements=statements,
+        without_failure=lru_cache(maxsize=64)(lambda cost: _without_failure(MultiDP(statements(cost)))),
+        no_counterpart=no_counterpart,
+    )

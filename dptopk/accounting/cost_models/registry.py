@@ -1,8 +1,8 @@
 """The registry of cost types: everything the accounting knows about a type of cost stands in one CostModel.
 
-To add a cost type, add its dataclass to ``dptopk.costs`` and a module here with its CostModel as ``MODEL``, and list it
-in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its own,
-save the theorems that are about one type.
+To add a cost type, add its dataclass to ``dptopk.costs`` and its CostModel to ``MODELS`` of a module here, and list a
+new module in ``_MODULES``. Bounds, tokens, segments and exports ask the registry; none of them lists cost types of its
+own, save the theorems that are about one type.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 CostType = type[Any]
 # Two models stand with their own laws, in other families.
 _MODULES = (
-    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.exponential_clock", "cost_models.approx_dp",
-    "cost_models.multi_dp", "cost_models.discrete_laplace", "cost_models.laplace", "cost_models.gaussian",
-    "cost_models.discrete_gaussian", "cost_models.zcdp", "cost_models.cdp", "gaussian.sparse_model",
-    "renyi.label_coins_model",
+    "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.laplace", "cost_models.gaussian",
+    "cost_models.concentrated", "gaussian.sparse_model", "renyi.label_coins_model",
 )  # fmt: skip
 
 
@@ -48,7 +46,7 @@ class CostModel:
             (docs/theorems.md, Theorem A); None where there are none.
         family: (name, size) such that of two costs of one name the larger is the weaker promise; None: each its own.
         dp_event, pld: how a cost is told to dp-accounting, as an event and (given the interval) as a privacy loss
-            distribution; a text says why it cannot be.
+            distribution; None where it cannot be, and ``no_counterpart`` says why.
     """
 
     cost_type: CostType
@@ -59,8 +57,9 @@ class CostModel:
     log_mgf: Callable[[Mapping[Any, int]], LogMGF] | None = None
     loss_components: Callable[[Mapping[Any, int]], list[LossComponent]] | None = None
     family: Callable[[Any], tuple[Hashable, float]] | None = None
-    dp_event: Callable[[Any], Any] | str = "there is no such event"
-    pld: Callable[[Any, float], Any] | str = "it has no dominating pair"
+    dp_event: Callable[[Any], Any] | None = None
+    pld: Callable[[Any, float], Any] | None = None
+    no_counterpart: str = ""
 
 
 @cache
@@ -69,8 +68,9 @@ def cost_models() -> dict[CostType, CostModel]:
 
     By name: what a model says of other costs (``covers``) asks this registry, which cannot import it at the top.
     """
-    known = [import_module(f"dptopk.accounting.{module}").MODEL for module in _MODULES]
-    return {cost_type: next(model for model in known if model.cost_type is cost_type) for cost_type in COST_TYPES}
+    modules = [import_module(f"dptopk.accounting.{module}") for module in _MODULES]
+    known = {model.cost_type: model for module in modules for model in module.MODELS}
+    return {cost_type: known[cost_type] for cost_type in COST_TYPES}
 
 
 def cost_model_of(cost: Cost) -> CostModel:
@@ -78,13 +78,10 @@ def cost_model_of(cost: Cost) -> CostModel:
     return cost_models()[type(cost)]
 
 
-def types_with(*, loss_components: bool = False, log_mgf: bool = False, **implied: bool) -> tuple[CostType, ...]:
-    """The types that have dominating pairs, a log-MGF, or (``pure=True``, ``zcdp=True``, ...) imply that notion."""
-    wanted = {name for name, is_wanted in implied.items() if is_wanted}
+def types_with(known: str) -> tuple[CostType, ...]:
+    """The types that have "loss_components" or a "log_mgf", or that imply a notion: "pure", "zcdp", "cdp"."""
     return tuple(
         cost_type
-        for cost_type, kind in cost_models().items()
-        if (kind.loss_components or not loss_components)
-        and (kind.log_mgf or not log_mgf)
-        and all(getattr(kind.implied, name) for name in wanted)
+        for cost_type, model in cost_models().items()
+        if getattr(model, known, None) or getattr(model.implied, known, None)
     )

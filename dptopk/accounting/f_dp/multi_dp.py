@@ -15,7 +15,6 @@ The losses of a composition are the sums Σ a_i ε_i with integer a_i. The first
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import ROUNDOFF, SLACK, Floats, outward
+from dptopk._internal.rounding import ROUNDOFF, SLACK, Floats, outward, sum_times
 from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
 from dptopk.accounting.curves import Answer, Curve, Query, smallest_where
 from dptopk.accounting.pld.common_lattice import Parts, Responses, common_lattice, signs
@@ -189,10 +188,7 @@ class MixtureCurve(Curve):
     @cached_property
     def epsilon_max(self) -> float:
         """The answer for δ = 0."""
-        largest: Counter[float] = Counter()  # different costs may share their largest ε
-        for responses, times in self.parts(PERTURBATION):
-            largest[responses[0][0]] += times
-        return sum_up(largest)
+        return sum_times((responses[0][0], times) for responses, times in self.parts(PERTURBATION))
 
     @cached_property
     def note(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dptopk.accounting.cost_models.stated import stated_model
+from dptopk.accounting.cost_models.pure_dp import stated_model
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Cost, DiscreteGaussianDP, SparseGaussianDP
 from dptopk.errors import InvalidParameter
@@ -36,4 +36,6 @@ def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
     )
 
 
-MODEL = stated_model(SparseGaussianDP, _statements, _covers, counterpart="thresholded counts have no counterpart")
+MODELS = (
+    stated_model(SparseGaussianDP, _statements, _covers, no_counterpart="thresholded counts have no counterpart"),
+)

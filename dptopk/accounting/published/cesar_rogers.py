@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import Floats, outward
-from dptopk.accounting.cost_models.conversions import implied
+from dptopk._internal.rounding import Floats, outward, sum_times
+from dptopk.accounting.cost_models.conversions import converted
 from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.concentrated import zcdp_total
-from dptopk.costs import Charge, sum_up
-from dptopk.errors import NotApplicable
+from dptopk.costs import Charge
 
 
 def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -108,36 +107,19 @@ def _beyond(e: float, g: Floats) -> Floats:
     return np.where(y < e / 2, _x(e / 2, e, np.clip(g, e, 1.5 * e)), _rr(e) * _q(t, e) * _square(t, e))
 
 
-def cdp_total(charge: Charge) -> tuple[float, float]:
-    """(Σ μ, Σ τ²) of everything in a charge without failure mass, rounded up.
-
-    Raises:
-        NotApplicable: when a cost implies no CDP.
-    """
-    mus: dict[float, int] = {}
-    squares: dict[float, int] = {}
-    for cost, times in charge:
-        cdp = implied(cost).cdp
-        if cdp is None:
-            raise NotApplicable(f"{type(cost).__name__} implies no CDP")
-        mu, tau = cdp(cost)
-        square = math.nextafter(tau * tau * (1 + 1e-15), math.inf)
-        mus[mu] = mus.get(mu, 0) + times
-        squares[square] = squares.get(square, 0) + times
-    return sum_up(mus), sum_up(squares)
-
-
-@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with(cdp=True), published=True)
+@bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with("cdp"), published=True)
 def setwise_cdp(charge: Charge) -> Curve:
     """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths."""
-    mu, square = cdp_total(charge)
+    terms = [(*converted(cost, "cdp"), times) for cost, times in charge]
+    mu = sum_times((mu, times) for mu, _, times in terms)
+    square = sum_times((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times) for _, tau, times in terms)
     return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
 
 
 @bound(
     "setwise_zcdp",
     source="Cesar-Rogers 2022, Lemma 3.4; BS16 Prop. 1.3",
-    takes=types_with(zcdp=True),
+    takes=types_with("zcdp"),
     valid_through="filter",
     published=True,
 )

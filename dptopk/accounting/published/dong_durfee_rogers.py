@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import Floats, outward
+from dptopk._internal.rounding import Floats, outward, sum_times
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.implied import max_kl
 from dptopk.accounting.cost_models.registry import types_with
@@ -55,10 +55,7 @@ def _quadratic(epsilons: dict[float, int], mean: Moment, variance: Moment) -> Cu
 
 
 def _sum(epsilons: dict[float, int], moment: Moment) -> float:
-    values: dict[float, int] = {}
-    for value, times in zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True):
-        values[value] = values.get(value, 0) + times
-    return sum_up(values)
+    return sum_times(zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True))
 
 
 def _chernoff(charge: Charge) -> ChernoffCurve:
@@ -93,7 +90,7 @@ def _dr19(charge: Charge) -> Curve:
 @bound(
     "improved_drv10",
     source="Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     published=True,
 )
 def _improved_drv10(charge: Charge) -> Curve:
@@ -108,7 +105,7 @@ def _opt_kl(charge: Charge) -> Curve:
 @bound(
     "mgf",
     source="Dong-Durfee-Rogers 2020, Theorem 5",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     published=True,  # renyi has the same moments, and a better conversion at every order
 )
 def _mgf(charge: Charge) -> Curve:

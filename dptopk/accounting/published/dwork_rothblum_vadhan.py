@@ -63,7 +63,7 @@ def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[floa
 @bound(
     "advanced",
     source="Dwork-Rothblum-Vadhan 2010 (Murtagh-Vadhan 2016, Theorem 1.3), with the mean ε tanh(ε/2)",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     published=True,
 )
 def advanced(charge: Charge) -> Curve:

@@ -118,7 +118,7 @@ def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
 @bound(
     "optimal_dp_exact",
     source="Murtagh-Vadhan 2016, Theorem 1.5; set-wise by Theorem A (docs/theorems.md)",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     refines=True,
     published=True,
 )
@@ -213,7 +213,7 @@ def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCur
 @bound(
     "optimal_dp_approx",
     source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     refines=True,
     published=True,
 )

@@ -28,7 +28,7 @@ def all_pure(charge: Charge) -> bool:
     return set(map(type, charge.costs)) <= {PureDP}
 
 
-@bound("basic", source="Murtagh-Vadhan 2016, Theorem 1.2", takes=types_with(pure=True), valid_through="filter")
+@bound("basic", source="Murtagh-Vadhan 2016, Theorem 1.2", takes=types_with("pure"), valid_through="filter")
 def basic(charge: Charge) -> Curve:
     """Basic composition: the sum of the ε's as decimals, with δ = 0; nothing is claimed below that sum."""
     return _Sum(sum_decimals(pure_epsilons(charge)))
@@ -134,7 +134,7 @@ def _optimal(epsilon: float, count: int) -> LossCurve:
 @bound(
     "optimal_dp",
     source="Kairouz-Oh-Viswanath 2017, Theorem 3.3; Murtagh-Vadhan 2016, Theorem 1.4",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp(charge: Charge) -> Curve:

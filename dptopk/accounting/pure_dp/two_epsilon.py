@@ -122,7 +122,7 @@ class TwoEpsilonCurve(Curve):
 @bound(
     "two_epsilon",
     source="Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1; set-wise by Theorem A (docs/theorems.md)",
-    takes=types_with(pure=True),
+    takes=types_with("pure"),
     below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def two_epsilon(charge: Charge) -> Curve:

@@ -71,7 +71,7 @@ def log_mgf(charge: Charge) -> LogMGF:
 @bound(
     "renyi",
     source="Rényi curves of DDR Theorem 5 and randomised response, summed; CKS20 Prop. 12",
-    takes=types_with(log_mgf=True),
+    takes=types_with("log_mgf"),
     valid_through=lambda charge: "filter" if all(isinstance(cost, ZCDP) for cost in charge.costs) else "setwise",
     below=lambda charge: "optimal_setwise" if charge.of(BoundedRange, CDP, ZCDP) else "",  # which then begins with it
 )

@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import Floats, outward
+from dptopk._internal.rounding import Floats, outward, sum_times
 from dptopk._internal.search import bisect, bracket
-from dptopk.accounting.cost_models.conversions import implied
+from dptopk.accounting.cost_models.conversions import converted
 from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.composition import renyi_curve
-from dptopk.costs import Charge, sum_up
-from dptopk.errors import InvalidParameter, NotApplicable
+from dptopk.costs import Charge
+from dptopk.errors import InvalidParameter
 
 
 def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
@@ -32,16 +32,8 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
     >>> zcdp_total(Charge({BoundedRange(0.2): 4, ZCDP(0.5): 1}))[1].__round__(9)
     0.52
     """
-    xis: dict[float, int] = {}
-    rhos: dict[float, int] = {}
-    for cost, times in charge:
-        zcdp = implied(cost).exact_zcdp if exact else implied(cost).zcdp
-        if zcdp is None:
-            raise NotApplicable(f"{type(cost).__name__} implies no zCDP")
-        xi, rho = zcdp(cost)
-        xis[xi] = xis.get(xi, 0) + times
-        rhos[rho] = rhos.get(rho, 0) + times
-    return sum_up(xis), sum_up(rhos)
+    terms = [(*converted(cost, "exact_zcdp" if exact else "zcdp"), times) for cost, times in charge]
+    return sum_times((xi, times) for xi, _, times in terms), sum_times((rho, times) for _, rho, times in terms)
 
 
 def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
@@ -128,7 +120,7 @@ def zcdp_rho(*, epsilon: float, delta: float, conversion: str = "bs16") -> float
 @bound(
     "zcdp_tight",
     source="CKS20 Prop. 12 at the best order; exact zCDP constants",
-    takes=types_with(zcdp=True),
+    takes=types_with("zcdp"),
     valid_through="filter",
     below=lambda charge: "renyi",  # noqa: ARG005 - whose curves lie below these parabolas
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dptopk.accounting.cost_models.stated import stated_model
+from dptopk.accounting.cost_models.pure_dp import stated_model
 from dptopk.accounting.renyi.label_coins import label_coins_statements
 from dptopk.costs import Cost, LabelCoinsDP
 
@@ -20,4 +20,4 @@ def _covers(token: LabelCoinsDP, cost: Cost) -> bool:
     )
 
 
-MODEL = stated_model(LabelCoinsDP, _statements, _covers, counterpart="labels without counts have no counterpart")
+MODELS = (stated_model(LabelCoinsDP, _statements, _covers, no_counterpart="labels without counts have no counterpart"),)

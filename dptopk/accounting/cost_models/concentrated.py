@@ -1,0 +1,65 @@
+"""Classes of mechanisms without a dominating pair: (ξ, ρ)-zCDP and (μ, τ)-concentrated DP.
+
+(ξ, ρ)-zCDP: Rényi divergences D_α <= ξ + ρα (Bun-Steinke 2016). (μ, τ)-CDP: ln E[e^{λL}] <= λμ + λ²τ²/2
+(Dwork-Rothblum 2016).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from dptopk._internal.rounding import outward, square_up
+from dptopk.accounting.cost_models.conversions import implied, plain
+from dptopk.accounting.cost_models.implied import Implied
+from dptopk.accounting.cost_models.registry import CostModel
+from dptopk.accounting.pld.log_mgf import quadratic_log_mgf, zcdp_log_mgf
+from dptopk.costs import CDP, ZCDP, Cost
+
+
+def _covers_zcdp(token: ZCDP, cost: Cost) -> bool:
+    """ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ."""
+    xi, rho = _implied(cost, "exact_zcdp")
+    return rho <= token.rho and Fraction(xi) + Fraction(rho) <= Fraction(token.xi) + Fraction(token.rho)
+
+
+def _covers_cdp(token: CDP, cost: Cost) -> bool:
+    mu, tau = _implied(cost, "cdp")
+    return mu <= token.mu and tau <= token.tau
+
+
+def _implied(cost: Cost, notion: str) -> tuple[float, float]:
+    """The parameters of the notion that a cost implies; inf where none is known."""
+    other = plain(cost)
+    convert = getattr(implied(other), notion) if other else None
+    return convert(other) if convert else (math.inf, math.inf)
+
+
+def _itself(cost: ZCDP) -> tuple[float, float]:
+    return cost.xi, cost.rho
+
+
+def _zcdp(cost: CDP) -> tuple[float, float]:
+    """CR Lemma 2.2: ξ = (μ - τ²/2)_+, ρ = τ²/2, ξ + ρ no less than μ."""
+    rho = square_up(cost.tau, 2)
+    xi = float(outward(cost.mu)) - rho * (1 - 1e-12)
+    return (max(0.0, xi) if math.isfinite(rho) else 0.0), rho
+
+
+MODELS = (
+    CostModel(
+        ZCDP,
+        covers=_covers_zcdp,
+        implied=Implied(zcdp=_itself, exact_zcdp=_itself),
+        log_mgf=zcdp_log_mgf(_itself),
+        family=lambda cost: ((ZCDP, cost.xi), cost.rho),  # with equal ξ alone is a larger ρ the weaker promise
+        no_counterpart="zCDP is a class of mechanisms without a dominating pair",
+    ),
+    CostModel(
+        CDP,
+        covers=_covers_cdp,
+        implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
+        log_mgf=quadratic_log_mgf(lambda cost: (cost.mu, square_up(cost.tau, 2))),
+        no_counterpart="CDP is a class of mechanisms without a dominating pair",
+    ),
+)
