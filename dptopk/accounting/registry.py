@@ -29,6 +29,8 @@ from dptopk.errors import NotApplicable
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of expm1: 45 of them.
 FAILURE_SLACK = 1e-14
 
+Builder = Callable[[Charge], Curve]
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
@@ -108,7 +110,7 @@ class BoundSpec:
     name: str
     source: str
     takes: tuple[type[Cost], ...]
-    build: Callable[[Charge], Curve]
+    build: Builder
     valid_through: Interaction | Callable[[Charge], Interaction] = "setwise"
     lower_from: Callable[[Charge], Interaction] = lambda charge: "batch"  # noqa: ARG005
     below: Callable[[Charge], str] = lambda charge: ""  # noqa: ARG005
@@ -137,13 +139,13 @@ class BoundSpec:
 
 
 REGISTRY: dict[str, BoundSpec] = {}
-Builder = TypeVar("Builder", bound=Callable[[Charge], Curve])
+OneBuilder = TypeVar("OneBuilder", bound=Builder)
 
 
-def bound(name: str, **attributes: Any) -> Callable[[Builder], Builder]:
+def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
     """Register a function from a charge to a Curve under a name, with the attributes of ``BoundSpec``."""
 
-    def register(build: Builder) -> Builder:
+    def register(build: OneBuilder) -> OneBuilder:
         REGISTRY[name] = BoundSpec(name, build=build, **attributes)
         return build
 

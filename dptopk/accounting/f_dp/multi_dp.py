@@ -30,8 +30,8 @@ from dptopk.accounting.pld.common_lattice import Parts, Responses, common_lattic
 from dptopk.accounting.pld.constraints import PERTURBATION, Mixture, mixture, worst_case
 from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
 from dptopk.accounting.registry import bound
-from dptopk.costs import Charge, MultiDP, PureDP, sum_up
-from dptopk.errors import InvalidParameter, NotApplicable
+from dptopk.costs import Charge, MultiDP, PureDP
+from dptopk.errors import NotApplicable
 
 # Dropped constraints that a note names one by one.
 MOST_NAMED_COSTS = 8
@@ -41,33 +41,6 @@ MOST_LISTED_OUTCOMES = 4_000_000
 MOST_DIFFERENT_COSTS = 2000
 # Above this count even a coarse bracket takes more than a few seconds.
 MOST_MULTI_DP_COPIES = 10**7
-
-
-def discrete_pair(cost: MultiDP | PureDP) -> tuple[Floats, Floats]:
-    """The worst-case pair of a cost: probabilities under P and losses, finite atoms; it dominates in both directions.
-
-    Args:
-        cost: a PureDP, or a MultiDP without failure mass (some constraint has δ = 0: see ``registry.split_failure``).
-
-    Returns:
-        (probabilities, losses), two arrays of the same length; the losses rise and come as ±ε; the probability under Q
-        of a loss l is its probability under P times e^{-l}. Rounded so that the pair dominates the exact one: an
-        upper bound. Each probability carries a relative error of up to four units of roundoff besides.
-
-    Raises:
-        InvalidParameter: when every constraint has δ > 0.
-
-    Source: Cadir-Najib-Shkel 2026, proof of Theorem 2, for any number of constraints.
-
-    >>> probabilities, losses = discrete_pair(MultiDP(((0.3, 0.0), (0.15, 0.02))))
-    >>> losses.tolist(), probabilities.round(4).tolist()
-    ([-0.3, -0.15, 0.15, 0.3], [0.1064, 0.3469, 0.4031, 0.1436])
-    """
-    worst = _mixture_of(cost, PERTURBATION)
-    if worst.atom:
-        raise InvalidParameter("cost must have a constraint with delta = 0: split its failure mass off first")
-    losses, probabilities = worst.atoms()
-    return probabilities, losses
 
 
 def multi_dp_delta(constraints: Sequence[tuple[float, float]], count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -111,29 +84,25 @@ def multi_dp_bracket(
         InvalidParameter: on arguments outside their ranges.
     """
     count, x = validate.count(count=count), validate.nonnegatives(at_epsilon=at_epsilon)
-    worst = [mixture(constraints, nudge=side * PERTURBATION) for side in (-1, 1)]
-    below, above = _given_none_fails(worst, MultiDP(tuple(constraints)), count, x.ravel(), rtol)
+    exact = MixtureCurve({MultiDP(tuple(constraints)): count})
     bounds = []
-    for atom, rest in ((worst[0].atom, below), (worst[1].atom, above)):
+    for side, rest in zip((-1, 1), _given_none_fails(exact, x.ravel(), rtol), strict=True):
+        atom = mixture(constraints, nudge=side * PERTURBATION).atom
         log_survival = count * math.log1p(-atom) if atom < 1 else -math.inf
         bounds.append((-math.expm1(log_survival) + math.exp(log_survival) * rest).reshape(x.shape))
     return bounds[0] * (1 - 1e-13), np.minimum(outward(bounds[1]), 1.0)
 
 
-def _given_none_fails(
-    worst: Sequence[Mixture], cost: MultiDP, count: int, x: Floats, rtol: float
-) -> tuple[Floats, Floats]:
-    """Lower and upper bounds on δ given that all losses are finite; ``worst`` is the mixture nudged either way."""
-    if not worst[1].epsilons:
+def _given_none_fails(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floats, Floats]:
+    """Lower and upper bounds on δ given that all losses are finite."""
+    ((below, _),), ((above, _),) = exact.parts(-PERTURBATION), exact.parts(PERTURBATION)
+    if not above:
         return np.zeros(x.size), np.zeros(x.size)
-    largest = sum_up({worst[1].epsilons[0]: count})
-    below, above = ([(_finite(one), count)] if one.epsilons else [] for one in worst)
-    if outcomes(above) > MOST_LISTED_OUTCOMES:
-        curve = BracketCurve(Charge({cost: count}), largest)
+    if not exact.listed:
+        curve = BracketCurve(Charge(exact.costs), exact.epsilon_max)
         found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
         return np.array([one.lower or 0.0 for one in found]), np.array([one.value for one in found])
-    upper = np.where(x >= largest, 0.0, _listed_law(above).delta_upper(x))
-    return _listed_law(below).delta_lower(x) if below else np.zeros(x.size), upper
+    return exact.lower.delta_lower(x) if below else np.zeros(x.size), exact.delta(x)
 
 
 @bound(

@@ -15,8 +15,10 @@ The sum over the rounds does not depend on their order, so all four hold however
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,9 +28,9 @@ from dptopk._internal.rounding import Floats, outward, sum_times
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.implied import max_kl
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, EpsilonCurve
+from dptopk.accounting.curves import EpsilonCurve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve, bounded_range_log_mgf, pure_dp_log_mgf
-from dptopk.accounting.registry import bound
+from dptopk.accounting.registry import Builder, bound
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import InvalidParameter
 
@@ -46,20 +48,34 @@ def _max_kl(epsilon: Floats) -> Floats:
     return np.array([max_kl(each) for each in epsilon.tolist()])
 
 
-def _quadratic(epsilons: dict[float, int], mean: Moment, variance: Moment) -> Curve:
-    """The curve ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ)))."""
-    total, spread = _sum(epsilons, mean), _sum(epsilons, variance)
-    return EpsilonCurve(
-        lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), 1e-15), epsilon_max=sum_up(epsilons)
-    )
+def _quadratic(name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment) -> Builder:
+    """Register the curve ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ)))."""
+
+    @bound(name, source=source, takes=takes, published=True)
+    def curve(charge: Charge) -> EpsilonCurve:
+        epsilons = pure_epsilons(charge)
+        total, spread = (
+            sum_times(zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True))
+            for moment in (mean, variance)
+        )
+        return EpsilonCurve(
+            lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), 1e-15), epsilon_max=sum_up(epsilons)
+        )
+
+    return curve
 
 
-def _sum(epsilons: dict[float, int], moment: Moment) -> float:
-    return sum_times(zip(moment(np.array(list(epsilons))).tolist(), epsilons.values(), strict=True))
+_half, _quarter = partial(_square, divisor=2), partial(_square, divisor=4)
+_BR, _PURE = (BoundedRange,), types_with("pure")
+_dr19 = _quadratic("dr19", "Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", _BR, _half, _quarter)
+_drv10_source = "Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7"
+_improved_drv10 = _quadratic("improved_drv10", _drv10_source, _PURE, _half, _square)
+_opt_kl = _quadratic("opt_kl", "Dong-Durfee-Rogers 2020, Corollary 3.1", _BR, _max_kl, _quarter)
 
 
-def _chernoff(charge: Charge) -> ChernoffCurve:
-    """The Chernoff curve of a charge in which every cost is BR or implies pure DP."""
+@bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=_PURE, published=True)
+def _mgf(charge: Charge) -> ChernoffCurve:
+    """The Chernoff curve; renyi has the same moments, and a better conversion at every order."""
     ranges = charge.of(BoundedRange)
     pure = pure_epsilons(Charge({cost: times for cost, times in charge if cost not in ranges}))
     families = [
@@ -80,44 +96,12 @@ def _chernoff(charge: Charge) -> ChernoffCurve:
     return ChernoffCurve(log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs))
 
 
-@bound(
-    "dr19", source="Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", takes=(BoundedRange,), published=True
-)
-def _dr19(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), partial(_square, divisor=2), partial(_square, divisor=4))
-
-
-@bound(
-    "improved_drv10",
-    source="Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7",
-    takes=types_with("pure"),
-    published=True,
-)
-def _improved_drv10(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), partial(_square, divisor=2), _square)
-
-
-@bound("opt_kl", source="Dong-Durfee-Rogers 2020, Corollary 3.1", takes=(BoundedRange,), published=True)
-def _opt_kl(charge: Charge) -> Curve:
-    return _quadratic(pure_epsilons(charge), _max_kl, partial(_square, divisor=4))
-
-
-@bound(
-    "mgf",
-    source="Dong-Durfee-Rogers 2020, Theorem 5",
-    takes=types_with("pure"),
-    published=True,  # renyi has the same moments, and a better conversion at every order
-)
-def _mgf(charge: Charge) -> Curve:
-    return _chernoff(charge)
-
-
-def _charge_of(epsilon: ArrayLike, count: ArrayLike, cost: Callable[[float], Cost] = BoundedRange) -> Charge:
+def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
     """A charge from parallel arrays of ε's and counts."""
     epsilons, counts = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(count))
-    costs: dict[Cost, int] = {}
+    costs: Counter[Cost] = Counter()
     for e, n in zip(epsilons.ravel().tolist(), counts.ravel().tolist(), strict=True):
-        costs[cost(e)] = costs.get(cost(e), 0) + validate.count(count=n)
+        costs[BoundedRange(e)] += validate.count(count=n)
     if not costs:
         raise InvalidParameter("epsilon must hold at least one value")
     return Charge(costs)
@@ -193,7 +177,7 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) ->
     >>> bool(mgf_delta(0.1, 100, at_epsilon=2.7287) < 1e-6)
     True
     """
-    return _chernoff(_charge_of(epsilon, count)).delta(validate.nonnegatives(at_epsilon=at_epsilon))
+    return _mgf(_charge_of(epsilon, count)).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
 def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Floats:
@@ -212,7 +196,7 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Fl
     >>> round(float(mgf_epsilon(0.1, 100, delta=1e-6)), 4)
     2.7286
     """
-    return _chernoff(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
+    return _mgf(_charge_of(epsilon, count)).epsilon(validate.probabilities(delta=delta))
 
 
 def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | None:

@@ -6,7 +6,6 @@ An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforeh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,7 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, sum_decimals
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, DeferredCurve
+from dptopk.accounting.curves import Curve, DeferredCurve, EpsilonCurve
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.registry import bound
@@ -31,20 +30,8 @@ def all_pure(charge: Charge) -> bool:
 @bound("basic", source="Murtagh-Vadhan 2016, Theorem 1.2", takes=types_with("pure"), valid_through="filter")
 def basic(charge: Charge) -> Curve:
     """Basic composition: the sum of the ε's as decimals, with δ = 0; nothing is claimed below that sum."""
-    return _Sum(sum_decimals(pure_epsilons(charge)))
-
-
-@dataclass(frozen=True)
-class _Sum(Curve):
-    """All that a sum of ε's says: δ = 0 from there on."""
-
-    total: float
-
-    def _deltas(self, epsilon: Floats) -> Floats:
-        return np.where(epsilon >= self.total, 0.0, 1.0)
-
-    def _epsilons(self, delta: Floats) -> Floats:
-        return np.full(delta.shape, self.total)
+    total = sum_decimals(pure_epsilons(charge))
+    return EpsilonCurve(lambda log_inverse: np.full_like(log_inverse, total), epsilon_max=total)
 
 
 def one_epsilon(charge: Charge) -> tuple[float, int]:

@@ -12,11 +12,11 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.f_dp import multi_dp as module
-from dptopk.accounting.f_dp.multi_dp import composition_law, discrete_pair, multi_dp_delta
+from dptopk.accounting.f_dp.multi_dp import composition_law, multi_dp_delta
 from dptopk.accounting.pld.common_lattice import common_lattice
 from dptopk.accounting.pld.constraints import PERTURBATION, mixture
 from dptopk.costs import ApproxDP, Charge, MultiDP, PureDP
-from dptopk.errors import InvalidParameter, NotApplicable
+from dptopk.errors import NotApplicable
 
 FIGURE_2 = ((0.3, 0.0), (0.15, 0.02))
 FIVE = ((0.5, 0.0), (0.41, 0.001), (0.3, 0.005), (0.2, 0.02), (0.1, 0.06))
@@ -60,6 +60,12 @@ def test_agrees_with_theorem_3_at_50_digits(constraints, k):
         assert exact <= value <= exact * (1 + 1e-12) + mpmath.mpf(10) ** -290
 
 
+def worst_pair(cost):
+    """Probabilities under P and losses."""
+    losses, probabilities = module._mixture_of(cost, PERTURBATION).atoms()
+    return probabilities, losses
+
+
 def test_every_way_of_listing_gives_the_same_delta():
     """A grid, the rows of Theorem 3, and the mixture over counts, for losses that a nudge makes incommensurable."""
     x = np.linspace(0, 3, 7)
@@ -72,7 +78,7 @@ def test_every_way_of_listing_gives_the_same_delta():
 
 @pytest.mark.parametrize("constraints", [FIGURE_2, FIVE, ((1.1, 0.0), (0.7, 0.05), (0.0, 0.3))])
 def test_brute_force_over_all_outcomes(constraints):
-    pair = discrete_pair(MultiDP(constraints))
+    pair = worst_pair(MultiDP(constraints))
     for k in (1, 2, 4):
         for x in (0.0, 0.21, 0.9):
             exact = enumerate_delta([pair] * k, x)
@@ -81,7 +87,7 @@ def test_brute_force_over_all_outcomes(constraints):
 
 def test_heterogeneous_charge_by_enumeration():
     costs = {MultiDP(FIGURE_2): 2, MultiDP(((0.7, 0.0), (0.4, 0.01))): 1, PureDP(0.2345): 2}
-    pairs = [discrete_pair(cost) for cost, times in costs.items() for _ in range(times)]
+    pairs = [worst_pair(cost) for cost, times in costs.items() for _ in range(times)]
     for x in (0.0, 0.4, 1.3):
         found = compose(Charge(costs), epsilon=x, bound="multi_dp")
         assert found.delta == pytest.approx(enumerate_delta(pairs, x), rel=1e-11)
@@ -158,13 +164,8 @@ def test_extreme_epsilons_stay_sound(epsilons):
     assert curve[-1] <= 1e-290
 
 
-def test_discrete_pair_refuses_an_atom():
-    with pytest.raises(InvalidParameter, match="delta = 0"):
-        discrete_pair(MultiDP(((1.0, 0.1),)))
-
-
-def test_discrete_pair_is_symmetric_and_normalised():
-    probabilities, losses = discrete_pair(MultiDP(FIVE))
+def test_the_worst_pair_is_symmetric_and_normalised():
+    probabilities, losses = worst_pair(MultiDP(FIVE))
     assert probabilities.sum() == pytest.approx(1, abs=1e-14)
     np.testing.assert_allclose(losses, -losses[::-1])
     np.testing.assert_allclose(probabilities * np.exp(-losses), probabilities[::-1], rtol=1e-14)

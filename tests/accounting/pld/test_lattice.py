@@ -13,6 +13,7 @@ from scipy.special import log_ndtr
 from dptopk.accounting.cost_models.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.curves import Query
 from dptopk.accounting.pld import loss_components
+from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.accounting.pld.lattice import product, splitting_gap
 from dptopk.accounting.pld.laws import Power, power
 from dptopk.accounting.pld.pairs import merged_responses, pair_of, randomised_response
@@ -194,9 +195,7 @@ def test_mixed_costs_against_enumeration() -> None:
     """Pure DP, several constraints and a discrete Gaussian together, by all outcomes."""
     constraints = ((0.3, 0.0), (0.15, 0.02))
     charge = Charge({PureDP(0.2): 2, PureDP(0.5): 1, MultiDP(constraints): 1, DiscreteGaussianDP(2.0, 1): 1})
-    from dptopk.accounting.f_dp.multi_dp import discrete_pair as worst_pair
-
-    probabilities, losses = worst_pair(MultiDP(constraints))
+    losses, probabilities = worst_case(MultiDP(constraints), PERTURBATION).atoms()
     y = np.arange(-40, 41)
     pmf = np.exp(-(y**2) / 8)
     parts = [(np.array([1, -1]) * e, np.array([1, math.exp(-e)]) / (1 + math.exp(-e))) for e in (0.2, 0.2, 0.5)]
