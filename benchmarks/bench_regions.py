@@ -19,7 +19,7 @@ from dptopk.accounting.published.cadir_najib_shkel.approximation import (
     proposition_1,
 )
 from dptopk.accounting.published.cadir_najib_shkel.regions import (
-    double_dp_region,
+    composition_region,
     separate_region,
     total_variation_region,
 )
@@ -45,7 +45,7 @@ def compositions() -> None:
 def figure_2() -> None:
     print("\nsetting of Figure 2\nk\tepsilon\texact\tRemark 1\tRemark 2")
     for k in (3, 20):
-        regions = (double_dp_region(*FIGURE_2, k), separate_region(FIGURE_2, k), total_variation_region(*FIGURE_2, k))
+        regions = (composition_region(FIGURE_2, k), separate_region(FIGURE_2, k), total_variation_region(*FIGURE_2, k))
         for epsilon in np.array([0.0, 0.05, 0.1, 0.15]) * k:
             print(f"{k}\t{epsilon:.2f}\t" + "\t".join(f"{float(region.delta(epsilon)):.6g}" for region in regions))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dptopk.accounting.published.cadir_najib_shkel.regions import (
-    double_dp_region,
+    composition_region,
     separate_region,
     total_variation_region,
 )
@@ -27,7 +27,7 @@ def compute(_settings: Settings) -> Table:
 
     found = []
     for k in KS:
-        regions = [double_dp_region(FIRST, SECOND, k), total_variation_region(FIRST, SECOND, k)]
+        regions = [composition_region((FIRST, SECOND), k), total_variation_region(FIRST, SECOND, k)]
         regions += [separate_region((FIRST, SECOND), k)]
         curves = {label: region.tradeoff for label, region in zip(LABELS, regions, strict=True)}
         found += regions_plot.rows(curves, k=k)

@@ -14,7 +14,6 @@ from dptopk.accounting.f_dp.multi_dp import multi_dp_delta
 from dptopk.accounting.published.cadir_najib_shkel.regions import (
     PrivacyRegion,
     composition_region,
-    double_dp_region,
     heterogeneous_region,
     mixture_composition,
     separate_region,
@@ -61,7 +60,7 @@ def test_heterogeneous_region_is_algorithm_1(e1, e2, x, y):
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 @pytest.mark.parametrize("constraints", [FIGURE_2, ((1.0, 0.05), (0.3, 0.1)), ((0.8, 0.0), (0.0, 0.2))])
 def test_theorems_2_and_3_agree(constraints, k):
-    by_mixture, direct = mixture_composition(constraints, k), double_dp_region(*constraints, k)
+    by_mixture, direct = mixture_composition(constraints, k), composition_region(constraints, k)
     x = np.linspace(0, 1.1 * k * constraints[0][0], 25)
     np.testing.assert_allclose(by_mixture.delta(x), direct.delta(x), rtol=1e-11, atol=1e-13)
     np.testing.assert_allclose(direct.delta(x), multi_dp_delta(constraints, k, at_epsilon=x), rtol=1e-11, atol=1e-12)
@@ -80,7 +79,7 @@ def test_figure_2_bounds_are_nested_and_worsen_with_k():
     """ε = (0.3, 0.15), δ = (0, 0.02): exact inside both baselines; close for k = 3, far for k = 20."""
     ratios = {}
     for k in (3, 20):
-        exact = double_dp_region(*FIGURE_2, k)
+        exact = composition_region(FIGURE_2, k)
         trivial, by_variation = separate_region(FIGURE_2, k), total_variation_region(*FIGURE_2, k)
         for bound in (trivial, by_variation):
             assert bound.includes(exact)
@@ -112,23 +111,9 @@ def test_one_constraint_is_kov():
 
 
 def test_an_inactive_constraint_changes_nothing():
-    assert double_dp_region((0.3, 0.0), (0.2, 0.5), 5).constraints == composition_region([(0.3, 0.0)], 5).constraints
-
-
-def test_contains_is_the_region_of_errors():
-    region = PrivacyRegion(((math.log(3), 0.0),))  # f through (1/4, 1/4)
-    assert region.contains([0.25, 0.0, 1.0, 0.5], [0.25, 1.0, 0.0, 0.5]).all()
-    assert not region.contains([0.24, 0.0, 0.6], [0.24, 0.9, 0.6]).any()
-
-
-def test_corners_make_a_convex_polygon():
-    corners = composition_region([(0.5, 0.02), (0.2, 0.05), (0.1, 0.08)], 4).vertices()
-    edges = np.diff(np.vstack([corners, corners[:1]]), axis=0)
-    turns = edges[:, 0] * np.roll(edges[:, 1], -1) - edges[:, 1] * np.roll(edges[:, 0], -1)
-    assert (turns >= -1e-15).all()
-    assert corners[0, 0] == 0
-    assert corners[0, 1] == pytest.approx((1 - 0.02) ** 4)
-    assert [1.0, 0.0] in corners.tolist()
+    assert (
+        composition_region([(0.3, 0.0), (0.2, 0.5)], 5).constraints == composition_region([(0.3, 0.0)], 5).constraints
+    )
 
 
 regions = st.lists(st.tuples(st.floats(0.0, 2.0), st.floats(1e-4, 0.5)), min_size=1, max_size=4).map(

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
@@ -40,8 +40,6 @@ class PrivacyRegion:
     >>> region = PrivacyRegion(((0.3, 0.0), (0.15, 0.02), (0.2, 0.5)))
     >>> region.active
     ((0.3, 0.0), (0.15, 0.02))
-    >>> bool(region.contains(0.4, 0.55)), bool(region.contains(0.2, 0.5))
-    (True, False)
     """
 
     constraints: tuple[Pair, ...]
@@ -69,18 +67,6 @@ class PrivacyRegion:
         """δ(ε) of everything in the region, ε >= 0, any shape."""
         return self.tradeoff.delta(epsilon)
 
-    def contains(self, type_1: ArrayLike, type_2: ArrayLike, *, tolerance: float = 1e-12) -> NDArray[np.bool_]:
-        """Whether pairs of errors lie in the region: 1 - type I >= type II >= f(type I).
-
-        Args:
-            type_1: probability of a false alarm, any shape.
-            type_2: probability of a miss, broadcast against it.
-            tolerance: what a pair may be outside by rounding.
-        """
-        t, value = np.asarray(type_1, dtype=float), np.asarray(type_2, dtype=float)
-        inside = (t >= -tolerance) & (t <= 1 + tolerance) & (value <= 1 - t + tolerance)
-        return np.asarray(inside & (value >= self.tradeoff(np.clip(t, 0.0, 1.0)) - tolerance))
-
     def includes(self, other: PrivacyRegion, *, rtol: float = 1e-9) -> bool:
         """Whether the other region is a subset: whether it satisfies each active constraint of this one."""
         epsilons, deltas = np.array(self.active).T
@@ -90,11 +76,6 @@ class PrivacyRegion:
         """The intersection with other regions; only its active constraints are kept."""
         together = [pair for region in (self, *others) for pair in region.constraints]
         return PrivacyRegion(mixture(together).active)
-
-    def vertices(self) -> Floats:
-        """The corners of the region, shape (n, 2), counter-clockwise from (0, f(0)) along f to (1, 0), then (0, 1)."""
-        corners = np.column_stack(self.tradeoff.vertices())
-        return np.vstack([corners, [0.0, 1.0]]) if corners[0, 1] < 1 else corners
 
 
 def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
@@ -110,26 +91,13 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
         NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in docs/notes/regions.md).
-    """
-    worst = mixture(constraints)
-    return _region(composition_law([(worst, validate.count(count=count))]), _failure(worst, count))
 
-
-def double_dp_region(first: Pair, second: Pair, count: int) -> PrivacyRegion:
-    """R_k for two constraints in any order, by Theorem 3; with one of them inactive, KOV's region; exact.
-
-    Args:
-        first: (ε, δ) of each mechanism, ε >= 0, 0 <= δ < 1.
-        second: another one.
-        count: k >= 1.
-
-    Source: Cadir-Najib-Shkel 2026, Theorem 3.
-
-    >>> region = double_dp_region((0.3, 0.0), (0.15, 0.02), 3)
+    >>> region = composition_region(((0.3, 0.0), (0.15, 0.02)), 3)
     >>> [(round(epsilon, 2), round(delta, 4)) for epsilon, delta in region.active[:3]]
     [(0.9, 0.0), (0.75, 0.0004), (0.6, 0.0042)]
     """
-    return composition_region((first, second), count)
+    worst = mixture(constraints)
+    return _region(composition_law([(worst, validate.count(count=count))]), _failure(worst, count))
 
 
 def heterogeneous_region(epsilon1: float, epsilon2: float, count1: int, count2: int) -> PrivacyRegion:

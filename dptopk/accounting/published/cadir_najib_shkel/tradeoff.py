@@ -31,7 +31,6 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
-from dptopk._internal.search import bisect
 from dptopk.accounting.pld.constraints import Mixture, mixture
 from dptopk.costs import MultiDP
 from dptopk.errors import InvalidParameter
@@ -51,11 +50,6 @@ class TradeoffFunction:
     def touch(self, epsilon: ArrayLike) -> Floats:
         """A type I error at which a line of slope -e^ε touches f from below, for every ε >= 0, any shape."""
         raise NotImplementedError
-
-    @property
-    def fixed_point(self) -> float:
-        """The c with f(c) = c, where the graph of a symmetric f meets its axis: a line of slope -1 touches there."""
-        return bisect(lambda c: float(self(c)) > c, 0.0, 1.0)[1]
 
     def sample(self, points: int = 201) -> tuple[Floats, Floats]:
         """Type I errors, evenly spaced on [0, 1], and f there: data for a plot."""
@@ -118,10 +112,6 @@ class PiecewiseLinear(TradeoffFunction):
     def losses(self) -> Floats:
         """ln(p/q) of every segment, rising, -inf and inf at the ends where an error is impossible; slopes are -e^-l."""
         return _log_ratio(self.p, self.q)
-
-    def pair(self) -> tuple[Floats, Floats]:
-        """The dominating pair: (probabilities under P, losses), outcomes impossible under P left out."""
-        return self.p[self.p > 0], self.losses[self.p > 0]
 
     def vertices(self) -> tuple[Floats, Floats]:
         """The vertices of the graph: type I errors from 0 to 1, and f there."""
@@ -194,7 +184,7 @@ class GaussianTradeoff(TradeoffFunction):
 
     @property
     def fixed_point(self) -> float:
-        """Φ(-μ/2)."""
+        """The c with f(c) = c, where the graph meets its axis: Φ(-μ/2)."""
         return float(self.touch(0.0))
 
     def delta(self, epsilon: ArrayLike) -> Floats:
@@ -204,57 +194,6 @@ class GaussianTradeoff(TradeoffFunction):
         x = np.asarray(epsilon, dtype=float)
         log_q, log_p = log_ndtr(self.mu / 2 - x / self.mu), log_ndtr(-self.mu / 2 - x / self.mu)
         return np.asarray(np.exp(log_q) * -np.expm1(np.minimum(x + log_p - log_q, 0.0)))
-
-
-@dataclass(frozen=True)
-class LaplaceTradeoff(TradeoffFunction):
-    """The trade-off function of Laplace noise, T(Lap(0, 1), Lap(ε, 1)), exact; ε > 0 is shift / scale.
-
-    Source: Dong-Roth-Su 2022, Proposition A.6.
-
-    >>> f = LaplaceTradeoff(1.0)
-    >>> f([0.0, 0.1, 0.5, 1.0]).round(4).tolist(), float(f.delta(0.5).round(6))
-    ([1.0, 0.7282, 0.1839, 0.0], 0.221199)
-    """
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        validate.positive(epsilon=self.epsilon)
-
-    def __call__(self, type_1: ArrayLike) -> Floats:
-        """1 - e^ε t, then e^-ε/(4t), then e^-ε (1 - t); written without overflow."""
-        t = np.asarray(type_1, dtype=float)
-        small = math.exp(-self.epsilon)
-        with np.errstate(divide="ignore"):
-            steep = -np.expm1(np.minimum(self.epsilon + np.log(t), 0.0))
-            middle = small / (4 * t)
-        return np.where(t < small / 2, steep, np.where(t <= 0.5, middle, small * (1 - t)))
-
-    def touch(self, epsilon: ArrayLike) -> Floats:
-        """e^{-(ε + x)/2}/2 for the slope -e^x, x < ε; 0 for a steeper one."""
-        x = np.asarray(epsilon, dtype=float)
-        return np.where(x < self.epsilon, np.exp(-(self.epsilon + x) / 2) / 2, 0.0)
-
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """1 - e^{(x - ε)/2} for x < ε, else 0."""
-        x = np.asarray(epsilon, dtype=float)
-        return -np.expm1(np.minimum(x - self.epsilon, 0.0) / 2)
-
-
-def dp_tradeoff(epsilon: float, delta: float, type_1: ArrayLike) -> Floats:
-    """f_{ε,δ}(t) = max(0, 1 - δ - e^ε t, e^-ε (1 - δ - t)), the trade-off function of one (ε, δ) constraint.
-
-    Args:
-        epsilon: ε >= 0.
-        delta: δ in [0, 1).
-        type_1: t in [0, 1], any shape.
-
-    Source: Cadir-Najib-Shkel 2026, Section II; Wasserman-Zhou 2010.
-    """
-    epsilon, delta = validate.nonnegative(epsilon=epsilon), validate.probability(delta=delta)
-    t = validate.nonnegatives(type_1=type_1)
-    return np.maximum(0.0, np.maximum(1 - delta - math.exp(epsilon) * t, math.exp(-epsilon) * (1 - delta - t)))
 
 
 def _log_ratio(p: Floats, q: Floats) -> Floats:
