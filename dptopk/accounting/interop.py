@@ -68,11 +68,12 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> Any:
     from dp_accounting import dp_event
 
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
-    events = [(_told(cost, "dp_event", "DpEvent"), times) for cost, times in _taken(charge, bounded_range)]
+    taken = _taken(charge, bounded_range)
     if charge.neighbours != "add_remove":
         raise IncompatibleCosts(f"events are for add_remove neighbours, the charge is for {charge.neighbours}")
     if charge.delta:
         raise IncompatibleCosts("there is no event for a mass of bad events (delta); to_pld takes it")
+    events = [(_told(cost, "dp_event", "DpEvent"), times) for cost, times in taken]
     return dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(one, times) for one, times in events])
 
 

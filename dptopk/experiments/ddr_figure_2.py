@@ -19,7 +19,7 @@ def compute(settings: Settings) -> Table:
     """The four functions for λ in (0, 10]: each quadratic is mean·λ + variance·λ²/2."""
     import pandas as pd
 
-    from dptopk.accounting.cost_models.implied import max_kl
+    from dptopk.accounting.cost_models.conversions import max_kl
     from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf
 
     order = np.linspace(0, 10, 21 if settings.quick else 201)[1:]

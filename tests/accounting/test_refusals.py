@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from dptopk.accounting.bounded_range import nonadaptive, nonadaptive_heterogeneous, nonadaptive_with_dp
+from dptopk.accounting.bounded_range import nonadaptive, nonadaptive_with_dp
 from dptopk.accounting.f_dp import multi_dp
 from dptopk.accounting.gaussian import discrete, pair
 from dptopk.accounting.published import cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan
@@ -23,25 +23,24 @@ NUMBERS = {
 OTHERS = {
     "shift": 1, "first": (0.3, 0.0), "second": (0.15, 0.02), "constraints": [(0.3, 0.0), (0.15, 0.02)],
     "epsilons": [0.1, 0.2], "f": tradeoff.GaussianTradeoff(1.0),
-    "rtol": 1e-3, "max_seconds": 5.0, "conversion": "bs16",
+    "rtol": 1e-3,
 }  # fmt: skip
 MODULES = (
-    homogeneous, two_epsilon, nonadaptive, nonadaptive_heterogeneous, nonadaptive_with_dp, discrete, pair, composition,
+    homogeneous, two_epsilon, nonadaptive, nonadaptive_with_dp, discrete, pair, composition,
     concentrated, multi_dp, cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan, approximation,
     regions, tradeoff,
 )  # fmt: skip
-# Parts of the curves, for those who build one, whose arguments were looked at; and two that need an example each.
+# Parts of the curves, for those who build one, whose arguments were looked at.
 PARTS = {
     "gaussian_curve", "gaussian_log_delta", "lattice_law", "closed_form_error", "mixture_composition",
     "composition_law", "log_mgf",
 }  # fmt: skip
-OWN = {"optimal_dp_bracket", "br_heterogeneous_bracket"}
 
 
 def functions():
     for module in MODULES:
         for name, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ != module.__name__ or name.startswith("_") or name in PARTS | OWN:
+            if function.__module__ != module.__name__ or name.startswith("_") or name in PARTS:
                 continue
             taken = inspect.signature(function).parameters
             if taken.keys() <= NUMBERS.keys() | OTHERS.keys():
@@ -63,14 +62,3 @@ def test_what_is_out_of_range_is_refused(function, number):
     for wrong in (math.nan, -0.5):
         with pytest.raises(InvalidParameter, match=number):
             function(**given | {number: wrong})
-
-
-@pytest.mark.parametrize("wrong", [math.nan, -0.5])
-def test_brackets_too(wrong):
-    for question in ({"delta": wrong}, {"epsilon": wrong}):
-        with pytest.raises(InvalidParameter, match=next(iter(question))):
-            murtagh_vadhan.optimal_dp_bracket([0.1, 0.2], **question)
-    good = {"epsilon": [0.1, 0.2], "count": [1, 2], "at_epsilon": 0.3}
-    for name, value in {"epsilon": [0.1, wrong], "count": [1, wrong], "at_epsilon": wrong}.items():
-        with pytest.raises(InvalidParameter, match=name):
-            nonadaptive_heterogeneous.br_heterogeneous_bracket(**good | {name: value})

@@ -17,17 +17,15 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.registry import bound
-from dptopk.accounting.work import late, within
-from dptopk.costs import BoundedRange, Charge, Cost, sum_up
+from dptopk.accounting.work import late
+from dptopk.costs import BoundedRange, Charge, sum_up
 from dptopk.errors import NotApplicable
 
 MOST_EPSILONS = 3
@@ -38,50 +36,14 @@ SHIFT = 1e-14  # of ε_g, relative to the largest loss: far above the rounding o
 UNDERFLOW = 1e-290  # absolute, covers what underflows
 
 
-def br_heterogeneous_bracket(
-    epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: float, rtol: float = 1e-3, max_seconds: float | None = None
-) -> tuple[float, float]:
-    """Certified (lower, upper) bracket of δ for independent BR mechanisms with different ε's.
-
-    Args:
-        epsilon: the distinct ε > 0.
-        count: how many mechanisms of each, integers >= 1.
-        at_epsilon: ε_g >= 0.
-        rtol: relative width at which refinement stops.
-        max_seconds: a guard: after this time it stops too, with a wider bracket that is not reproducible.
-
-    Raises:
-        InvalidParameter: on values outside these ranges.
-        NotApplicable: with more than three ε's, or with more than 300 outcomes of the whole composition.
-
-    Source: DDR Lemma 3.1; not valid when a mechanism depends on earlier answers.
-
-    >>> lower, upper = br_heterogeneous_bracket([0.5, 1.0], [1, 1], at_epsilon=0.0)
-    >>> lower < upper < 1.001 * lower
-    True
-    """
-    epsilons, counts = validate.nonnegatives(epsilon=epsilon).ravel(), np.asarray(count).ravel()
-    costs: dict[Cost, int] = {
-        BoundedRange(e): validate.count(count=n)
-        for e, n in zip(epsilons.tolist(), np.broadcast_to(counts, epsilons.shape).tolist(), strict=True)
-    }
-    x = validate.nonnegative(at_epsilon=at_epsilon)
-    curve = _curve(Charge(costs))
-    with within(max_seconds):
-        return curve.bracket(x, validate.positive(rtol=rtol))
-
-
 @bound(
     "br_heterogeneous",
     source="Dong-Durfee-Rogers 2020, Lemma 3.1; Cesar-Rogers 2022, Lemma 4.4",
     takes=(BoundedRange,),
     valid_through="batch",
 )
-def _br_heterogeneous(charge: Charge) -> Curve:
-    return _curve(charge)
-
-
-def _curve(charge: Charge) -> _Heterogeneous:
+def br_heterogeneous(charge: Charge) -> _Heterogeneous:
+    """Certified bracket of the optimum of independent BR mechanisms with at most three ε's and 300 outcomes."""
     ranges = charge.of(BoundedRange)
     epsilons, counts = np.array([cost.epsilon for cost in ranges]), np.array(list(ranges.values()))
     if len(epsilons) < 2:

@@ -8,8 +8,7 @@
 | LaplaceDP, ε=shift/scale | ε | 2ε | 0, ε²/2         | ε - 1 + e^{-ε} | ε - 1 + e^{-ε}, ε | Steinke 2024          |
 | GaussianDP(μ)        |      |      | 0, μ²/2             | the same       | μ²/2, μ          | BS16 Prop. 1.6        |
 | DiscreteGaussianDP   |      |      | 0, (shift/scale)²/2 | the same       | as μ=shift/scale | CKS20                 |
-| ExponentialClockDP   |      |      |                     |                |                  | docs/notes/clocks.md
-     |
+| ExponentialClockDP   |      |      |                     |                |                  | docs/notes/clocks.md  |
 | ZCDP(ρ, ξ)           |      |      | itself              | itself         |                  |                       |
 | CDP(μ, τ)            |      |      | (μ - τ²/2)_+, τ²/2  | the same       | itself           | CR Lemma 2.2          |
 
@@ -21,13 +20,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from dptopk.accounting.cost_models.implied import Implied
-from dptopk.accounting.cost_models.registry import cost_model_of
+from dptopk._internal.rounding import outward, square_up
+from dptopk.accounting.cost_models.registry import Implied, cost_model_of
 from dptopk.costs import Charge, Cost, PureDP, sum_up
 from dptopk.errors import NotApplicable
 
+EXACT_BELOW = 1e-140  # below, products are rounded absolutely, to 0 at last: there the exact square is rounded up
 NOTIONS = {"pure": "pure DP", "zcdp": "zCDP", "exact_zcdp": "zCDP", "cdp": "CDP"}
 
 
@@ -96,3 +97,39 @@ def pure_sum(charge: Charge) -> float:
         return sum_up(pure_epsilons(charge))
     except NotApplicable:
         return math.inf
+
+
+def max_kl(epsilon: float) -> float:
+    """Largest mean loss of an ε-BR mechanism, y - 1 - ln y with y = ε/(e^ε - 1); exact to rounding, moved up.
+
+    At most ε²/8 (DDR Corollary 3.1). It is also the smallest ρ for which all ε-BR mechanisms are ρ-zCDP.
+    """
+    if epsilon < EXACT_BELOW:
+        return square_up(epsilon, 8)
+    if epsilon < 0.1:  # the closed form cancels; truncated after a negative term the series is too large
+        series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
+        return float(outward(series))
+    log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))
+    return float(outward(math.expm1(log_y) - log_y, 1e-12))
+
+
+def response_mean_loss(epsilon: float) -> float:
+    """The largest mean loss under ε-DP, that of randomised response: ε tanh(ε/2), moved up."""
+    return square_up(epsilon, 2) if epsilon < EXACT_BELOW else float(outward(epsilon * math.tanh(epsilon / 2)))
+
+
+def pure_row(epsilon: Callable[[Any], float], mean_loss: Callable[[Any], float] | None = None) -> Implied:
+    """The implications of ε-DP for a type of cost that implies ε(cost)-DP; ``mean_loss``: of its law, if known."""
+    mean_loss = mean_loss or (lambda cost: response_mean_loss(epsilon(cost)))
+    return Implied(
+        pure=epsilon,
+        bounded_range=lambda cost: 2 * epsilon(cost),
+        zcdp=lambda cost: (0.0, square_up(epsilon(cost), 2)),
+        exact_zcdp=lambda cost: (0.0, mean_loss(cost)),
+        cdp=lambda cost: (mean_loss(cost), epsilon(cost)),
+    )
+
+
+def gaussian_row(zcdp: Callable[[Any], tuple[float, float]], mu: Callable[[Any], float]) -> Implied:
+    """Return the implications of Gaussian noise for data that move by ``mu`` standard deviations."""
+    return Implied(zcdp=zcdp, exact_zcdp=zcdp, cdp=lambda cost: (zcdp(cost)[1], mu(cost)))

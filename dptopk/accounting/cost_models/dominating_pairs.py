@@ -58,17 +58,13 @@ def grid_product(parts: Sequence[LossComponent], grid: Grid) -> LossDistribution
 
 @dataclass(frozen=True)
 class Bracket:
-    """lower <= optimum <= upper, and the loss distributions that prove it."""
+    """lower <= optimum <= upper, and the numbers of points of the loss distributions that prove it."""
 
     upper: float
     lower: float
     note: str
-    above: LossDistribution
-    below: LossDistribution | None
-
-    def narrow(self, rtol: float) -> bool:
-        """Whether the width is at most rtol, relative to the upper end."""
-        return self.upper - self.lower <= rtol * self.upper < math.inf
+    above: int = 1
+    below: int = 0
 
     def tightened(self, other: Bracket) -> Bracket:
         """The better end of each."""
@@ -99,10 +95,10 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     places, best, scale = _places(first, parts, query), None, math.inf
     for room in work.rooms():
         left = room
-        while best is None or not _narrow(best, _first_width(query) * scale**2, query):
+        while best is None or not _narrow(best, scale, query):
             fitting = (one for one in SCALES if one < scale and listing + WORK_PER_PLACE * places / one <= left)
             finer = next((one for one in fitting if one >= min(1.0, scale / 2)), None)
-            if finer is None or (best is not None and _longest(best) > MOST_GRID_POINTS / 2):
+            if finer is None or (best is not None and max(best.above, best.below) > MOST_GRID_POINTS / 2):
                 break
             amount = listing + WORK_PER_PLACE * places / finer
             if not work.take(amount):
@@ -112,14 +108,9 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
             best = found if best is None else best.tightened(found)
     if best is None:
         return _vacuous(charge, query, "a product of too many places" if work.spent < math.inf else work.note)
-    if _narrow(best, _first_width(query) * scale**2, query):
+    if _narrow(best, scale, query):
         return _finer(best, parts, _scaled(first, scale)[0], query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
-
-
-def _longest(found: Bracket) -> int:
-    """The number of points of the longer of its two laws."""
-    return max((law.masses.size for law in (found.above, found.below) if law is not None), default=0)
 
 
 def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
@@ -129,8 +120,11 @@ def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     return replace(above, step=scale * above.step), replace(below, step=scale * below.step, width=width)
 
 
-def _narrow(best: Bracket, estimate: float, query: Query) -> bool:
-    return best.narrow(query.rtol) if query.lower else estimate <= query.rtol and best.upper < math.inf
+def _narrow(best: Bracket, scale: float, query: Query) -> bool:
+    """Whether the width, or an estimate of it, is at most rtol, relative to the upper end."""
+    if query.lower:
+        return best.upper - best.lower <= query.rtol * best.upper < math.inf
+    return _first_width(query) * scale**2 <= query.rtol and best.upper < math.inf
 
 
 def _places(grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Query) -> float:
@@ -152,7 +146,7 @@ def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Que
 
     It is off to second order only; the width of the bracket is that of its lower end.
     """
-    size = best.above.masses.size * sum(part.roundings()[0] for part in parts)
+    size = best.above * sum(part.roundings()[0] for part in parts)
     finer = next((times for times in FINER[not query.lower :] if times * size <= CHEAP), None)
     if finer is None:
         return best
@@ -161,12 +155,11 @@ def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Que
     except OverflowError:  # one component has too many places on that grid
         return best
     upper = above.delta(query.epsilon) if query.epsilon is not None else above.epsilon(query.delta)
-    return replace(best, upper=upper, above=above) if max(best.lower, 0.0) <= upper < best.upper and upper > 0 else best
+    return replace(best, upper=upper) if max(best.lower, 0.0) <= upper < best.upper and upper > 0 else best
 
 
 def _vacuous(charge: Charge, query: Query, note: str) -> Bracket:
-    nothing = LossDistribution(1.0, 0, np.ones(1), 0.0, 0.0, 0.0, 0.0, 0.0, 1)
-    return Bracket(1.0 if query.epsilon is not None else _largest_loss(charge), 0.0, note, nothing, None)
+    return Bracket(1.0 if query.epsilon is not None else _largest_loss(charge), 0.0, note)
 
 
 def _first_grids(charge: Charge, parts: Sequence[LossComponent], tilt: float, query: Query) -> tuple[Grid, Grid] | None:
@@ -200,12 +193,13 @@ def _bracket(charge: Charge, parts: Sequence[LossComponent], grids: tuple[Grid, 
     elif query.epsilon < largest:  # a δ that is positive, however small
         upper = max(upper, math.ulp(0.0))
     if not query.lower:
-        return Bracket(upper, 0.0, "", above, None)
+        return Bracket(upper, 0.0, "", above.masses.size)
     if sum(part.roundings()[0] for part in parts) >= MANY_PAIRS and all(part.exact for part in parts):
-        return Bracket(upper, min(_below_by_gap(parts, grids[0], above, query, upper), upper), "", above, None)
+        lower = _below_by_gap(parts, grids[0], above, query, upper)
+        return Bracket(upper, min(lower, upper), "", above.masses.size)
     below = grid_product(parts, grids[1])
     lower = below.delta(query.epsilon) if query.epsilon is not None else below.epsilon(query.delta_below)
-    return Bracket(upper, min(lower, upper), "", above, below)
+    return Bracket(upper, min(lower, upper), "", above.masses.size, below.masses.size)
 
 
 def _below_by_gap(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 
 from dptopk._internal.rounding import ratio_up, square_up
-from dptopk.accounting.cost_models.conversions import pure_of
+from dptopk.accounting.cost_models.conversions import gaussian_row, pure_of
 from dptopk.accounting.cost_models.counterparts import distribution, event
-from dptopk.accounting.cost_models.implied import gaussian_row
 from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import zcdp_log_mgf
 from dptopk.accounting.pld.loss_components import DiscreteGaussian, Gaussian

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from dptopk.accounting.cost_models.conversions import is_approx, pure_of
+from dptopk.accounting.cost_models.conversions import is_approx, pure_of, pure_row
 from dptopk.accounting.cost_models.counterparts import event, stated_distribution
-from dptopk.accounting.cost_models.implied import pure_row
 from dptopk.accounting.cost_models.registry import CostModel
 from dptopk.accounting.pld.log_mgf import each_log_mgf, mixture_log_mgf, pure_dp_log_mgf, summed_log_mgf
 from dptopk.accounting.pld.loss_components import Responses, SeveralConstraints

@@ -13,7 +13,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dptopk.accounting.cost_models.implied import Implied
 from dptopk.costs import COST_TYPES, Cost
 
 if TYPE_CHECKING:
@@ -25,8 +24,19 @@ CostType = type[Any]
 # Two models stand with their own laws, in other families.
 _MODULES = (
     "cost_models.pure_dp", "cost_models.bounded_range", "cost_models.laplace", "cost_models.gaussian",
-    "cost_models.concentrated", "gaussian.sparse_model", "renyi.label_coins_model",
+    "cost_models.concentrated", "gaussian.sparse", "renyi.label_coins",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """The implications of one type of cost; None if nothing is known (or the class has no finite bound)."""
+
+    pure: Callable[[Any], float] | None = None
+    bounded_range: Callable[[Any], float] | None = None
+    zcdp: Callable[[Any], tuple[float, float]] | None = None  # (ξ, ρ), the published constants
+    exact_zcdp: Callable[[Any], tuple[float, float]] | None = None  # (ξ, ρ), the smallest ρ
+    cdp: Callable[[Any], tuple[float, float]] | None = None  # (μ, τ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ import numpy as np
 
 from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.tails import gaussian_tail
+from dptopk.accounting.cost_models.pure_dp import stated_model
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
+from dptopk.costs import Cost, DiscreteGaussianDP, SparseGaussianDP
 from dptopk.errors import InvalidParameter
 
 # Of more labels than this, splits are looked at in ranges of j, each at its worse ends; but the last few one by one.
@@ -97,3 +99,36 @@ def sparse_gaussian_statements(
     deltas = sparse_gaussian_delta(epsilons, scale, shift, threshold, labels)
     last = int(np.argmax(deltas <= deltas[-1] * (1 + 1e-9))) + 1
     return tuple(zip(epsilons[:last].tolist(), deltas[:last].tolist(), strict=True))[::-1]
+
+
+def _statements(cost: SparseGaussianDP) -> tuple[tuple[float, float], ...]:
+    """Return the informative statements: with little noise δ rounds up to 1 at small ε.
+
+    Raises:
+        InvalidParameter: where none says anything.
+    """
+    every = sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
+    told = tuple((epsilon, delta) for epsilon, delta in every if delta < 1)
+    if not told:
+        raise InvalidParameter(
+            f"{cost} promises nothing: a label that one user alone has is almost always shown; give a higher threshold"
+        )
+    return told
+
+
+def _covers(token: SparseGaussianDP, cost: Cost) -> bool:
+    """Fewer labels, smaller moves, or a higher threshold; and one count of the same noise."""
+    if isinstance(cost, DiscreteGaussianDP):
+        return cost.scale == token.scale and cost.shift <= token.shift
+    return (
+        isinstance(cost, SparseGaussianDP)
+        and cost.scale == token.scale
+        and cost.shift <= token.shift
+        and cost.labels <= token.labels
+        and cost.threshold - cost.shift >= token.threshold - token.shift
+    )
+
+
+MODELS = (
+    stated_model(SparseGaussianDP, _statements, _covers, no_counterpart="thresholded counts have no counterpart"),
+)

@@ -18,12 +18,11 @@ from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.dominating_pairs import MOST_BINOMIAL_COPIES, BracketCurve
 from dptopk.accounting.cost_models.registry import types_with
-from dptopk.accounting.curves import Curve, DeferredCurve, Query
+from dptopk.accounting.curves import Curve, DeferredCurve
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp.homogeneous import all_pure
 from dptopk.accounting.registry import bound
-from dptopk.accounting.work import within
 from dptopk.costs import Charge, PureDP, sum_up
 from dptopk.errors import InvalidParameter, NotApplicable
 
@@ -170,46 +169,6 @@ def optimal_dp_approx_epsilon(
     return min(found, sum_up(counts))
 
 
-def optimal_dp_bracket(
-    epsilons: Mapping[float, int] | Sequence[float],
-    *,
-    delta: float | None = None,
-    epsilon: float | None = None,
-    rtol: float = 1e-3,
-    max_seconds: float | None = None,
-) -> tuple[float, float]:
-    """(lower, upper) around the optimal ε_g at ``delta``, or around the optimal δ at ``epsilon``.
-
-    Losses are split on a grid so that the mass under either distribution stays, an error of second order in the step;
-    so a far coarser grid does than for ``optimal_dp_approx_epsilon`` (docs/theorems.md, lattice brackets).
-
-    Args:
-        epsilons: the ε_i > 0 one by one, or a mapping from ε to its count.
-        delta: in [0, 1); exactly one of delta and epsilon is given.
-        epsilon: ε_g >= 0.
-        rtol: width of the bracket, relative to the upper end, at which refinement stops.
-        max_seconds: a guard: after this time it stops; the bracket is then wider, still holds, and is not reproducible.
-
-    >>> lower, upper = optimal_dp_bracket([0.1] * 20 + [0.12] * 5, delta=1e-6)
-    >>> 0 <= upper - lower <= 1e-3 * upper
-    True
-    """
-    if (delta is None) == (epsilon is None):
-        raise InvalidParameter("give exactly one of delta and epsilon")
-    query = Query(
-        delta=0.0 if delta is None else validate.probability(delta=delta),
-        epsilon=None if epsilon is None else validate.nonnegative(epsilon=epsilon),
-        rtol=validate.positive(rtol=rtol),
-    )
-    with within(max_seconds):
-        answer = _bracket_curve(_counts(epsilons), attained=True).answer(query)
-    return answer.lower or 0.0, answer.value
-
-
-def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCurve:
-    return BracketCurve(Charge({PureDP(epsilon): n for epsilon, n in counts.items()}), sum_up(counts), attained)
-
-
 @bound(
     "optimal_dp_approx",
     source="Murtagh-Vadhan 2016, Theorem 1.7, with losses split on the grid (docs/theorems.md, lattice brackets)",
@@ -218,7 +177,11 @@ def _bracket_curve(counts: Mapping[float, int], *, attained: bool) -> BracketCur
     published=True,
 )
 def optimal_dp_approx(charge: Charge) -> Curve:
-    """A certified bracket of the optimal composition of any number of different ε's."""
+    """A certified bracket of the optimal composition of any number of different ε's.
+
+    Losses are split on a grid so that the mass under either distribution stays, an error of second order in the step;
+    so a far coarser grid does than for ``optimal_dp_approx_epsilon`` (docs/theorems.md, lattice brackets).
+    """
     counts = pure_epsilons(charge)
     if max(counts) < 1e-100:
         raise NotApplicable("epsilons so small that their squares underflow")
@@ -226,4 +189,5 @@ def optimal_dp_approx(charge: Charge) -> Curve:
         raise NotApplicable(f"an epsilon above {LARGEST_GRID_EPSILON:.0e}: nothing to gain over the sum")
     if max(counts.values()) > MOST_BINOMIAL_COPIES:
         raise NotApplicable(f"more than {MOST_BINOMIAL_COPIES:.0e} copies of one epsilon")
-    return BracketCurve(charge, sum_up(counts)) if all_pure(charge) else _bracket_curve(counts, attained=False)
+    pure = Charge({PureDP(epsilon): times for epsilon, times in counts.items()})
+    return BracketCurve(pure, sum_up(counts), attained=all_pure(charge))

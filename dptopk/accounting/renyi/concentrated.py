@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward, sum_times
-from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.cost_models.conversions import converted
 from dptopk.accounting.cost_models.registry import types_with
 from dptopk.accounting.curves import Curve
@@ -88,33 +87,20 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
 
 
-def zcdp_rho(*, epsilon: float, delta: float, conversion: str = "bs16") -> float:
-    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by the conversion; rounded down.
+def zcdp_rho(*, epsilon: float, delta: float) -> float:
+    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP by ρ + 2 sqrt(ρ ln(1/δ)) = ε (BS16 Prop. 1.3); rounded down.
 
     Args:
         epsilon: > 0.
         delta: in (0, 1).
-        conversion: "bs16", ρ + 2 sqrt(ρ ln(1/δ)) = ε, solved in closed form, or "cks20", the tighter one.
 
     >>> round((25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) ** 0.5, 2)
     13.1
     """
     epsilon = validate.positive(epsilon=epsilon)
     log_inverse = -np.log(validate.probability(delta=delta, allow_zero=False))
-    validate.member(("bs16", "cks20"), conversion=conversion)
     # sqrt(ρ) = sqrt(L + ε) - sqrt(L), without cancellation.
-    low = float((epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13))
-    if conversion == "bs16":
-        return low
-
-    def fits(rho: float) -> bool:
-        return float(zcdp_curve(rho).epsilon(delta)) <= epsilon
-
-    # At every ρ this conversion is no larger than that of BS16, so its answer fits and the search begins there.
-    low, high = bracket(fits, 2 * low, least=low, most=1e12)
-    if high >= 1e12:
-        raise InvalidParameter(f"epsilon must be below 1e6 for this delta, got {epsilon}")
-    return bisect(fits, low, high, halvings=60, rtol=1e-13)[0]
+    return float((epsilon / (np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse))) ** 2 * (1 - 4e-13))
 
 
 @bound(

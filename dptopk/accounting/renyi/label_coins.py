@@ -21,7 +21,9 @@ import numpy as np
 from scipy import sparse
 
 from dptopk._internal.rounding import Floats, outward
+from dptopk.accounting.cost_models.pure_dp import stated_model
 from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
+from dptopk.costs import Cost, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 
 # The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of FINE; up to COARSE
@@ -181,3 +183,19 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
     deltas = -math.expm1(alike) + math.exp(alike) * np.exp(np.minimum(exponents.min(axis=0), 0.0))
     upper: Floats = outward(deltas, 1e-9)
     return np.minimum(upper, 1.0)
+
+
+def _statements(cost: LabelCoinsDP) -> tuple[tuple[float, float], ...]:
+    return label_coins_statements(cost.order, cost.divergence, cost.first, cost.labels)
+
+
+def _covers(token: LabelCoinsDP, cost: Cost) -> bool:
+    """The same coin for fewer labels."""
+    return (
+        isinstance(cost, LabelCoinsDP)
+        and (cost.order, cost.divergence, cost.first) == (token.order, token.divergence, token.first)
+        and cost.labels <= token.labels
+    )
+
+
+MODELS = (stated_model(LabelCoinsDP, _statements, _covers, no_counterpart="labels without counts have no counterpart"),)

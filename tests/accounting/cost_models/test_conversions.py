@@ -6,8 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dptopk.accounting.cost_models.conversions import implied
-from dptopk.accounting.cost_models.implied import max_kl
+from dptopk.accounting.cost_models.conversions import implied, max_kl
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import CDP, ZCDP, BoundedRange, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 

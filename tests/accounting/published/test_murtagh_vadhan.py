@@ -17,7 +17,6 @@ from dptopk.accounting.pld.lattice import LossDistribution
 from dptopk.accounting.published.dwork_rothblum_vadhan import advanced_epsilon, improved_advanced_epsilon
 from dptopk.accounting.published.murtagh_vadhan import (
     optimal_dp_approx_epsilon,
-    optimal_dp_bracket,
     optimal_dp_exact_delta,
     optimal_dp_exact_epsilon,
 )
@@ -40,6 +39,12 @@ def brute_force_delta(epsilons: list[float], x: float) -> mpmath.mpf:
 
 def charge_of(epsilons: list[float] | np.ndarray) -> Charge:
     return Charge.join(*(Charge({PureDP(float(epsilon)): 1}) for epsilon in epsilons))
+
+
+def bracket(epsilons: list[float] | np.ndarray, **question: float) -> tuple[float, float]:
+    """Lower and upper bounds on ε at a δ, or on δ at an ε."""
+    found = compose(charge_of(epsilons), bound="optimal_dp_approx", **question)
+    return found.lower or 0.0, found.epsilon if "delta" in question else found.delta
 
 
 EPSILONS = st.lists(st.floats(1e-4, 8), min_size=1, max_size=8)
@@ -165,11 +170,11 @@ def test_rounding_down_as_published_is_no_upper_bound() -> None:
 def test_brackets_hold_the_optimum(epsilons: list[float], log_delta: float) -> None:
     delta = math.exp(log_delta)
     exact = float(optimal_dp_exact_epsilon(epsilons, delta=delta))
-    lower, upper = optimal_dp_bracket(epsilons, delta=delta)
+    lower, upper = bracket(epsilons, delta=delta)
     assert lower <= exact * (1 + 1e-9)
     assert upper >= exact * (1 - 1e-9)
     at = 0.5 * sum(epsilons)
-    lower, upper = optimal_dp_bracket(epsilons, epsilon=at)
+    lower, upper = bracket(epsilons, epsilon=at)
     assert lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=at))
     assert upper >= brute_force_delta(epsilons, at)
 
@@ -186,7 +191,7 @@ def test_a_thousand_different_epsilons_are_certified_on_small_grids(monkeypatch:
         return found
 
     monkeypatch.setattr(dominating_pairs, "grid_product", spy)
-    lower, upper = optimal_dp_bracket(list(epsilons), delta=1e-6)
+    lower, upper = bracket(epsilons, delta=1e-6)
     assert upper - lower <= 1e-3 * upper
     assert 0 < sum(places) < 20_000
     # Between the homogeneous optima of the root mean square's neighbourhood.
@@ -257,8 +262,6 @@ def test_refusals() -> None:
         lambda: optimal_dp_exact_delta(list(np.linspace(0.1, 0.2, 40)), at_epsilon=1.0),
         lambda: optimal_dp_approx_epsilon([0.1], delta=0.0),
         lambda: optimal_dp_approx_epsilon([0.1], delta=1e-6, eta=0.0),
-        lambda: optimal_dp_bracket([0.1]),
-        lambda: optimal_dp_bracket([0.1], delta=0.1, epsilon=0.1),
         lambda: two_epsilon_delta(0.1, 1, 0.0, 1, at_epsilon=1.0),
         lambda: advanced_epsilon(0.1, 1, delta=math.nan),
     ):
@@ -294,6 +297,6 @@ def test_huge_counts_and_epsilons_are_bounded_by_something() -> None:
 def test_brackets_at_any_epsilon(epsilon: float) -> None:
     """Also where ε is far below the grid's step."""
     epsilons = list(np.random.default_rng(4).uniform(1e-6, 5, 14))
-    lower, upper = optimal_dp_bracket(epsilons, epsilon=epsilon)
+    lower, upper = bracket(epsilons, epsilon=epsilon)
     assert lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=epsilon)) <= upper * (1 + 1e-12)
     assert upper - lower <= 2e-3 * upper + 1e-12
