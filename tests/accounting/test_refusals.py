@@ -32,8 +32,7 @@ MODULES = (
 )  # fmt: skip
 # Parts of the curves, for those who build one, whose arguments were looked at.
 PARTS = {
-    "gaussian_curve", "gaussian_log_delta", "lattice_law", "closed_form_error", "mixture_composition",
-    "composition_law", "log_mgf",
+    "gaussian_curve", "gaussian_log_delta", "lattice_law", "closed_form_error", "composition_law", "log_mgf",
 }  # fmt: skip
 
 

@@ -22,22 +22,20 @@ of k+1 remain; no unimodality is assumed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
+from dptopk.accounting.bounded_range.strategies import Ints, OptimumCurve, Point, common_epsilon_curve
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.registry import bound
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, NotApplicable
-
-Ints = NDArray[np.int64]
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-300, 700.0  # beyond, ratios of e^-ε - 1, or e^-ε itself, underflow
 UNPRUNED = 32  # so few candidates are not worth pruning
@@ -82,7 +80,15 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
     if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidParameter(f"epsilon must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON}, got {epsilon}")
-    return _Homogeneous(epsilon, count)
+    return common_epsilon_curve(
+        epsilon,
+        count,
+        0,
+        everywhere=lambda x: _best(epsilon, count, x, candidates(epsilon, count, at_epsilon=x)),
+        turning=partial(_turning_points, epsilon, count),
+        largest=partial(_evaluate, epsilon, count),
+        probes=9,
+    )
 
 
 def _interaction(charge: Charge) -> Interaction:
@@ -97,36 +103,6 @@ def _br_nonadaptive(charge: Charge) -> Curve:
     if not SMALLEST_EPSILON <= cost.epsilon <= LARGEST_EPSILON:
         raise NotApplicable(f"computes with epsilon from {SMALLEST_EPSILON} to {LARGEST_EPSILON} only")
     return br_nonadaptive_curve(cost.epsilon, count)
-
-
-@dataclass(frozen=True)
-class _Homogeneous(OptimumCurve):
-    """The curve of k independent ε-BR mechanisms."""
-
-    base: float
-    count: int
-
-    @property
-    def epsilon_max(self) -> float:
-        return math.nextafter(self.base * self.count, math.inf)
-
-    def everywhere(self, x: float) -> Point:
-        return _best(self.base, self.count, x, candidates(self.base, self.count, at_epsilon=x))
-
-    def nearby(self, x: float) -> Point:
-        """Sections between the turning points, which is right if G rises and then falls there."""
-        low, high = _turning_points(self.base, self.count, x)
-        while True:
-            probe = np.unique(np.linspace(low, high, 9).astype(int))
-            best, point = _evaluate(self.base, self.count, x, probe.astype(float))
-            if high - low < 9:
-                return point
-            low, high = int(probe[max(best - 1, 0)]), int(probe[min(best + 1, 8)])
-
-    def start(self, log_delta: float) -> float:
-        """The Gaussian with the same variance: good enough for Newton's method."""
-        variance = self.count * self.base**2 / 4
-        return variance / 2 + math.sqrt(2 * variance * -log_delta)
 
 
 def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
@@ -225,13 +201,14 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
 
 def _best(epsilon: float, count: int, x: float, index: Ints) -> Point:
     """The largest G(l) of the given indices."""
-    points = [_evaluate(epsilon, count, x, index[i : i + 64].astype(float))[1] for i in range(0, len(index), 64)]
+    points = [_evaluate(epsilon, count, x, index[i : i + 64])[1] for i in range(0, len(index), 64)]
     return max(points, key=lambda point: point.upper)
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
-def _evaluate(epsilon: float, k: int, x: float, index: Floats) -> tuple[int, Point]:
+def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Point]:
     """Largest of ln G(l) over the given l: its place, and the value with its error and slope."""
+    index = indices.astype(float)
     t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
     s = np.maximum(((k - index) * epsilon - x) / (k + 1), 1e-15 * epsilon)  # ε - t; never rounded to 0
     q = np.expm1(-s) / math.expm1(-epsilon)

@@ -16,7 +16,7 @@ is, and what windows around the two means leave out weighs at most its tilted ma
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,7 @@ from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
-from dptopk.accounting.bounded_range.strategies import OptimumCurve, Point
+from dptopk.accounting.bounded_range.strategies import Ints, OptimumCurve, Point, common_epsilon_curve
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
 from dptopk.accounting.pld.common_lattice import signs
@@ -81,7 +81,20 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
         raise InvalidParameter(f"epsilon must be at most {LARGEST_EPSILON}, got {epsilon}")
     ranged = validate.count(ranged=ranged, at_least=0)
     pure = validate.count(pure=pure, at_least=0 if ranged else 1)
-    return _Mixed(epsilon, ranged, pure) if pure else br_nonadaptive_curve(epsilon, ranged)
+    if not pure:
+        return br_nonadaptive_curve(epsilon, ranged)
+    value, inside = partial(_at, epsilon, ranged, pure), partial(_inside, epsilon, ranged, pure)
+
+    def everywhere(x: float) -> Point:
+        first, last = inside(x)
+        return max((value(x, n) for n in range(first, last + 1)), key=lambda point: point.upper)
+
+    def largest(x: float, index: Ints) -> tuple[int, Point]:
+        points = [value(x, n) for n in index.tolist()]
+        best = max(range(len(points)), key=lambda place: points[place].log_value)
+        return best, points[best]
+
+    return common_epsilon_curve(epsilon, ranged, pure, everywhere=everywhere, turning=inside, largest=largest, probes=7)
 
 
 def _interaction(charge: Charge) -> Interaction:
@@ -109,70 +122,37 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
 
 
-@dataclass(frozen=True)
-class _Mixed(OptimumCurve):
-    """The curve of ``ranged`` ε-BR and ``pure`` >= 1 ε-DP mechanisms."""
+def _inside(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
+    """First and last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1) t_n/ε."""
+    offset = m - x / epsilon
+    first = max(math.floor(offset), 0)
+    return first, max(first, math.ceil(offset + b) - 1)
 
-    base: float
-    ranged: int
-    pure: int
 
-    @property
-    def epsilon_max(self) -> float:
-        return math.nextafter(self.base * (self.ranged + self.pure), math.inf)
-
-    def everywhere(self, x: float) -> Point:
-        first, last = self._inside(x)
-        return max((self._at(x, n) for n in range(first, last + 1)), key=lambda point: point.upper)
-
-    def nearby(self, x: float) -> Point:
-        """Sections toward the largest value, which is right if the values rise and then fall."""
-        low, high = self._inside(x)
-        seen: dict[int, Point] = {}
-        while True:
-            probe = sorted({*np.linspace(low, high, 7).astype(int).tolist()})
-            seen |= {n: self._at(x, n) for n in probe if n not in seen}
-            best = max(range(len(probe)), key=lambda place: seen[probe[place]].log_value)
-            if high - low < 7:
-                return seen[probe[best]]
-            low, high = probe[max(best - 1, 0)], probe[min(best + 1, 6)]
-
-    def start(self, log_delta: float) -> float:
-        """The Gaussian with the same variance."""
-        variance = (self.ranged / 4 + self.pure) * self.base**2
-        return variance / 2 + math.sqrt(2 * variance * -log_delta)
-
-    def _inside(self, x: float) -> tuple[int, int]:
-        """First and last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1) t_n/ε."""
-        offset = self.pure - x / self.base
-        first = max(math.floor(offset), 0)
-        return first, max(first, math.ceil(offset + self.ranged) - 1)
-
-    def _at(self, x: float, n: int) -> Point:
-        """The value of ln δ(t_n), with its error and slope."""
-        epsilon, b, m = self.base, self.ranged, self.pure
-        t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
-        s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
-        q = math.expm1(-s) / math.expm1(-epsilon)
-        rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
-        theta = _tilt(n, b, rest / q, m, math.exp(-epsilon)) if q > 0 else 0.0
-        first_i, i_law, i_scale = _tilted(b, rest, q, theta)
-        up = signs(epsilon)[0]
-        first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * up, up, 2 * theta)
-        spaced = np.zeros(2 * len(j_law) - 1)
-        spaced[::2] = j_law
-        law = np.convolve(i_law, spaced)
-        gap = n - (first_i + 2 * first_j + np.arange(len(law)))
-        law, gap = law[gap >= 0] * np.exp(theta * gap[gap >= 0]), gap[gap >= 0]
-        mass, total = float(law.sum()), float((law * -np.expm1(-s - gap * epsilon)).sum())
-        cut = 2 * OUTSIDE
-        if total <= 0:
-            return Point(math.log(cut) + i_scale + j_scale - theta * n)
-        slope = -(mass + cut - total) / total
-        log_value = math.log(total) + i_scale + j_scale - theta * n
-        size = len(i_law) + len(j_law) + abs(i_scale) + abs(j_scale) + abs(theta) * (n + b + m)
-        error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(cut / total)
-        return Point(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
+def _at(epsilon: float, b: int, m: int, x: float, n: int) -> Point:
+    """The value of ln δ(t_n), with its error and slope."""
+    t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
+    s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
+    q = math.expm1(-s) / math.expm1(-epsilon)
+    rest = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
+    theta = _tilt(n, b, rest / q, m, math.exp(-epsilon)) if q > 0 else 0.0
+    first_i, i_law, i_scale = _tilted(b, rest, q, theta)
+    up = signs(epsilon)[0]
+    first_j, j_law, j_scale = _tilted(m, math.exp(-epsilon) * up, up, 2 * theta)
+    spaced = np.zeros(2 * len(j_law) - 1)
+    spaced[::2] = j_law
+    law = np.convolve(i_law, spaced)
+    gap = n - (first_i + 2 * first_j + np.arange(len(law)))
+    law, gap = law[gap >= 0] * np.exp(theta * gap[gap >= 0]), gap[gap >= 0]
+    mass, total = float(law.sum()), float((law * -np.expm1(-s - gap * epsilon)).sum())
+    cut = 2 * OUTSIDE
+    if total <= 0:
+        return Point(math.log(cut) + i_scale + j_scale - theta * n)
+    slope = -(mass + cut - total) / total
+    log_value = math.log(total) + i_scale + j_scale - theta * n
+    size = len(i_law) + len(j_law) + abs(i_scale) + abs(j_scale) + abs(theta) * (n + b + m)
+    error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(cut / total)
+    return Point(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
 
 
 def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:

@@ -7,13 +7,17 @@ follows the guessed strategy by Newton's method, and only its end is checked aga
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal.rounding import Floats, exp_up
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.work import CUT_BY_TIME, late
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +35,21 @@ class Point:
         return 0.0 if math.isnan(end) else min(end, 0.0)
 
 
+@dataclass(frozen=True)
 class OptimumCurve(Curve):
-    """A curve whose δ(x) is a maximum over strategies; subclasses give the value over all and over a guess."""
+    """A curve whose δ(x) is a maximum over strategies.
 
-    @property
-    def epsilon_max(self) -> float:
-        """An ε from which on δ = 0."""
-        raise NotImplementedError
+    Args:
+        epsilon_max: an ε from which on δ = 0.
+        everywhere: the optimum at 0 <= x < epsilon_max.
+        nearby: the value of a strategy that is likely to be the best one: at most the optimum, and cheap.
+        start: a first guess at ε(δ), from ln δ.
+    """
 
-    def everywhere(self, x: float) -> Point:
-        """The optimum at 0 <= x < epsilon_max."""
-        raise NotImplementedError
-
-    def nearby(self, x: float) -> Point:
-        """The value of a strategy that is likely to be the best one: at most the optimum, and cheap."""
-        raise NotImplementedError
-
-    def start(self, log_delta: float) -> float:
-        """A first guess at ε(δ)."""
-        raise NotImplementedError
+    epsilon_max: float
+    everywhere: Callable[[float], Point]
+    nearby: Callable[[float], Point]
+    start: Callable[[float], float]
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """δ, the optimum rounded outward; a positive δ never underflows to 0."""
@@ -117,7 +117,7 @@ class OptimumCurve(Curve):
         needed = math.log(delta) * (1 - 1e-15) + 1e-15 if delta > 0 else -math.inf
         for gap in (1e-11, 1e-9, 1e-6, 1e-3):
             value = self.nearby if gap == 1e-11 else self.everywhere
-            if value == self.everywhere and late():
+            if gap > 1e-11 and late():
                 break
             x = upper * (1 - gap)
             if 0 < x < self.epsilon_max:
@@ -125,6 +125,45 @@ class OptimumCurve(Curve):
                 if point.log_value - point.error > needed:
                     return x
         return 0.0
+
+
+def common_epsilon_curve(
+    epsilon: float,
+    ranged: int,
+    pure: int,
+    *,
+    everywhere: Callable[[float], Point],
+    turning: Callable[[float], tuple[int, int]],
+    largest: Callable[[float, Ints], tuple[int, Point]],
+    probes: int,
+) -> OptimumCurve:
+    """The optimum of ``ranged`` ε-BR and ``pure`` ε-DP mechanisms, a maximum over candidates with an index.
+
+    Args:
+        epsilon: ε > 0, common to all.
+        ranged: how many BR mechanisms.
+        pure: how many DP mechanisms.
+        everywhere: as for ``OptimumCurve``.
+        turning: between which indices the value at an x seems to turn from rising to falling.
+        largest: the place of the largest of the candidates with these indices, and its value.
+        probes: how many candidates a search between the turning points looks at in a step.
+    """
+    variance = (ranged / 4 + pure) * epsilon**2  # of the Gaussian where Newton's method starts
+
+    def nearby(x: float) -> Point:
+        """Sections between the turning points, which is right if the values rise and then fall there."""
+        low, high = turning(x)
+        while True:
+            probe = np.unique(np.linspace(low, high, probes).astype(int))
+            best, point = largest(x, probe)
+            if high - low < probes:
+                return point
+            low, high = int(probe[max(best - 1, 0)]), int(probe[min(best + 1, len(probe) - 1)])
+
+    def start(log_delta: float) -> float:
+        return variance / 2 + math.sqrt(2 * variance * -log_delta)
+
+    return OptimumCurve(math.nextafter(epsilon * (ranged + pure), math.inf), everywhere, nearby, start)
 
 
 def _log_down(delta: float) -> float:

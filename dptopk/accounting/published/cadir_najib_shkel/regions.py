@@ -8,10 +8,9 @@ to rounding; for proven bounds rounded outward use ``compose`` or ``multi_dp_del
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,10 +20,9 @@ from dptopk._internal.rounding import Floats
 from dptopk.accounting.f_dp.multi_dp import composition_law
 from dptopk.accounting.pld.constraints import Mixture, mixture
 from dptopk.accounting.pld.laws import LossLaw
-from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear, mix
+from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear
 
 Pair = tuple[float, float]
-REVEALED = PiecewiseLinear.from_masses([0.0, 1.0], [1.0, 0.0])  # f = 0: the region R(0, 1)
 
 
 @dataclass(frozen=True)
@@ -121,26 +119,6 @@ def heterogeneous_region(epsilon1: float, epsilon2: float, count1: int, count2: 
     return _region(composition_law([(mixture([(epsilon, 0.0)]), times) for epsilon, times in given if times]))
 
 
-def mixture_composition(constraints: Sequence[Pair], count: int) -> PiecewiseLinear:
-    """R_k as a mixture of heterogeneous compositions, term by term: Theorem 2, and Conjecture 1 for n constraints.
-
-    The slow way, with a term for each (j_1, ..., j_n) of sum ``count``; ``composition_region`` gives the same region.
-    Arguments as there.
-
-    Source: Cadir-Najib-Shkel 2026, Theorem 2 and Conjecture 1.
-    """
-    worst = mixture(constraints)
-    survival = 1 - _failure(worst, validate.count(count=count))
-    responses = [mixture([(epsilon, 0.0)]) for epsilon in worst.epsilons if epsilon > 0]
-    alphas = [weight / (1 - worst.atom) for weight in worst.weights]
-    functions, weights = [REVEALED], [1 - survival]
-    for picks in _splits(count, len(alphas)):
-        ways = math.factorial(count) // math.prod(math.factorial(j) for j in picks)
-        weights.append(survival * ways * math.prod(alpha**j for alpha, j in zip(alphas, picks, strict=True)))
-        functions.append(_tradeoff([(response, j) for response, j in zip(responses, picks, strict=False) if j]))
-    return mix(functions, weights)
-
-
 def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
     """The trivial bound of Remark 1: each constraint composed on its own (KOV), then intersected.
 
@@ -189,18 +167,3 @@ def _region(law: LossLaw, failure: float = 0.0) -> PrivacyRegion:
     epsilons, deltas = law.profile()
     constraints = zip(epsilons.tolist(), (failure + (1 - failure) * deltas).tolist(), strict=True)
     return PrivacyRegion(tuple(pair for pair in constraints if pair[1] < 1))  # δ rounded to 1 says nothing
-
-
-def _tradeoff(parts: Sequence[tuple[Mixture, int]]) -> PiecewiseLinear:
-    """The trade-off function of a product of mixtures; of nothing at all when ``parts`` is empty."""
-    if not parts:
-        return PiecewiseLinear.from_masses([1.0], [1.0])
-    law = composition_law(parts)
-    return PiecewiseLinear.from_masses(law.masses, law.masses * np.exp(-law.losses))
-
-
-def _splits(count: int, kinds: int) -> Iterator[tuple[int, ...]]:
-    """All (j_1, ..., j_kinds) of non-negative integers that add up to ``count``."""
-    for head in product(range(count + 1), repeat=kinds - 1):
-        if sum(head) <= count:
-            yield (*head, count - sum(head))
