@@ -108,34 +108,24 @@ def compose(
     >>> round(compose(Charge({PureDP(0.1): 25}), delta=1e-6).epsilon, 5)
     2.07906
     """
-    question = _CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower)
+    question = _CompositionQuery(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower)
     with within(max_seconds):
         alone = guarded() or len(charge.costs) > MANY_DIFFERENT  # of a clock, or too large to remember
-        asked = question.delta, question.epsilon, question.interaction, question.query.rtol
-        found = _answer(question, bound) if alone else _remembered(charge, *asked, effort, bound, lower)
+        found = _answer(question, bound) if alone else _remembered(question, effort, bound)
     return replace(found, certificate=_certificate(question, found.epsilon, effort)) if certificate else found
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _remembered(
-    charge: Charge,
-    delta: float | None,
-    epsilon: float | None,
-    interaction: Interaction,
-    rtol: float,
-    effort: Effort,
-    bound: str,
-    lower: bool,
-) -> Bound:
+def _remembered(question: _CompositionQuery, effort: Effort, bound: str) -> Bound:
     """The answer to a question that no clock may cut: a function of these arguments, so it is computed once."""
-    return _answer(_CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort), lower=lower), bound)
+    return _answer(question.fresh(Work.of(effort)), bound)
 
 
 def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Certificate:
     """A certificate of the question's charge."""
     if question.delta is None or question.interaction == "filter":
         raise NotCertified("a certificate states an ε at a given delta, for what is registered: not for a filter")
-    return certify(question.charge, delta=question.delta, aim=aim, rtol=question.query.rtol, effort=effort)
+    return certify(question.charge, delta=question.delta, aim=aim, rtol=question.rtol, effort=effort)
 
 
 def _answer(question: _CompositionQuery, bound: str) -> Bound:
@@ -164,7 +154,7 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
             best = found
         value = question.value(best)
         best = replace(best, lower=None if lower is None else min(lower, value))
-        if lower is not None and value - lower <= question.query.rtol * value < math.inf:
+        if lower is not None and value - lower <= question.rtol * value < math.inf:
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
         return question.nothing("no registered bound takes these costs in this interaction")
@@ -233,7 +223,7 @@ def table(
     """
     import pandas as pd
 
-    question = _CompositionQuery.of(charge, delta, epsilon, interaction, rtol, Work.of(effort))
+    question = _CompositionQuery(charge, delta, epsilon, interaction, rtol, Work.of(effort))
     with within(max_seconds):
         rows = [_row(spec, question.fresh(Work.of(effort))) for spec in _registry().values()]
     return pd.DataFrame(rows)
@@ -259,49 +249,43 @@ class _CompositionQuery:
     """One call of compose: the charge split from its failures, and the query on the rest."""
 
     charge: Charge
-    rest: Charge
-    failure: float
-    attained: float  # the failure mass that is attained in any case
-    query: Query
-    interaction: Interaction
     delta: float | None
     epsilon: float | None
-    curves: dict[str, Curve | str] = field(default_factory=dict)  # each bound's, built when first asked for; or why not
+    interaction: Interaction
+    rtol: float
+    work: Work = field(compare=False)
+    lower: bool = True
+    rest: Charge = field(init=False, compare=False)
+    failure: float = field(init=False, compare=False)
+    attained: float = field(init=False, compare=False)  # the failure mass that is attained in any case
+    query: Query = field(init=False, compare=False)
+    # Each bound's, built when first asked for; or why not.
+    curves: dict[str, Curve | str] = field(init=False, compare=False, default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        charge: Charge,
-        delta: float | None,
-        epsilon: float | None,
-        interaction: Interaction,
-        rtol: float,
-        work: Work,
-        *,
-        lower: bool = True,
-    ) -> _CompositionQuery:
-        validate.instance(Charge, charge=charge)
+    def __post_init__(self) -> None:
+        charge, delta, epsilon = validate.instance(Charge, charge=self.charge), self.delta, self.epsilon
         if (delta is None) == (epsilon is None):
             raise InvalidParameter("give exactly one of delta and epsilon")
-        validate.member(INTERACTIONS, interaction=interaction)
+        interaction = validate.member(INTERACTIONS, interaction=self.interaction)
         if interaction == "batch" and charge.adaptive:
             interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
-        rtol = validate.positive(rtol=rtol)
-        validate.instance(bool, lower=lower)
+        rtol = validate.positive(rtol=self.rtol)
+        lower = validate.instance(bool, lower=self.lower)
         rest, failure = split_failure(charge, summed=interaction == "filter")
         attained = split_failure(charge)[1] * (1 - 2 * FAILURE_SLACK)
         if delta is not None:
             delta = validate.probability(delta=delta)
             left, below = _rest_delta(delta, charge.delta, failure), _delta_below(delta, charge.delta, attained)
-            query = Query(left, None, rtol, work, below, lower)
+            query = Query(left, None, rtol, self.work, below, lower)
         else:
             epsilon = validate.nonnegative(epsilon=epsilon)
-            query = Query(0.0, epsilon, rtol, work, None, lower)
-        return cls(charge, rest, failure, attained, query, interaction, delta, epsilon)
+            query = Query(0.0, epsilon, rtol, self.work, None, lower)
+        validate.assign(self, delta=delta, epsilon=epsilon, interaction=interaction, rtol=rtol)
+        validate.assign(self, rest=rest, failure=failure, attained=attained, query=query)
 
     def fresh(self, work: Work) -> _CompositionQuery:
-        """Return the same query with a separate work budget; curves already built are shared."""
-        return replace(self, query=replace(self.query, work=work))
+        """The same question, nothing of it answered, with a work budget of its own."""
+        return replace(self, work=work)
 
     @cached_property
     def summed_failure(self) -> float:
@@ -332,17 +316,14 @@ class _CompositionQuery:
 
     def _curve(self, spec: BoundSpec) -> Curve | str:
         if spec.name not in self.curves:
-            self.curves[spec.name] = self._build(spec)
+            try:
+                with np.errstate(over="ignore", divide="raise", invalid="raise"):
+                    self.curves[spec.name] = spec.curve(self.rest)
+            except NotApplicable as reason:
+                self.curves[spec.name] = str(reason)
+            except ArithmeticError:
+                self.curves[spec.name] = BEYOND_FLOATS
         return self.curves[spec.name]
-
-    def _build(self, spec: BoundSpec) -> Curve | str:
-        try:
-            with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                return spec.curve(self.rest)
-        except NotApplicable as reason:
-            return str(reason)
-        except ArithmeticError:
-            return BEYOND_FLOATS
 
     def why_not(self, spec: BoundSpec) -> str:
         """Why the bound may not be used for this question; '' when it may."""
@@ -363,16 +344,14 @@ class _CompositionQuery:
         valid = spec.valid_in(self.rest)
         if self.interaction != "filter" and self.failure < self.summed_failure:
             valid = tuple(model for model in valid if model != "filter")
-        if isinstance(curve, str):
-            return self._bound(Answer(math.inf, note=curve), spec.name, spec.source, valid)
         try:
             # An overflow to inf is on the safe side; a NaN or a division by 0 might not be.
             with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                answer = curve.answer(self.query)
+                answer = Answer(math.inf, note=curve) if isinstance(curve, str) else curve.answer(self.query)
         except ArithmeticError:
-            return self._bound(Answer(math.inf, note=BEYOND_FLOATS), spec.name, spec.source, valid)
+            answer = Answer(math.inf, note=BEYOND_FLOATS)
         except OutOfTime:
-            return self._bound(Answer(math.inf, note=CUT_BY_TIME), spec.name, spec.source, valid)
+            answer = Answer(math.inf, note=CUT_BY_TIME)
         if not spec.lower_holds(self.rest, self.interaction):
             answer = replace(answer, lower=None)
         return self._bound(answer, spec.name, spec.source, valid)

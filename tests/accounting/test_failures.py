@@ -7,10 +7,9 @@ import math
 import mpmath as mp
 import pytest
 
-from dptopk.accounting import bounds
 from dptopk.accounting.bounds import compose, names, table
 from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
-from dptopk.accounting.registry import split_failure
+from dptopk.accounting.registry import BoundSpec, split_failure
 from dptopk.costs import ApproxDP, Charge
 from dptopk.errors import IncompatibleCosts
 
@@ -92,10 +91,8 @@ def test_a_region_whose_delta_rounds_to_one(count):
 
 def test_each_curve_is_built_once_for_a_question(monkeypatch):
     built = []
-    build = bounds._CompositionQuery._build
-    monkeypatch.setattr(
-        bounds._CompositionQuery, "_build", lambda self, spec: (built.append(spec.name), build(self, spec))[1]
-    )
+    build = BoundSpec.curve
+    monkeypatch.setattr(BoundSpec, "curve", lambda spec, charge: (built.append(spec.name), build(spec, charge))[1])
     charge = Charge.parse("3*DP(0.1) + 2*BR(0.2) + ADP(0.1, 1e-9)")
     table(charge, delta=1e-6)
     assert sorted(built) == sorted(names())

@@ -61,7 +61,7 @@ def test_more_work_never_gives_a_worse_end(
     monkeypatch.setattr(module, "STAGES", SMALLER)
     before, least = math.inf, 0.0
     for budget in BUDGETS:
-        question = _CompositionQuery.of(
+        question = _CompositionQuery(
             Charge.parse(charge), asked.get("delta"), asked.get("epsilon"), "setwise", 1e-3, Work(budget)
         )
         found = _answer(question, "best")
