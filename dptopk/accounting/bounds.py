@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -257,6 +257,7 @@ class _CompositionQuery:
     lower: bool = True
     rest: Charge = field(init=False, compare=False)
     failure: float = field(init=False, compare=False)
+    summed: float = field(init=False, compare=False)  # the failure mass that a filter counts on
     attained: float = field(init=False, compare=False)  # the failure mass that is attained in any case
     query: Query = field(init=False, compare=False)
     # Each bound's, built when first asked for; or why not.
@@ -271,8 +272,9 @@ class _CompositionQuery:
             interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
         rtol = validate.positive(rtol=self.rtol)
         lower = validate.instance(bool, lower=self.lower)
-        rest, failure = split_failure(charge, summed=interaction == "filter")
-        attained = split_failure(charge)[1] * (1 - 2 * FAILURE_SLACK)
+        rest, failure = split_failure(charge)
+        summed, attained = split_failure(charge, summed=True)[1], failure * (1 - 2 * FAILURE_SLACK)
+        failure = summed if interaction == "filter" else failure
         if delta is not None:
             delta = validate.probability(delta=delta)
             left, below = _rest_delta(delta, charge.delta, failure), _delta_below(delta, charge.delta, attained)
@@ -281,16 +283,11 @@ class _CompositionQuery:
             epsilon = validate.nonnegative(epsilon=epsilon)
             query = Query(0.0, epsilon, rtol, self.work, None, lower)
         validate.assign(self, delta=delta, epsilon=epsilon, interaction=interaction, rtol=rtol)
-        validate.assign(self, rest=rest, failure=failure, attained=attained, query=query)
+        validate.assign(self, rest=rest, failure=failure, summed=summed, attained=attained, query=query)
 
     def fresh(self, work: Work) -> _CompositionQuery:
         """The same question, nothing of it answered, with a work budget of its own."""
         return replace(self, work=work)
-
-    @cached_property
-    def summed_failure(self) -> float:
-        """The failure mass that a filter counts on."""
-        return split_failure(self.charge, summed=True)[1]
 
     @property
     def settled(self) -> Bound | None:
@@ -342,7 +339,7 @@ class _CompositionQuery:
             return self.settled
         curve = self._curve(spec)
         valid = spec.valid_in(self.rest)
-        if self.interaction != "filter" and self.failure < self.summed_failure:
+        if self.interaction != "filter" and self.failure < self.summed:
             valid = tuple(model for model in valid if model != "filter")
         try:
             # An overflow to inf is on the safe side; a NaN or a division by 0 might not be.

@@ -13,7 +13,7 @@ from typing import Any
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, Effort, Interaction
-from dptopk.accounting.bounds import compose, names
+from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.registry import Bound
 from dptopk.accounting.work import late, within
@@ -188,8 +188,6 @@ def queries_affordable(
     most = validate.count(most=most)
     if not validate.instance(Charge, query=query):
         raise InvalidParameter("query must be a charge that is not empty")
-    if bound != "best" and bound not in names():
-        raise InvalidParameter(f"bound must be 'best' or one of {', '.join(names())}; got {bound!r}")
 
     def ask(n: int, name: str, accuracy: float, *, lower: bool = False) -> Bound:
         if query.delta * n >= 1:
@@ -255,15 +253,9 @@ class _Looks:
     def __init__(self, ask: Callable[..., Bound], bound: str, budget: Budget, rtol: float) -> None:
         self.ask, self.bound, self.budget, self.rtol = ask, bound, budget, rtol
         self.rough = bound == "best" and rtol < COARSE_RTOL
-        self.known: dict[int, float] = {}
         self.dearer: dict[int, float] = {}  # lower bounds above the budget
 
     def __call__(self, n: int) -> float:
-        if n not in self.known:
-            self.known[n] = self._look(n)
-        return self.known[n]
-
-    def _look(self, n: int) -> float:
         if self.rough:
             found = self.ask(n, self.bound, COARSE_RTOL, lower=True)
             # About what an accurate answer would be, on the same side of the budget.
@@ -282,42 +274,31 @@ class _Looks:
 
 
 def _most(epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0) -> int:
-    """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this close below it."""
+    """The n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one with an ε this close below it.
+
+    No n is tried twice. The next one is guessed from what others cost: the μ² of the Gaussian with the same (ε, δ)
+    grows about as n, or as the power of n that the last two show.
+    """
+
+    def size(epsilon: float) -> float:
+        return gaussian_mu(epsilon=epsilon, delta=budget.delta) ** 2 if budget.delta else epsilon
+
     low, high, n = 0, most + 1, min(start, most)
-    guesses = _Trials(budget)
+    aim, before, at_before = size(budget.epsilon), 0, 0.0
     for step in range(1000):
         value = epsilon(n)
         low, high = (n, high) if value <= budget.epsilon else (low, n)
         if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
-        guess = guesses.next(n, value)
+        if 0 < value < math.inf:
+            at_n, power = size(value), 1.0
+            if before and at_before != at_n:
+                power = min(max(math.log(at_n / at_before) / math.log(n / before), 0.5), 3.0)
+            before, at_before = n, at_n
+            guess = math.floor(n * min(max(aim / at_n, 1e-3), 1e3) ** (1 / power))
+        else:
+            guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor
             guess = (low + high) // 2
         n = min(max(guess, low + 1), high - 1)
     return low
-
-
-class _Trials:
-    """Guesses at the n whose ε is that of a budget, from what others cost.
-
-    The μ² of the Gaussian with the same (ε, δ) grows about as n, or as the power of n that the last two show.
-    """
-
-    def __init__(self, budget: Budget) -> None:
-        self.delta = budget.delta
-        self.aim = self._size(budget.epsilon)
-        self.last = (0, 0.0)
-
-    def next(self, n: int, epsilon: float) -> int:
-        if not 0 < epsilon < math.inf:
-            return 16 * n if epsilon == 0 else n // 2
-        (before, at_before), size = self.last, self._size(epsilon)
-        self.last = (n, size)
-        power = 1.0
-        if before and before != n and at_before != size:
-            power = min(max(math.log(size / at_before) / math.log(n / before), 0.5), 3.0)
-        grown: float = min(max(self.aim / size, 1e-3), 1e3) ** (1 / power)
-        return math.floor(n * grown)
-
-    def _size(self, epsilon: float) -> float:
-        return gaussian_mu(epsilon=epsilon, delta=self.delta) ** 2 if self.delta else epsilon

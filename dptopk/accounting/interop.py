@@ -106,9 +106,7 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
     step = validate.positive(interval=interval)
     validate.member((*BOUNDED_RANGE, "group"), bounded_range=bounded_range)
     total = pld.identity(value_discretization_interval=step)
-    grouped: dict[Cost, int] = {}
-    if bounded_range == "group":
-        grouped = {cost: times for cost, times in charge if isinstance(cost, BoundedRange)}
+    grouped: dict[Cost, int] = {**charge.of(BoundedRange)} if bounded_range == "group" else {}
     name, taken = "privacy loss distribution", _taken(charge, bounded_range)
     parts = [(_told(cost, "pld", name, step), n) for cost, n in taken if cost not in grouped]
     if grouped:

@@ -187,8 +187,8 @@ class TestQueriesAffordable:
     def test_poor_guesses_only_take_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         one, budget = Charge.parse("DP(0.1)"), Budget(1.0, 1e-6)
         n = queries_affordable(one, budget)
-        for guess in (lambda *_: 1, lambda *_: 10**7, lambda _, n, __: n):
-            monkeypatch.setattr(calibration._Trials, "next", guess)
+        for mu in (lambda epsilon, delta: 1.0, lambda epsilon, delta: 1 / epsilon, lambda epsilon, delta: epsilon**9):
+            monkeypatch.setattr(calibration, "gaussian_mu", mu)
             assert queries_affordable(one, budget, most=2000) == n
 
     def test_limits(self) -> None:

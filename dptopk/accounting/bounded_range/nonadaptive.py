@@ -80,15 +80,12 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
     if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidParameter(f"epsilon must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON}, got {epsilon}")
-    return common_epsilon_curve(
-        epsilon,
-        count,
-        0,
-        everywhere=lambda x: _best(epsilon, count, x, candidates(epsilon, count, at_epsilon=x)),
-        turning=partial(_turning_points, epsilon, count),
-        largest=partial(_evaluate, epsilon, count),
-        probes=9,
-    )
+    turning, largest = partial(_turning_points, epsilon, count), partial(_evaluate, epsilon, count)
+
+    def everywhere(x: float) -> Point:
+        return _best(epsilon, count, x, candidates(epsilon, count, at_epsilon=x))
+
+    return common_epsilon_curve(epsilon, count, 0, everywhere, turning, largest, probes=9)
 
 
 def _interaction(charge: Charge) -> Interaction:

@@ -94,7 +94,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
         best = max(range(len(points)), key=lambda place: points[place].log_value)
         return best, points[best]
 
-    return common_epsilon_curve(epsilon, ranged, pure, everywhere=everywhere, turning=inside, largest=largest, probes=7)
+    return common_epsilon_curve(epsilon, ranged, pure, everywhere, inside, largest, probes=7)
 
 
 def _interaction(charge: Charge) -> Interaction:

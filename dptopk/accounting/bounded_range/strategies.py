@@ -35,6 +35,11 @@ class Point:
         return 0.0 if math.isnan(end) else min(end, 0.0)
 
 
+Value = Callable[[float], Point]
+Turning = Callable[[float], tuple[int, int]]
+Largest = Callable[[float, Ints], tuple[int, Point]]
+
+
 @dataclass(frozen=True)
 class OptimumCurve(Curve):
     """A curve whose δ(x) is a maximum over strategies.
@@ -47,8 +52,8 @@ class OptimumCurve(Curve):
     """
 
     epsilon_max: float
-    everywhere: Callable[[float], Point]
-    nearby: Callable[[float], Point]
+    everywhere: Value
+    nearby: Value
     start: Callable[[float], float]
 
     def _deltas(self, epsilon: Floats) -> Floats:
@@ -128,14 +133,7 @@ class OptimumCurve(Curve):
 
 
 def common_epsilon_curve(
-    epsilon: float,
-    ranged: int,
-    pure: int,
-    *,
-    everywhere: Callable[[float], Point],
-    turning: Callable[[float], tuple[int, int]],
-    largest: Callable[[float, Ints], tuple[int, Point]],
-    probes: int,
+    epsilon: float, ranged: int, pure: int, everywhere: Value, turning: Turning, largest: Largest, *, probes: int
 ) -> OptimumCurve:
     """The optimum of ``ranged`` ε-BR and ``pure`` ε-DP mechanisms, a maximum over candidates with an index.
 

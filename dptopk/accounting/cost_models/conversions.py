@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dptopk._internal.rounding import outward, square_up
+from dptopk._internal.rounding import outward, square_up, sum_times
 from dptopk.accounting.cost_models.registry import Implied, cost_model_of
-from dptopk.costs import Charge, Cost, PureDP, sum_up
+from dptopk.costs import Charge, Cost, PureDP
 from dptopk.errors import NotApplicable
 
 EXACT_BELOW = 1e-140  # below, products are rounded absolutely, to 0 at last: there the exact square is rounded up
@@ -54,8 +54,12 @@ def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
     listed = cost_model_of(cost).statements
     if listed is not None:
         return listed(cost)
+    return ((_pure(cost), 0.0),)
+
+
+def _pure(cost: Cost) -> float:
     pure = implied(cost).pure
-    return ((pure(cost) if pure else math.inf, 0.0),)
+    return pure(cost) if pure else math.inf
 
 
 def is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
@@ -93,10 +97,7 @@ def pure_epsilons(charge: Charge) -> dict[float, int]:
 
 def pure_sum(charge: Charge) -> float:
     """Sum of the ε's when every cost implies pure DP, else inf."""
-    try:
-        return sum_up(pure_epsilons(charge))
-    except NotApplicable:
-        return math.inf
+    return sum_times((_pure(cost), times) for cost, times in charge)
 
 
 def max_kl(epsilon: float) -> float:

@@ -109,7 +109,10 @@ def _beyond(e: float, g: Floats) -> Floats:
 
 @bound("setwise_cdp", source="Cesar-Rogers 2022, Lemma 3.3 and eq. (3)", takes=types_with("cdp"), published=True)
 def setwise_cdp(charge: Charge) -> Curve:
-    """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths."""
+    """ε = Σ μ + sqrt(2 Σ τ² ln(1/δ)): mean losses and subgaussian widths.
+
+    The loss has mean at most Σ μ and is sqrt(Σ τ²)-subgaussian: P[L > Σ μ + t] <= e^{-t²/(2 Σ τ²)} = δ at this t.
+    """
     terms = [(*converted(cost, "cdp"), times) for cost, times in charge]
     mu = sum_times((mu, times) for mu, _, times in terms)
     square = sum_times((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times) for _, tau, times in terms)

@@ -87,10 +87,8 @@ def _mgf(charge: Charge) -> ChernoffCurve:
     ]
 
     def log_mgf(order: Floats) -> Floats:
-        total = np.zeros(order.shape)
-        for e, n, h in families:
-            total += np.tensordot(n, h(e.reshape(-1, *[1] * order.ndim), order), 1)
-        return total
+        parts = (np.tensordot(n, h(e.reshape(-1, *[1] * order.ndim), order), 1) for e, n, h in families)
+        return sum(parts, np.zeros(order.shape))
 
     return ChernoffCurve(log_mgf, epsilon_max=sum_up(pure_epsilons(charge)), different=len(charge.costs))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,34 +29,14 @@ def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     >>> round(float(advanced_epsilon(0.1, 25, delta=1e-6)), 4)
     2.8912
     """
-    return _advanced(epsilon, count, delta, math.expm1)
-
-
-def improved_advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
-    """ε_g = ε sqrt(2k ln(1/δ)) + k ε tanh(ε/2): advanced composition with the largest mean loss of ε-DP.
-
-    Args:
-        epsilon: ε > 0 of each mechanism.
-        count: k >= 1, how many.
-        delta: in (0, 1], an array of any shape.
-
-    Returns:
-        An upper bound of the shape of ``delta``, never above ``advanced_epsilon``: tanh(ε/2) = (e^ε - 1)/(e^ε + 1).
-
-    Source: Kairouz-Oh-Viswanath 2017, Theorem 3.4 (first term); the proof of DRV10 with the exact mean.
-
-    >>> round(float(improved_advanced_epsilon(0.1, 25, delta=1e-6)), 4)
-    2.7532
-    """
-    return _advanced(epsilon, count, delta, lambda e: math.tanh(e / 2))
-
-
-def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[float], float]) -> Floats:
     epsilon, count = validate.positive(epsilon=epsilon), validate.count(count=count)
     with np.errstate(divide="ignore"):
         log_inverse = np.maximum(-np.log(validate.nonnegatives(delta=delta)), 0.0)
-    moved: Floats = outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean(epsilon), 1e-14)
-    return moved
+    return _sum(epsilon, count, math.expm1(epsilon), log_inverse)
+
+
+def _sum(epsilon: float, count: int, mean: float, log_inverse: Floats) -> Floats:
+    return np.asarray(outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean, 1e-14))
 
 
 @bound(
@@ -69,8 +48,7 @@ def _advanced(epsilon: float, count: int, delta: ArrayLike, mean: Callable[[floa
 def advanced(charge: Charge) -> Curve:
     """Advanced composition of k equal ε's, or their sum where that is less."""
     epsilon, count = one_epsilon(charge)
-    mean = count * epsilon * math.tanh(epsilon / 2)
+    mean = math.tanh(epsilon / 2)  # times ε the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4)
     return EpsilonCurve(
-        lambda log_inverse: outward(epsilon * np.sqrt(2 * count * log_inverse) + mean, 1e-14),
-        epsilon_max=sum_up({epsilon: count}),
+        lambda log_inverse: _sum(epsilon, count, mean, log_inverse), epsilon_max=sum_up({epsilon: count})
     )

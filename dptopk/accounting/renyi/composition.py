@@ -58,14 +58,7 @@ def log_mgf(charge: Charge) -> LogMGF:
         parts.append(build(charge.of(cost_type)))
     # A sum of n positive terms errs by n units of roundoff.
     slack = 1 + 2e-16 * (len(charge.costs) + len(parts))
-
-    def total(lam: Floats) -> Floats:
-        values = np.zeros_like(lam)
-        for part in parts:
-            values = values + part(lam)
-        return values * slack
-
-    return total
+    return lambda lam: sum((part(lam) for part in parts), np.zeros_like(lam)) * slack
 
 
 @bound(

@@ -47,28 +47,11 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
     2.753
     """
     rho, xi = validate.nonnegatives(rho=rho), validate.nonnegatives(xi=xi)
-    # The least of ξ + ρα + ln(1/δ)/(α - 1), at α = 1 + sqrt(ln(1/δ)/ρ).
-    return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * _log_inverse(delta))))
-
-
-def cdp_epsilon(mu: ArrayLike, tau: ArrayLike, *, delta: ArrayLike) -> Floats:
-    """ε = μ + τ sqrt(2 ln(1/δ)) of a (μ, τ)-CDP mechanism (CR Lemma 3.3 with one mechanism); rounded up.
-
-    Args:
-        delta: in (0, 1); all three are arrays that broadcast.
-        mu: >= 0; of a composition Σ μ_i.
-        tau: >= 0; of a composition sqrt(Σ τ_i²).
-    """
-    mu, tau = validate.nonnegatives(mu=mu), validate.nonnegatives(tau=tau)
-    # The loss has mean at most μ and is τ-subgaussian around it: P[L > μ + t] <= e^{-t²/(2τ²)} = δ at this t.
-    return np.asarray(outward(mu + tau * np.sqrt(2 * _log_inverse(delta))))
-
-
-def _log_inverse(delta: ArrayLike) -> Floats:
     delta = validate.probabilities(delta=delta)
     if (delta == 0).any():
         raise InvalidParameter("delta must be in (0, 1), got 0.0")
-    return np.asarray(-np.log(delta))
+    # The least of ξ + ρα + ln(1/δ)/(α - 1), at α = 1 + sqrt(ln(1/δ)/ρ).
+    return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * -np.log(delta))))
 
 
 def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.renyi.concentrated import cdp_epsilon, zcdp_curve, zcdp_epsilon, zcdp_rho
+from dptopk.accounting.renyi.concentrated import zcdp_curve, zcdp_epsilon, zcdp_rho
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
@@ -81,8 +81,9 @@ def test_zcdp_rho_is_the_inverse_from_below(epsilon, delta):
     assert float(zcdp_epsilon(rho * (1 + 1e-6), delta=delta)) > epsilon
 
 
-def test_cdp_epsilon_of_one_gaussian_equals_zcdp():
-    assert float(cdp_epsilon(0.5, 1.0, delta=1e-6)) == pytest.approx(float(zcdp_epsilon(0.5, delta=1e-6)))
+def test_a_cdp_cost_of_one_gaussian_equals_zcdp():
+    found = compose(Charge({CDP(0.5, 1.0): 1}), delta=1e-6, bound="setwise_cdp")
+    assert found.epsilon == pytest.approx(float(zcdp_epsilon(0.5, delta=1e-6)))
 
 
 @pytest.mark.parametrize("name", ["setwise_cdp", "setwise_zcdp", "zcdp_tight", "renyi"])
