@@ -25,12 +25,13 @@ from dptopk.accounting.f_dp import multi_dp
 from dptopk.accounting.gaussian import composition as gaussian
 from dptopk.accounting.published import cesar_rogers, dong_durfee_rogers, dwork_rothblum_vadhan, murtagh_vadhan
 from dptopk.accounting.pure_dp import homogeneous, two_epsilon
+from dptopk.accounting.pure_dp.homogeneous import all_pure
 from dptopk.accounting.registry import FAILURE_SLACK, REGISTRY, Bound, BoundSpec, Certificate, split_failure
 from dptopk.accounting.renyi import composition as renyi, concentrated
 from dptopk.accounting.setwise import optimum
 from dptopk.accounting.setwise.certificates import certify
 from dptopk.accounting.work import CUT_BY_TIME, OutOfTime, Work, guarded, late, within
-from dptopk.costs import Charge, PureDP, sum_up
+from dptopk.costs import Charge, sum_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator
     does what it makes needless itself. Of very many costs it always rests. It takes a while to read very many different
     costs in any way: there the Rényi curves come first, then one product, then the others while there is work left.
     """
-    if question.sums:
+    no_delta = question.delta is not None and question.query.delta == 0
+    if no_delta and not question.lower and all_pure(question.rest):  # randomised response attains the plain sum
         yield _registry()["basic"]
         return
     specs = [spec for spec in _registry().values() if not spec.published]
@@ -232,14 +234,11 @@ def table(
 def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
     """One bound for ``table``."""
     row: dict[str, object] = {"name": spec.name, "source": spec.source}
-    row |= dict.fromkeys(("epsilon", "delta", "lower"), np.nan)
-    valid: tuple[Interaction, ...] = ()
-    if not question.refusal(spec):
-        found = question.ask(spec)
-        valid = found.valid_in
-        row |= {"epsilon": found.epsilon, "delta": found.delta}
-        row["lower"] = np.nan if found.lower is None else found.lower
-    row |= {model: model in valid for model in INTERACTIONS}
+    found = None if question.refusal(spec) else question.ask(spec)
+    for name in ("epsilon", "delta", "lower"):
+        value = getattr(found, name, None)
+        row[name] = np.nan if value is None else value
+    row |= {model: found is not None and model in found.valid_in for model in INTERACTIONS}
     reason = question.why_not(spec)
     return row | {"applies": not reason, "why not": reason}
 
@@ -295,15 +294,8 @@ class _CompositionQuery:
         if self.query.delta < 0:
             return self.nothing("delta is below the charge's own mass of bad events")
         if not self.rest.costs:
-            answer = Answer(0.0, 0.0)
-            return self._bound(answer, "basic", "the charge holds failure mass only", INTERACTIONS)
+            return self._bound(Answer(0.0, 0.0), "basic", "the charge holds failure mass only", INTERACTIONS)
         return None
-
-    @property
-    def sums(self) -> bool:
-        """Whether the plain sum is optimal: if no δ is left, randomised response attains it."""
-        asked = self.delta is not None and self.query.delta == 0 and not self.query.lower
-        return asked and {type(cost) for cost in self.rest.costs} == {PureDP}
 
     def refusal(self, spec: BoundSpec) -> str:
         if not self.rest.costs:
@@ -357,9 +349,8 @@ class _CompositionQuery:
         return found.epsilon if self.delta is not None else found.delta
 
     def nothing(self, note: str) -> Bound:
-        if self.delta is not None:
-            return Bound(math.inf, self.delta, None, "none", "", (), note)
-        return Bound(self.epsilon or 0.0, 1.0, None, "none", "", (), note)
+        epsilon, delta = (self.epsilon or 0.0, 1.0) if self.delta is None else (math.inf, self.delta)
+        return Bound(epsilon, delta, None, "none", "", (), note)
 
     def _bound(self, answer: Answer, name: str, source: str, valid: tuple[Interaction, ...]) -> Bound:
         value = math.inf if math.isnan(answer.value) else answer.value

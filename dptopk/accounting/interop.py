@@ -21,7 +21,6 @@ certifies it.
 
 from __future__ import annotations
 
-import math
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,7 +29,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.cost_models.conversions import implied
+from dptopk.accounting.cost_models.conversions import converted
 from dptopk.accounting.cost_models.counterparts import stated_distribution
 from dptopk.accounting.cost_models.registry import cost_model_of
 from dptopk.accounting.registry import split_failure
@@ -136,8 +135,7 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
         raise IncompatibleCosts("a charge with delta is approximate zCDP: ask to_opendp for approximate_zcdp")
     rhos = []
     for cost, times in rest:
-        convert = implied(cost).exact_zcdp if exact else implied(cost).zcdp
-        xi, rho = (math.inf, math.inf) if convert is None else convert(cost)
+        xi, rho = converted(cost, "exact_zcdp" if exact else "zcdp")
         if xi > 0:
             raise IncompatibleCosts(f"{cost} is no ρ-zCDP cost with ξ = 0")
         rhos.append(sum_up({rho: times}))
@@ -178,15 +176,8 @@ def to_opendp(charge: Charge, measure: str = "zcdp", *, delta: float | None = No
     if "zcdp" in measure:
         inner, distance = dp.zero_concentrated_divergence(), charge_rho(rest)
     else:
-        inner, distance = dp.max_divergence(), sum_up([sum_up({_pure(cost): times}) for cost, times in rest])
+        inner, distance = dp.max_divergence(), sum_up([sum_up({converted(cost, "pure"): n}) for cost, n in rest])
     return (dp.approximate(inner), (distance, own)) if approximate else (inner, distance)
-
-
-def _pure(cost: Cost) -> float:
-    pure = implied(cost).pure
-    if pure is None:
-        raise IncompatibleCosts(f"{cost} implies no pure DP")
-    return pure(cost)
 
 
 def _taken(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:

@@ -14,12 +14,14 @@ from dptopk.experiments.experiment import Figure, Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SMOOTH = np.linspace(0, 1, 201)  # type I errors of a smooth boundary
+
 
 def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:
     """One row a point of each lower boundary: its vertices, or 201 points of a smooth one; ``columns`` are repeated."""
     found = []
     for label, f in curves.items():
-        points = f.vertices() if isinstance(f, PiecewiseLinear) else f.sample(201)
+        points = f.vertices() if isinstance(f, PiecewiseLinear) else (SMOOTH, f(SMOOTH))
         for type_1, type_2 in zip(*(values.tolist() for values in points), strict=True):
             found.append(columns | {"curve": label, "type_1": type_1, "type_2": type_2})
     return found

@@ -88,11 +88,12 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     return common_epsilon_curve(epsilon, count, 0, everywhere, turning, largest, probes=9)
 
 
-def _interaction(charge: Charge) -> Interaction:
-    return "setwise" if charge.count == 1 else "batch"  # one cost leaves no room for adaptivity
+def interaction(charge: Charge) -> Interaction:
+    """One BR cost leaves no room for adaptivity, alone or beside DP costs (CR Corollary 5.1)."""
+    return "setwise" if sum(charge.of(BoundedRange).values()) == 1 else "batch"
 
 
-@bound("br_nonadaptive", source="Dong-Durfee-Rogers 2020, Theorem 3", takes=(BoundedRange,), valid_through=_interaction)
+@bound("br_nonadaptive", source="Dong-Durfee-Rogers 2020, Theorem 3", takes=(BoundedRange,), valid_through=interaction)
 def _br_nonadaptive(charge: Charge) -> Curve:
     if len(charge.costs) > 1:
         raise NotApplicable("needs all BR costs to have the same epsilon")

@@ -44,27 +44,25 @@ UNDERFLOW = 1e-290  # absolute, covers what underflows
 )
 def br_heterogeneous(charge: Charge) -> _Heterogeneous:
     """Certified bracket of the optimum of independent BR mechanisms with at most three ε's and 300 outcomes."""
-    ranges = charge.of(BoundedRange)
-    epsilons, counts = np.array([cost.epsilon for cost in ranges]), np.array(list(ranges.values()))
-    if len(epsilons) < 2:
+    counts = {cost.epsilon: times for cost, times in charge.of(BoundedRange).items()}
+    if len(counts) < 2:
         raise NotApplicable("needs different epsilons: br_nonadaptive is exact for equal ones")
-    if len(epsilons) > MOST_EPSILONS or math.prod((counts + 1).tolist()) > MOST_BATCH_OUTCOMES:
+    if len(counts) > MOST_EPSILONS or math.prod(times + 1 for times in counts.values()) > MOST_BATCH_OUTCOMES:
         raise NotApplicable(f"searches over at most {MOST_EPSILONS} epsilons and {MOST_BATCH_OUTCOMES} outcomes")
-    if epsilons.max() > LARGEST_EPSILON / 2:  # cells are up to twice as wide
+    if max(counts) > LARGEST_EPSILON / 2:  # cells are up to twice as wide
         raise NotApplicable(f"computes with epsilon up to {LARGEST_EPSILON / 2} only")
-    return _Heterogeneous(tuple(epsilons.tolist()), tuple(counts.tolist()))
+    return _Heterogeneous(counts)
 
 
 @dataclass(frozen=True)
 class _Heterogeneous(Curve):
-    """The curve of ``counts[j]`` independent ``epsilons[j]``-BR mechanisms, for every j."""
+    """The curve of ``counts[ε]`` independent ε-BR mechanisms, for every ε."""
 
-    epsilons: tuple[float, ...]
-    counts: tuple[int, ...]
+    counts: dict[float, int]
 
     @property
     def epsilon_max(self) -> float:
-        return sum_up(dict(zip(self.epsilons, self.counts, strict=True)))
+        return sum_up(self.counts)
 
     def answer(self, query: Query) -> Answer:
         """The answer with a certified lower bound, refined to ``query.rtol`` or to MOST_BATCH_CELLS."""
@@ -97,8 +95,8 @@ class _Heterogeneous(Curve):
         """(lower, upper) bounds on δ(x) by branch and bound."""
         if x >= self.epsilon_max:
             return 0.0, 0.0
-        d, shift = len(self.epsilons), SHIFT * self.epsilon_max
-        low, high = np.zeros((1, d)), np.array([self.epsilons])
+        d, shift = len(self.counts), SHIFT * self.epsilon_max
+        low, high = np.zeros((1, d)), np.array([list(self.counts)])
         lower, dropped, evaluated = self._search(x), 0.0, 0
         while True:
             upper = self._value(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
@@ -125,7 +123,7 @@ class _Heterogeneous(Curve):
 
     def _search(self, x: float) -> float:
         """A lower bound on δ(x): the best strategy found by zooming in on a grid."""
-        epsilons = np.array(self.epsilons)
+        epsilons = np.array(list(self.counts))
         centre, width, best = epsilons / 2, epsilons / 2, 0.0
         steps = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=len(epsilons))))
         for _ in range(12):
@@ -139,7 +137,7 @@ class _Heterogeneous(Curve):
     def _value(self, x: float, high: Floats, low: Floats) -> Floats:
         """δ(x) of the pairs with losses high_j and low_j - ε_j, one row of (rows, d) arrays at a time."""
         mass, loss = np.ones((len(high), 1)), np.zeros((len(high), 1))
-        for j, (epsilon, count) in enumerate(zip(self.epsilons, self.counts, strict=True)):
+        for j, (epsilon, count) in enumerate(self.counts.items()):
             top, spread = high[:, j], epsilon + high[:, j] - low[:, j]
             hit = np.expm1(top - spread) / np.expm1(-spread)
             miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)

@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
 from dptopk._internal.search import bisect
-from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve
+from dptopk.accounting.bounded_range.nonadaptive import LARGEST_EPSILON, br_nonadaptive_curve, interaction
 from dptopk.accounting.bounded_range.strategies import Ints, OptimumCurve, Point, common_epsilon_curve
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
@@ -97,15 +96,11 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     return common_epsilon_curve(epsilon, ranged, pure, everywhere, inside, largest, probes=7)
 
 
-def _interaction(charge: Charge) -> Interaction:
-    return "setwise" if sum(charge.of(BoundedRange).values()) == 1 else "batch"
-
-
 @bound(
     "br_dp_nonadaptive",
     source="Cesar-Rogers 2022, Theorem 3; Corollary 5.1",
     takes=(PureDP, BoundedRange),
-    valid_through=_interaction,
+    valid_through=interaction,
 )
 def _br_dp_nonadaptive(charge: Charge) -> Curve:
     ranges, pures = charge.of(BoundedRange), charge.of(PureDP)

@@ -14,10 +14,10 @@ from dptopk.accounting.cost_models.conversions import max_kl, pure_of
 from dptopk.accounting.cost_models.registry import CostModel, Implied
 from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, each_log_mgf, summed_log_mgf
-from dptopk.costs import BoundedRange, Cost, ExponentialClockDP
+from dptopk.costs import BoundedRange, ExponentialClockDP
 
 
-def _covers(*types: type[Cost]) -> Callable[[Any, Any], bool]:
+def _covers(*types: type[Any]) -> Callable[[Any, Any], bool]:
     """Costs of these types with no larger ε, and ε-DP, which implies 2ε-BR (DDR Section 2)."""
     return lambda token, cost: (cost.epsilon if isinstance(cost, types) else 2 * pure_of(cost)) <= token.epsilon
 

@@ -45,16 +45,14 @@ def converted(cost: Cost, notion: str) -> Any:
     """
     convert = getattr(implied(cost), notion)
     if convert is None:
-        raise NotApplicable(f"{type(cost).__name__} implies no {NOTIONS[notion]}")
+        raise NotApplicable(f"{cost} implies no {NOTIONS[notion]}")
     return convert(cost)
 
 
 def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
     """Pairs (ε, δ) for which the cost is known to imply (ε, δ)-DP; ε may be inf."""
     listed = cost_model_of(cost).statements
-    if listed is not None:
-        return listed(cost)
-    return ((_pure(cost), 0.0),)
+    return listed(cost) if listed else ((_pure(cost), 0.0),)
 
 
 def _pure(cost: Cost) -> float:

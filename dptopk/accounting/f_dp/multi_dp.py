@@ -75,7 +75,7 @@ def multi_dp_bracket(
         count: number of mechanisms k >= 1.
         at_epsilon: ε >= 0 of the composition, any shape.
         rtol: relative width, of the δ given that no mechanism fails, to which a grid is refined when there are too many
-            outcomes to list; after ten seconds for an ε it stops anyway.
+            outcomes to list, while the work of the normal effort lasts.
 
     Returns:
         (lower, upper), each of the shape of ``at_epsilon``.
@@ -99,7 +99,7 @@ def _given_none_fails(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floa
     if not above:
         return np.zeros(x.size), np.zeros(x.size)
     if not exact.listed:
-        curve = BracketCurve(Charge(exact.costs), exact.epsilon_max)
+        curve = BracketCurve(Charge({**exact.costs}), exact.epsilon_max)
         found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
         return np.array([one.lower or 0.0 for one in found]), np.array([one.value for one in found])
     return exact.lower.delta_lower(x) if below else np.zeros(x.size), exact.delta(x)

@@ -62,12 +62,9 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
 def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
     """Return the message of a refusal, with approximately the ε that is needed."""
 
-    def levels(epsilon: float) -> float:
-        coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in ORDERS)
-        return min((levels_about(coin.order, coin.divergence, coin.first) for coin in coins if coin), default=math.inf)
-
     def too_small(epsilon: float) -> bool:
-        return levels(epsilon) > MOST_LEVELS
+        coins = (_by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_ADDED) for place in ORDERS)
+        return all(levels_about(coin.order, coin.divergence, coin.first) > MOST_LEVELS for coin in coins if coin)
 
     least = max(epsilon, LEAST_EPSILON)
     _, high = bisect(too_small, *bracket(too_small, 2 * least, least=least), rtol=0.05, geometric=True)

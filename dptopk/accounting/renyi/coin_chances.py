@@ -22,6 +22,7 @@ from dptopk.errors import InvalidParameter
 
 # Levels beyond which a coin is refused.
 MOST_LEVELS = 20_000
+TOO_LONG = f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for that many labels"
 # How close a step in the log-odds is to the largest one, as a share of it, and after how many tries at most.
 STEP_TOLERANCE, STEP_TRIES = 1e-10, 80
 # Number of log-odds at which steps are computed, to estimate the number of levels.
@@ -57,7 +58,7 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
     [0.0, 0.01, 0.037, 0.111, 0.312, 0.751, 0.912, 0.971, 0.993, 1.0]
     """
     if least_levels(order, divergence, first) > MOST_LEVELS:
-        raise _too_long()
+        raise InvalidParameter(TOO_LONG)
     shown, hidden = [0.0, first], [1.0, 1 - first]
     step = before = 0.0
     while shown[-1] < until:
@@ -69,9 +70,9 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
         hidden.append(down if up > 0.5 else 1 - up)
         # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from the other end.
         if len(shown) * (1 if shown[-1] > 0.5 else 2) > MOST_LEVELS:
-            raise _too_long()
+            raise InvalidParameter(TOO_LONG)
         if len(shown) == LAST_LEVEL and order < math.inf and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
-            raise _too_long()
+            raise InvalidParameter(TOO_LONG)
     return Chances(np.array(shown), np.array(hidden))
 
 
@@ -90,10 +91,6 @@ def _next(
         step = _farthest(p, r, order, divergence, guess or ((order - 1) * divergence - p) / order)
         up, down = _chance(p - r + step)
     return first + (1 - first) * up, (1 - first) * down, step
-
-
-def _too_long() -> InvalidParameter:
-    return InvalidParameter(f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for that many labels")
 
 
 def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:

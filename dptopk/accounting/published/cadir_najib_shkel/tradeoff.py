@@ -10,11 +10,11 @@ under Q (a jump at t = 0 has no width, a flat end no drop). It is kept as this p
 relative accuracy; the vertices of the graph are partial sums.
 
 A mixture of tests (test i is drawn with a known probability α_i, and the observer sees which one it is) has the
-infimal convolution of the scaled trade-off functions (CNS Lemma 1), so convex conjugates add: f_m* = Σ α_i f_i*. The
-conjugate of a piecewise linear f has its kinks at the slopes of f, and jumps there by the widths of the segments. So
-adding conjugates means to merge the lists of (slope, width), and to conjugate back means to lay the segments, each
-scaled by α_i, end to end by rising slope: O(n log n) for n pieces in all. For regions this is the Minkowski sum
-Σ α_i F_i (Corollary 1).
+infimal convolution of the scaled trade-off functions (CNS Lemma 1), so convex conjugates add, f_m* = Σ α_i f_i*, and
+with them δ(ε) = 1 + f*(-e^ε). The conjugate of a piecewise linear f has its kinks at the slopes of f, and jumps there
+by the widths of the segments. So adding conjugates means to merge the lists of (slope, width), and to conjugate back
+means to lay the segments, each scaled by α_i, end to end by rising slope: O(n log n) for n pieces in all. For regions
+this is the Minkowski sum Σ α_i F_i (Corollary 1).
 
 Source: Dong-Roth-Su 2022, Propositions 2.5 and 2.12; Cadir-Najib-Shkel 2026, Section II, Lemma 1, Corollary 1, Lemma 2,
 Propositions 3 to 5.
@@ -50,11 +50,6 @@ class TradeoffFunction:
     def touch(self, epsilon: ArrayLike) -> Floats:
         """A type I error at which a line of slope -e^ε touches f from below, for every ε >= 0, any shape."""
         raise NotImplementedError
-
-    def sample(self, points: int = 201) -> tuple[Floats, Floats]:
-        """Type I errors, evenly spaced on [0, 1], and f there: data for a plot."""
-        type_1 = np.linspace(0.0, 1.0, validate.count(points=points, at_least=2))
-        return type_1, self(type_1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,19 +220,3 @@ def mix(functions: Sequence[PiecewiseLinear], weights: Sequence[float]) -> Piece
         np.concatenate([alpha * f.p for alpha, f in zip(alphas, functions, strict=True)]),
         np.concatenate([alpha * f.q for alpha, f in zip(alphas, functions, strict=True)]),
     )
-
-
-def conjugate(function: PiecewiseLinear, slope: ArrayLike) -> Floats:
-    """The convex conjugate f*(s) = max over t in [0, 1] of s t - f(t), for every s of an array of any shape.
-
-    The maximum is at a vertex: the one between the segments of slopes below and above s (Proposition 4).
-
-    Args:
-        function: f.
-        slope: s.
-    """
-    s = np.asarray(slope, dtype=float)
-    type_1, type_2 = function.vertices()
-    slopes = -np.exp(-function.losses[function.p > 0])  # rising
-    at = np.searchsorted(slopes, s)
-    return s * type_1[at] - type_2[at]
