@@ -99,7 +99,8 @@ def _given_none_fails(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floa
     if not above:
         return np.zeros(x.size), np.zeros(x.size)
     if not exact.listed:
-        curve = BracketCurve(Charge({**exact.costs}), exact.epsilon_max)
+        ((cost, count),) = exact.costs.items()
+        curve = BracketCurve(Charge({cost: count}), exact.epsilon_max)
         found = [curve.answer(Query(epsilon=float(each), rtol=rtol)) for each in x]
         return np.array([one.lower or 0.0 for one in found]), np.array([one.value for one in found])
     return exact.lower.delta_lower(x) if below else np.zeros(x.size), exact.delta(x)
