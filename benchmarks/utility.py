@@ -62,11 +62,13 @@ class Trials:
     plan: Plan
     counts: np.ndarray
     k: int = K
+    seed: int = 2022
     found: np.ndarray = field(default_factory=lambda: np.empty((0, 4)))
 
     def __post_init__(self) -> None:
-        self._rng = np.random.default_rng(2022)
-        labels = [f"{rank:06d}" for rank in range(len(self.counts))]
+        self._rng = np.random.default_rng(self.seed)
+        # Not in the order of the counts: of equal noisy counts the first in label order is shown.
+        labels = [f"{place:06d}" for place in self._rng.permutation(len(self.counts))]
         whole = self.counts.astype(int)
         self._histogram = Histogram(labels, whole, sensitivity=self.plan.sensitivity, domain=self.plan.domain)
         self._truth = dict(zip(labels, whole.tolist(), strict=True))
@@ -93,14 +95,14 @@ class Trials:
     @property
     def loss(self) -> float:
         """What the planner minimises when it is given the shape."""
-        return self.error + self.found[:, 1].mean() / self.k
+        return min(self.found[:, 3].mean(), 1.0) * self.error + self.found[:, 1].mean() / self.k
 
     @property
     def deviation(self) -> float:
         """The standard error of the loss, by the delta method."""
         squares, missed, _, rows = self.found.T
-        error = self.error
-        influence = (squares - error**2 * rows) / max(2 * error * rows.mean(), 1e-12) + missed / self.k
+        error, sign = self.error, -1 if rows.mean() >= 1 else 1
+        influence = (squares + sign * error**2 * rows) / max(2 * error * max(rows.mean(), 1), 1e-12) + missed / self.k
         return float(influence.std() / math.sqrt(len(self.found)))
 
     def __str__(self) -> str:

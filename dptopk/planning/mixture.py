@@ -96,7 +96,7 @@ class Mixture:
         shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
         rows, top = shown @ self.sizes, np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
-        error = np.minimum(rows, 1.0) * (last.count_noise(sensitivity, labels=k) if counted else 0.0)
+        error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
         return self._means(error, missed, shown @ top / k, rows)
 
     def _alone(self, rank: int | None, half: int, most: int) -> Array:
@@ -130,7 +130,7 @@ class Mixture:
         return self._means(*np.array([(one.error, one.missed, one.recall, one.rows) for one in seen]).T)
 
     def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
-        losses = error + missed
+        losses = np.minimum(rows, 1.0) * error + missed
         # Of labels alone less than one count is next to nothing: one more than each loss is taken.
         spare = float(not error.any())
         if self.usual is not None:

@@ -43,8 +43,11 @@ class Outcome:
 
     @property
     def loss(self) -> float:
-        """The one number that is compared, in counts: the error of what is shown, and what is missed, per row."""
-        return self.error + self.missed if self.mixed is None else self.mixed
+        """The one number that is compared, in counts: the error of what is shown, and what is missed, per row.
+
+        The error counts as often as an answer shows a row, at most once: an answer without rows has none.
+        """
+        return min(self.rows, 1.0) * self.error + self.missed if self.mixed is None else self.mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +138,9 @@ class Shape:
 
 
 def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:
-    error = math.sqrt(squares.sum() / max(rows.sum(), 1))
+    error, sign = math.sqrt(squares.sum() / max(rows.sum(), 1)), -1 if rows.mean() >= 1 else 1
     # What each draw adds to the loss, to the first order.
-    influence = missed + (squares - error**2 * rows) / max(2 * error * rows.mean(), 1e-12)
+    influence = missed + (squares + sign * error**2 * rows) / max(2 * error * max(rows.mean(), 1), 1e-12)
     deviation = float(influence.std() / math.sqrt(len(squares)))
     return Outcome(error, float(missed.mean()), float(recall.mean()), float(rows.mean()), deviation)
 
