@@ -37,7 +37,8 @@ def over_a_threshold(counts: np.ndarray, k: int, noise: Noise, threshold: float,
         squares += ((noisy - counts)[best] ** 2).sum()
         shown += len(best)
         missed += max(top - counts[best].sum(), 0.0) / k
-    return (math.sqrt(squares / max(shown, 1)) if peel is None else 0.0) + missed / DRAWS
+    error = math.sqrt(squares / max(shown, 1)) if peel is None else 0.0
+    return min(shown / DRAWS, 1.0) * error + missed / DRAWS
 
 
 def gaussian(l0: int, epsilon: float, delta: float) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from dptopk import Budget, Sensitivity
 from dptopk.datasets import macbeth
 from dptopk.planning.designs import DESIGNS, THRESHOLD_SHARES, Design
 from dptopk.planning.request import Request
-from dptopk.planning.scaling import Candidate, affordable, at_scale, scale_coarse
+from dptopk.planning.scaling import Candidate, at_budget, scale_coarse
 from dptopk.planning.shape import Shape
 
 Row = dict[str, Any]
@@ -52,21 +52,34 @@ def _least(rows: list[Row], key: Callable[[Row], float]) -> int:
 def cell(budget: Budget, l0: int | None, k: int) -> list[Row]:
     """A row a design and division: its loss on every shape, and what rules go by."""
     asked = Request(
-        k=k, epsilon=budget.epsilon, delta=budget.delta, accuracy=None, sensitivity=Sensitivity(l0=l0),
-        domain="private", d_bar=max(10 * k, 100), whole=True, counts="auto", method="auto", selection_share=None,
-        fit=True, shape=None,
-    )  # fmt: skip
+        k=k,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        accuracy=None,
+        sensitivity=Sensitivity(l0=l0),
+        domain="private",
+        d_bar=max(10 * k, 100),
+        whole=True,
+        counts="auto",
+        method="auto",
+        selection_share=None,
+        fit=True,
+        shape=None,
+    )
     shapes, rows = {name: Shape.of(counts) for name, counts in COUNTS.items()}, []
     fitting = [design for design in DESIGNS if not design.misfit(replace(asked, method=design.name))]
     for guess in itertools.chain(*(_every_division(asked, design) for design in fitting)):
-        found = scale_coarse(asked, guess)
+        found = scale_coarse(guess)
         mechanisms, planned = found.mechanisms, guess.split in guess.design.splits(asked)
         played = {
             name: max(shape.outcome(mechanisms, k, asked.sensitivity, True).loss, 1e-3)
             for name, shape in shapes.items()
         }
-        appears, merit = found.merit.appears_at or 0, found.merit.total if planned else math.inf
-        rows.append(played | {"noise": found.merit.noise_std, "appears": appears, "merit": merit})
+        appears, merit = (
+            found.mechanisms[0].appears_at(asked.sensitivity, probability=0.5) or 0,
+            found.loss if planned else math.inf,
+        )
+        rows.append(played | {"noise": found.noise_std, "appears": appears, "merit": merit})
     return rows
 
 
@@ -74,8 +87,7 @@ def _every_division(asked: Request, design: Design) -> list[Candidate]:
     """Those that are planned, and other shares of δ for the threshold."""
     usual = design.splits(asked)
     more = [replace(split, threshold=share) for split in usual for share in THRESHOLD_SHARES if 0 < split.threshold < 1]
-    splits = list(dict.fromkeys((*usual, *more)))
-    return [at_scale(asked, design, split, affordable(asked, design, split)) for split in splits]
+    return [at_budget(asked, design, split) for split in dict.fromkeys((*usual, *more))]
 
 
 def main() -> None:

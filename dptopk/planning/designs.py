@@ -104,42 +104,31 @@ class Design:
 
     def misfit(self, request: Request) -> str:
         """Why the design does not answer the request; "" if it does."""
-        threshold, labels_only = self.method == "threshold", self.noise == "none"
-        named = request.method in (self.method, self.name)
+        threshold, labels_only, l0 = self.method == "threshold", self.noise == "none", request.sensitivity.l0
+        named, limited = request.method in (self.method, self.name), (threshold and self.fold is None) or self.joint
         unknown = request.counted and request.shape is None
+        short = request.shape is not None and len(request.shape.counts) < request.k
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
-            (
-                ((threshold and self.fold is None) or self.joint) and request.sensitivity.l0 is None,
-                "needs a limit on the labels of one user",
-            ),
+            (limited and l0 is None, "needs a limit on the labels of one user"),
             ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
             (self.whole is True and not request.whole, "needs the whole histogram (d_bar=None)"),
             (self.whole is False and request.whole and not named, "for a histogram that is cut"),
             (request.delta == 0 and (self.own_delta or not self.pure), "needs a delta above 0"),
             (labels_only and request.counted, "releases labels only"),
             (not (threshold or labels_only or self.coins or request.counted), "pays for counts"),
-            (
-                request.counts in ("gaussian", "laplace", "box") and self.noise not in (request.counts, "any"),
-                f"counts={self.noise!r}",
-            ),
+            (self.noise != "any" and request.counts not in ("auto", "none", self.noise), f"counts={self.noise!r}"),
             (request.counts == "gaussian" and request.delta == 0, "counts='gaussian' needs a delta above 0"),
+            (self.method == "whole" and self.domain == "public" and short, "the shape has fewer than k labels"),
             (
-                self.method == "whole"
-                and self.domain == "public"
-                and request.shape is not None
-                and len(request.shape.counts) < request.k,
-                "the shape has fewer than k labels",
-            ),
-            (
-                self.least > (request.sensitivity.l0 or math.inf) and not named and request.counts != self.noise,
+                self.least > (l0 or math.inf) and not named and request.counts != self.noise,
                 f"for {self.least} labels a user or more",
             ),
             (
                 self.coins
                 and request.method != self.name
-                and (unknown or not COIN_LABELS <= (request.sensitivity.l0 or 0) <= MOST_FOLD * request.k),
+                and (unknown or not COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k),
                 f"for labels only, and {COIN_LABELS} labels a user to {MOST_FOLD} k",
             ),
             (
@@ -313,7 +302,7 @@ def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noq
     return (PartitionSelection(epsilon=floor_digits(_partition_epsilon(request.delta, rho)), delta=request.delta),)
 
 
-def _partition_then_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
+def _coins_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     """Coins scaled to the budget, for every ρ, because finding them is slow; noise with the rest.
 
     How many labels are counted is not known before.
@@ -352,24 +341,18 @@ _PEELED: tuple[tuple[str, NoiseName, Callable[[Request, Split, float], Mechanism
     ("box", "box", _then_box),
 )
 
+# The δ is shared with the threshold, over the whole histogram.
+_SHARED = {"whole": True, "joint": True}
+
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design("Laplace noise on all counts", "threshold", "laplace", "public", _all(_laplace)),
     Design("Gaussian noise on all counts", "threshold", "gaussian", "public", _all(_gaussian)),
     Design("truncated Laplace on all counts", "threshold", "laplace", "private", _whole_truncated_laplace, whole=True),
+    Design("Gaussian noise over a fixed threshold", "threshold", "gaussian", "private", _sparse, **_SHARED),
+    Design("coins for labels", "whole", "none", "private", _partition, additive=False, **_SHARED),
     Design(
-        "Gaussian noise over a fixed threshold", "threshold", "gaussian", "private", _sparse, whole=True, joint=True
-    ),
-    Design("coins for labels", "whole", "none", "private", _partition, whole=True, joint=True, additive=False),
-    Design(
-        "coins for labels, then Gaussian counts",
-        "peel",
-        "gaussian",
-        "private",
-        _partition_then_gaussian,
-        whole=True,
-        joint=True,
-        coins=True,
+        "coins for labels, then Gaussian counts", "peel", "gaussian", "private", _coins_gaussian, coins=True, **_SHARED
     ),
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace, whole=False),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian, whole=False),

@@ -33,6 +33,7 @@ from dptopk.errors import IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.base import Mechanism
+from dptopk.planning.plan import joined
 from dptopk.planning.request import ceil_digits, floor_digits
 from dptopk.planning.search import plan_topk
 
@@ -199,13 +200,9 @@ class _Design:
     def charge(self, scale: float) -> Charge:
         query = self.query
         labels = None if query.kind == "topk" and len(self.base) == 1 else query.k
-        one = Charge.join(
-            *(
-                mechanism.charge(query.sensitivity, labels=labels if number == len(self.base) - 1 else None)
-                for number, mechanism in enumerate(self.at(scale))
-            )
-        )
-        one = Charge(one.costs, delta=one.delta, adaptive=one.adaptive or len(self.base) > 1, neighbours=one.neighbours)
+        *selecting, counting = self.at(scale)
+        charges = [mechanism.charge(query.sensitivity) for mechanism in selecting]
+        one = joined([*charges, counting.charge(query.sensitivity, labels=labels)])
         if query.segments > 1:
             one = segments_charge([one] * query.segments, segments_per_user=query.inside)
         return one.times(query.times)

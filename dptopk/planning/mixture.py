@@ -78,12 +78,6 @@ class Mixture:
         """Each by itself."""
         return tuple(Shape.of(np.repeat(counts, self.sizes)) for counts in self.counts)
 
-    def gap(self, k: int) -> float:
-        """How far the counts of the ranks k and 2k are apart, in the middle of the shapes."""
-        at = np.searchsorted(self.edges, [k, 2 * k]) - 1
-        first, second = np.median(self.counts, axis=0)[np.minimum(at, len(self.sizes) - 1)]
-        return float(first - second)
-
     def outcome(self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool) -> Outcome:
         """The means over the shapes, in closed form; simulated where a selection depends on the gaps between counts."""
         first, last = mechanisms[0], mechanisms[-1]

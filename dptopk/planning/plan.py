@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ class Plan:
     @property
     def charge(self) -> Charge:
         """The most that a release of this plan can cost."""
-        return joined(self.phases)
+        return joined([phase.charge for phase in self.phases])
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -157,9 +157,8 @@ class Plan:
         assert released is not None  # noqa: S101 - a plan has at least one phase
         if self.mechanisms[-1].open_ended and len(released) > self.k:
             notes.append(f"{len(released)} labels were shown by their coins, these are the first {self.k} of them")
-        total = Charge.join(*charges.values())
-        total = _adaptive(total, len(charges))
-        return replace(shown(released, self.k, self.counted), charge=total, phases=charges, note="; ".join(notes))
+        answer = shown(released, self.k, self.counted)
+        return replace(answer, charge=joined(charges.values()), phases=charges, note="; ".join(notes))
 
     def check(self, histogram: Histogram) -> None:
         """Refuse a histogram that the plan was not made for.
@@ -221,15 +220,11 @@ class Plan:
         return "\n".join(lines)
 
 
-def _adaptive(charge: Charge, phases: int) -> Charge:
-    """The charge of phases that look at one another's answers."""
-    adaptive = charge.adaptive or phases > 1
-    return Charge(charge.costs, delta=charge.delta, adaptive=adaptive, neighbours=charge.neighbours)
-
-
-def joined(phases: tuple[Phase, ...]) -> Charge:
-    """The charge of all phases together."""
-    return _adaptive(Charge.join(*(phase.charge for phase in phases)), len(phases))
+def joined(charges: Collection[Charge]) -> Charge:
+    """The charge of phases together, which look at one another's answers."""
+    total = Charge.join(*charges)
+    adaptive = total.adaptive or len(charges) > 1
+    return Charge(total.costs, delta=total.delta, adaptive=adaptive, neighbours=total.neighbours)
 
 
 def phases_of(request: Request, mechanisms: tuple[Mechanism, ...], method: str) -> tuple[Phase, ...]:

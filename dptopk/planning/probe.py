@@ -22,6 +22,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
 from dptopk.mechanisms.base import add_remove
 from dptopk.planning.mixture import Mixture
+from dptopk.planning.plan import joined
 from dptopk.planning.request import floor_digits
 from dptopk.release.release import Release
 
@@ -134,9 +135,7 @@ class Look:
         """The answer, which says what was looked at and what that cost."""
         named = ", ".join(map(str, ranks(self.k)))
         note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
-        total = Charge.join(looked, answer.charge)
-        total = Charge(total.costs, delta=total.delta, adaptive=True, neighbours=total.neighbours)
-        notes = "; ".join(filter(None, (answer.note, note)))
+        total, notes = joined([looked, answer.charge]), "; ".join(filter(None, (answer.note, note)))
         return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
 
 

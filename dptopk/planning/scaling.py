@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
@@ -13,17 +13,19 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
 from dptopk.accounting.registry import Bound
-from dptopk.costs import BoundedRange
+from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, Mechanisms
-from dptopk.planning.merit import Merit, merit_of
 from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
-from dptopk.planning.shape import Shape
+from dptopk.planning.shape import Outcome, Shape
 
 # How far candidates may be apart by one rough look and still be compared exactly, and in the end; how close to the
 # budget one look must be to be extrapolated from.
 ROUGH, FINE, CLOSE_TO_BUDGET = 0.01, 0.002, 0.15
+# Where no shape is given, chances of a swap are those of counts that fall as this over the rank.
+REFERENCE = 1e4
 # What share of the budget a candidate may leave unspent in the end, and what share is left when it is aimed at.
 UNSPENT, SPARE_SHARE = 0.001, 3e-4
 # The same after a rough look, which is a little too large itself.
@@ -34,46 +36,93 @@ MOST_STEPS, PURE_STEPS = 12, 6
 
 @dataclass(frozen=True)
 class Candidate:
-    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound`` is there."""
+    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound`` is there.
 
+    ``draws``: how many decide what it does on one shape, at least. ``mechanisms`` are those that the bound is of: a
+    guard may cut what a design builds, so that the same call need not build the same twice.
+    """
+
+    request: Request
     design: Design
     split: Split
     rho: float
     mechanisms: Mechanisms
-    merit: Merit
+    draws: int = BLOCK_DRAWS
     bound: Bound | None = None
 
-    def phases(self, request: Request) -> tuple[Phase, ...]:
-        """The mechanisms with what they can cost, for candidates that are priced."""
-        return phases_of(request, self.mechanisms, self.design.method)
+    def at(self, rho: float, split: Split | None = None) -> Candidate:
+        """The design at another scale, or with another division too."""
+        split = split or self.split
+        return replace(self, split=split, rho=rho, mechanisms=self.design.build(self.request, split, rho), bound=None)
+
+    @property
+    def charge(self) -> Charge:
+        """The most that all of it can cost."""
+        return joined([phase.charge for phase in self.phases])
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The mechanisms with what they can cost."""
+        return phases_of(self.request, self.mechanisms, self.design.method)
+
+    @cached_property
+    def outcome(self) -> Outcome | None:
+        """On the shape that was given, else the means on those of ``request.mixture``; None where that is not known."""
+        request = self.request
+        asked = (self.mechanisms, request.k, request.sensitivity, request.counted)
+        if isinstance(request.shape, Shape):
+            return request.shape.outcome(*asked, self.draws)
+        known = self.design.additive or self.mechanisms[0].open_ended or request.shape is not None
+        return request.mixture.outcome(*asked) if known else None
+
+    @property
+    def loss(self) -> float:
+        """The predicted loss; inf where it depends on gaps between counts that nobody knows."""
+        return math.inf if self.outcome is None else self.outcome.loss
+
+    @property
+    def doubt(self) -> float:
+        """Two standard errors of the draws."""
+        return 0.0 if self.outcome is None else 2 * self.outcome.deviation
+
+    @property
+    def criterion(self) -> float:
+        """The compared value: ε if an accuracy was requested, otherwise the loss."""
+        if self.request.epsilon is not None:
+            return self.loss
+        return _estimate(self) if self.bound is None else self.bound.epsilon
+
+    @property
+    def noise_std(self) -> float | None:
+        """Standard deviation of the noise on a released count; None where none is released."""
+        request = self.request
+        return self.mechanisms[-1].count_noise(request.sensitivity, labels=request.k) if request.counted else None
+
+    @property
+    def threshold(self) -> int | None:
+        """How far above the floor a noisy count must be; None in a public domain, and for coins."""
+        return self.mechanisms[0].threshold_offset(self.request.sensitivity)
+
+    @property
+    def swapped(self) -> float | None:
+        """The chance that the label of rank 2k is placed before that of rank k, on a given shape or on REFERENCE/rank.
+
+        None where it is not known in closed form.
+        """
+        k, shape = self.request.k, self.request.shape
+        gap = shape.gap(k) if isinstance(shape, Shape) else REFERENCE / (2 * k)
+        return self.mechanisms[0].swap_chance(self.request.sensitivity, gap)
 
 
 def evaluate(request: Request, design: Design) -> list[Candidate]:
     """The design with each division of the budget, by estimate."""
-    scale = _accurate if request.epsilon is None else affordable
-    splits = design.splits(request)
-    scales = map(partial(scale, request, design), splits)
-    return list(map(partial(at_scale, request, design), splits, scales))
+    return [at_budget(request, design, split) for split in design.splits(request)]
 
 
-def refine(request: Request, found: Candidate, draws: int) -> Candidate:
-    """Return the candidate with its merit on a shape from n draws."""
-    if not isinstance(request.shape, Shape):
-        return found
-    return replace(found, merit=merit_of(request, found.mechanisms, draws))
-
-
-def criterion(request: Request, found: Candidate) -> float:
-    """The compared value: ε if an accuracy was requested, otherwise the merit."""
-    if request.epsilon is None and found.bound is not None:
-        return found.bound.epsilon
-    return _estimate(found, request) if request.epsilon is None else found.merit.total
-
-
-def at_scale(request: Request, design: Design, split: Split, rho: float) -> Candidate:
-    """The design at a scale ρ; its merit on one shape from a few draws, else in closed form."""
-    mechanisms = design.build(request, split, rho)
-    return Candidate(design, split, rho, mechanisms, merit_of(request, mechanisms))
+def at_budget(request: Request, design: Design, split: Split) -> Candidate:
+    """About at the budget, or at the accuracy."""
+    rho = (_accurate if request.epsilon is None else affordable)(request, design, split)
+    return Candidate(request, design, split, rho, design.build(request, split, rho))
 
 
 def affordable(request: Request, design: Design, split: Split) -> float:
@@ -101,7 +150,7 @@ def _gaussian(epsilon: float, delta: float) -> float:
 
 def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
     """The plain sum of the costs; box counts add their one cost to the optimum of the selections."""
-    whole = pure_sum(joined(phases))
+    whole = pure_sum(joined([phase.charge for phase in phases]))
     if design.noise != "box" or not delta:
         return whole
     ((cost, times),) = phases[0].charge.costs.items()
@@ -111,11 +160,11 @@ def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
     return min(whole, selections + pure_sum(phases[1].charge))
 
 
-def _estimate(found: Candidate, request: Request) -> float:
+def _estimate(found: Candidate) -> float:
     """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where costs are pure."""
-    rest = found.design.left(request, found.split)
+    rest = found.design.left(found.request, found.split)
     epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest)) if rest else math.inf
-    return min(epsilon, _plain(found.design, found.phases(request), rest)) if found.design.pure else epsilon
+    return min(epsilon, _plain(found.design, found.phases, rest)) if found.design.pure else epsilon
 
 
 def _accurate(request: Request, design: Design, split: Split) -> float:
@@ -128,27 +177,29 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
     return bisect(too_small, *bracket(too_small, 1.0, 4.0, least=1e-12), rtol=1e-3, geometric=True)[1]
 
 
-def scale_coarse(request: Request, guess: Candidate) -> Candidate:
+def scale_coarse(found: Candidate) -> Candidate:
     """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one look near it.
 
     From an ε within CLOSE_TO_BUDGET of the budget the error is a few thousandths at most.
     """
-    found, spare = guess, COARSE_SPARE if request.delta else 0.0  # pure costs are scaled exactly
+    request = found.request
+    spare = COARSE_SPARE if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
-        bound = compose(joined(found.phases(request)), delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
+        bound = compose(found.charge, delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False)
         if request.epsilon is None:
             return replace(found, bound=bound)
-        found = at_scale(request, guess.design, guess.split, found.rho * _step(request, guess, bound.epsilon, spare))
+        found = found.at(found.rho * _step(found, bound.epsilon, spare))
         if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_TO_BUDGET:
             break
     return found
 
 
-def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
+def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
     """By what to multiply ρ, where it costs ``epsilon``, so that it costs the budget but for a share ``spare``.
 
     As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are pure.
     """
+    request = found.request
     assert request.epsilon is not None  # noqa: S101 - for the type checker
     aim, rest = request.epsilon * (1 - spare), found.design.left(request, found.split)
     if not 0 < epsilon < math.inf:
@@ -157,23 +208,23 @@ def _step(request: Request, found: Candidate, epsilon: float, spare: float = SPA
     return min(max(ratio, 1e-3), 1e3)
 
 
-def scale_exact(request: Request, guess: Candidate, effort: Effort) -> Candidate:
+def scale_exact(found: Candidate, effort: Effort) -> Candidate:
     """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT of the budget.
 
     A few steps are enough. Where they end elsewhere (the rounding of parameters), the
     largest ρ found that is within the budget is taken.
     """
-    rho, best = guess.rho, None
+    request, best = found.request, None
     for number in range(MOST_STEPS):
-        found = at_scale(request, guess.design, guess.split, rho)
         # By what ``compose`` says when it is asked without further options.
-        bound = compose(joined(found.phases(request)), delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
+        bound = compose(found.charge, delta=request.delta, rtol=FINE / 2, effort=effort, lower=False)
         found = replace(found, bound=bound)
         if request.epsilon is None or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
             return found
-        if bound.epsilon <= request.epsilon and (best is None or rho > best.rho):
+        if bound.epsilon <= request.epsilon and (best is None or found.rho > best.rho):
             best = found
-        rho *= _step(request, found, bound.epsilon, UNSPENT if best is None and number > 3 else SPARE_SHARE)
+        spare = UNSPENT if best is None and number > 3 else SPARE_SHARE
+        found = found.at(found.rho * _step(found, bound.epsilon, spare))
     if best is None:
         raise InvalidParameter(f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits")
     return best

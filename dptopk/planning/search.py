@@ -21,17 +21,7 @@ from dptopk.planning.designs import Design, all_designs, method_names
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.plan import Plan
 from dptopk.planning.request import Request, ceil_digits
-from dptopk.planning.scaling import (
-    FINE,
-    ROUGH,
-    Candidate,
-    at_scale,
-    criterion,
-    evaluate,
-    refine,
-    scale_coarse,
-    scale_exact,
-)
+from dptopk.planning.scaling import FINE, ROUGH, Candidate, evaluate, scale_coarse, scale_exact
 from dptopk.planning.selections import largest_gain
 from dptopk.planning.shape import Shape
 
@@ -119,12 +109,22 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
         raise InvalidParameter("d_bar is for private domains: in a public domain every label takes part")
     epsilon, accuracy, total = _total(budget, accuracy, delta)
     request = Request(
-        k=validate.count(k=k), epsilon=epsilon, delta=total, accuracy=accuracy, sensitivity=sensitivity, domain=domain,
-        d_bar=default_d_bar(k) if d_bar is None else d_bar, whole=d_bar is None,
-        counts="none" if counts is None else counts, method=validate.member(method_names(), method=method),
+        k=validate.count(k=k),
+        epsilon=epsilon,
+        delta=total,
+        accuracy=accuracy,
+        sensitivity=sensitivity,
+        domain=domain,
+        d_bar=default_d_bar(k) if d_bar is None else d_bar,
+        whole=d_bar is None,
+        counts="none" if counts is None else counts,
+        method=validate.member(method_names(), method=method),
         shape=like if isinstance(like, Mixture) else None if like is None else Shape.of(like),
-        selection_share=selection_share, fit=fit, charge_as=charge_as, users=users,
-    )  # fmt: skip
+        selection_share=selection_share,
+        fit=fit,
+        charge_as=charge_as,
+        users=users,
+    )
     designs = [design for design in all_designs() if not design.misfit(request)]
     if not designs:
         raise InvalidParameter(_nothing_fits(request))
@@ -132,10 +132,9 @@ def plan_topk(  # noqa: PLR0913 - each has a default and a name; only k and the 
     with within(max_seconds):
         on_one = isinstance(request.shape, Shape) and request.epsilon is not None
         guesses = (_on_a_shape if on_one else _by_estimate)(request, designs)
-        rough = [refine(request, scale_coarse(request, guess), FINAL_DRAWS) for guess in guesses]
-        near = (1 + ROUGH) * min(criterion(request, found) for found in rough)
-        fine = [scale_exact(request, found, effort) for found in rough if criterion(request, found) <= near]
-        best = _first(request, [refine(request, found, FINAL_DRAWS) for found in fine])
+        rough = [scale_coarse(replace(guess, draws=FINAL_DRAWS)) for guess in guesses]
+        near = (1 + ROUGH) * min(found.criterion for found in rough)
+        best = _first([scale_exact(found, effort) for found in rough if found.criterion <= near])
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan(request, best, designs, effort)
@@ -161,17 +160,18 @@ def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
     """The candidates that may be the best on a shape, by few draws, then by more."""
     found = _hopeful([guess for design in designs for guess in evaluate(request, design)], SHAPE_MARGIN)
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
-    scales = {guess.design.name: scale_coarse(request, guess).rho / guess.rho for guess in best}
-    scaled = [replace(guess, rho=guess.rho * scales[guess.design.name]) for guess in found]
-    found = _hopeful([at_scale(request, guess.design, guess.split, guess.rho) for guess in scaled], ESTIMATE_MARGIN)
+    scales = {guess.design.name: scale_coarse(guess).rho / guess.rho for guess in best}
+    scaled = [guess.at(guess.rho * scales[guess.design.name]) for guess in found]
+    found = _hopeful(scaled, ESTIMATE_MARGIN)
     if not isinstance(request.selection_share, float):
         beside = {
-            (guess.design.name, split): (guess, split) for guess in found[:MOST_FINAL] for split in guess.split.beside()
+            (guess.design.name, split): guess.at(guess.rho, split)
+            for guess in found[:MOST_FINAL]
+            for split in guess.split.beside()
         }
-        found += [at_scale(request, guess.design, split, guess.rho) for guess, split in beside.values()]
-        found = _hopeful(found, ESTIMATE_MARGIN)
-    found = _hopeful([refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_REFINED]], ESTIMATE_MARGIN)
-    return found[:MOST_FINAL]
+        found = _hopeful([*found, *beside.values()], ESTIMATE_MARGIN)
+    refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_REFINED]]
+    return _hopeful(refined, ESTIMATE_MARGIN)[:MOST_FINAL]
 
 
 def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
@@ -181,27 +181,20 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
     plain = replace(request, charge_as="bounded_range") if priced else request
     guesses = [_divisions(plain, design)[0] for design in designs]
     if priced:
-        limit = ESTIMATE_MARGIN * gain * min(criterion(request, guess) for guess in guesses)
+        limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
         guesses = [
-            _guess(request, guess.design)
-            if guess.design.method == "peel" and criterion(request, guess) <= limit
-            else guess
+            _guess(request, guess.design) if guess.design.method == "peel" and guess.criterion <= limit else guess
             for guess in guesses
         ]
-    least = min(criterion(request, guess) for guess in guesses)
-    return [guess for guess in guesses if criterion(request, guess) <= ESTIMATE_MARGIN * least]
+    least = min(guess.criterion for guess in guesses)
+    return [guess for guess in guesses if guess.criterion <= ESTIMATE_MARGIN * least]
 
 
 def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
     """Return the designs within ``near`` of the best, allowing for simulation error, best first."""
-    least = min(guess.merit.total + _doubt(guess) for guess in found)
-    hopeful = [guess for guess in found if guess.merit.total - _doubt(guess) <= near * least]
-    return sorted(hopeful, key=lambda guess: guess.merit.total)
-
-
-def _doubt(guess: Candidate) -> float:
-    """Two standard errors of the draws."""
-    return 0.0 if guess.merit.outcome is None else 2 * guess.merit.outcome.deviation
+    least = min(guess.loss + guess.doubt for guess in found)
+    hopeful = [guess for guess in found if guess.loss - guess.doubt <= near * least]
+    return sorted(hopeful, key=lambda guess: guess.loss)
 
 
 def _guess(request: Request, design: Design) -> Candidate:
@@ -209,25 +202,21 @@ def _guess(request: Request, design: Design) -> Candidate:
     found = _divisions(request, design)
     if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
-    return min((refine(request, guess, REFINED_DRAWS) for guess in found[:MOST_FINAL]), key=partial(criterion, request))
+    return min((replace(one, draws=REFINED_DRAWS) for one in found[:MOST_FINAL]), key=lambda one: one.criterion)
 
 
 def _divisions(request: Request, design: Design) -> list[Candidate]:
     """The divisions of the budget for a design, the best first; of those as good that of the lower threshold."""
     found = evaluate(request, design)
-    tied = (1 + FINE) * min(criterion(request, guess) for guess in found)
-
-    def order(guess: Candidate) -> tuple[float, int, float]:
-        return max(criterion(request, guess), tied), guess.merit.threshold or 0, -guess.split.threshold
-
-    return sorted(found, key=order)
+    tied = (1 + FINE) * min(guess.criterion for guess in found)
+    return sorted(found, key=lambda guess: (max(guess.criterion, tied), guess.threshold or 0, -guess.split.threshold))
 
 
-def _first(request: Request, fine: list[Candidate]) -> Candidate:
+def _first(fine: list[Candidate]) -> Candidate:
     """The best; of those that are as good to the precision of a plan, the one with the least noise on a count."""
-    least = min(criterion(request, found) for found in fine)
-    tied = [found for found in fine if criterion(request, found) <= least * (1 + FINE)]
-    return min(tied, key=lambda found: (found.merit.noise_std or 0.0, criterion(request, found)))
+    least = min(found.criterion for found in fine)
+    tied = [found for found in fine if found.criterion <= least * (1 + FINE)]
+    return min(tied, key=lambda found: (found.noise_std or 0.0, found.criterion))
 
 
 def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> Plan:
@@ -239,14 +228,14 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
         budget=Budget(epsilon, request.delta),
         sensitivity=request.sensitivity,
         domain=request.domain,
-        phases=best.phases(request),
+        phases=best.phases,
         bound=best.bound,
         split=_in_words(request, best),
         counted=request.counted,
         design=best.design.name,
         why=_why(request, best, len(designs)),
-        outcome=best.merit.outcome if isinstance(request.shape, Shape) else None,
-        swapped=best.merit.swapped,
+        outcome=best.outcome if isinstance(request.shape, Shape) else None,
+        swapped=best.swapped,
         users=request.users,
         compared=partial(_alternatives, request, best, designs, effort),
     )
@@ -256,28 +245,27 @@ def _alternatives(request: Request, best: Candidate, designs: list[Design], effo
     import pandas as pd
 
     others = [_guess(request, design) for design in designs if design != best.design]
-    exact = [refine(request, scale_exact(request, guess, effort), FINAL_DRAWS) for guess in others]
-    exact.sort(key=lambda found: criterion(request, found))
-    return pd.DataFrame([_row(request, found, found is best) for found in (best, *exact)])
+    exact = [scale_exact(replace(guess, draws=FINAL_DRAWS), effort) for guess in others]
+    exact.sort(key=lambda found: found.criterion)
+    return pd.DataFrame([_row(found, found is best) for found in (best, *exact)])
 
 
-def _row(request: Request, found: Candidate, chosen: bool) -> dict[str, Any]:
+def _row(found: Candidate, chosen: bool) -> dict[str, Any]:
     assert found.bound is not None  # noqa: S101 - alternatives are scaled exactly
     row = {
         "design": found.design.name,
         "chosen": chosen,
-        "merit": found.merit.total,
+        "merit": found.loss,
         "epsilon": found.bound.epsilon,
-        "delta": request.delta,
-        "noise_std": found.merit.noise_std,
-        "threshold": found.merit.threshold,
-        "appears_at_half": found.merit.appears_at,
-        "swapped": found.merit.swapped,
+        "delta": found.request.delta,
+        "noise_std": found.noise_std,
+        "threshold": found.threshold,
+        "appears_at_half": found.mechanisms[0].appears_at(found.request.sensitivity, probability=0.5),
+        "swapped": found.swapped,
         "selection_share": found.split.selection,
         "threshold_share": found.split.threshold,
     }
-    if found.merit.outcome is not None:
-        seen = found.merit.outcome
+    if (seen := found.outcome) is not None:
         row |= {"error": seen.error, "missed": seen.missed, "recall": seen.recall, "rows": seen.rows}
     return row | {"mechanisms": " then ".join(map(str, found.mechanisms))}
 
@@ -287,7 +275,7 @@ def _in_words(request: Request, best: Candidate) -> str:
     parts = []
     if len(best.mechanisms) > 1:
         parts.append(f"{best.split.selection:.0%} of the zCDP budget for the selections, the rest for the counts")
-    if best.merit.threshold is None and best.merit.appears_at is not None:
+    if best.mechanisms[0].open_ended:
         parts.append("labels shown by coins and what is composed with them share one δ")
     elif best.design.joint:
         parts.append("the threshold and the noise share one δ")
@@ -300,9 +288,11 @@ def _in_words(request: Request, best: Candidate) -> str:
 def _why(request: Request, best: Candidate, compared: int) -> str:
     if request.epsilon is None:
         return f"the smallest ε of {compared} designs for 95% of the noise within ±{request.accuracy:g}"
-    if not math.isfinite(best.merit.total):
+    if not math.isfinite(best.loss):
         return "the one that was asked for; how well it does depends on the counts"
-    return f"the best of {compared} designs: {best.merit.words} is smallest, {best.merit.total:.4g}"
+    words = ("the error of a shown count and " if request.counted else "") + "the count missed, per row"
+    words += " (the geometric mean over shapes of reference)" if request.shape is None else ""
+    return f"the best of {compared} designs: {words} is smallest, {best.loss:.4g}"
 
 
 def _nothing_fits(request: Request) -> str:

@@ -160,9 +160,14 @@ class Session:
             raise InvalidParameter("give exactly one of budget and ledger")
         paying = {name: options.pop(name) for name in SESSION_OPTIONS if name in options}
         histogram = read_events(
-            table, labels_per_user, count_capped=count_capped, weights=weights, ledger=ledger,
-            dataset=paying.get("dataset"), options=options,
-        )  # fmt: skip
+            table,
+            labels_per_user,
+            count_capped=count_capped,
+            weights=weights,
+            ledger=ledger,
+            dataset=paying.get("dataset"),
+            options=options,
+        )
         kind = EventsSession if isinstance(histogram, EventCounts) else Session
         return kind(histogram, budget=budget, ledger=ledger, **paying)
 
