@@ -107,7 +107,8 @@ class Measurement:
             None = every count was released.
         noisy_floor: the floor, the largest count without a slot, was given noise of the same law.
         cut: only the largest of the released values were kept.
-        passed: how many values passed the threshold before that; None where none were cut.
+        passed: of how many values these may be the largest, whatever their noise: at most those that passed the
+            threshold before that; None where none were cut.
         common: the law of Y, drawn once for all counts; None = 0.
         divisor: of the noise.
         at_threshold: the chance with which a value of exactly the threshold was released.
@@ -129,9 +130,18 @@ class Measurement:
         """Whether rows were selected by these same noisy values."""
         return self.cut or self.threshold is not None
 
-    def kept(self, rows: int, of: int) -> Measurement:
-        """The measurement when only the largest ``rows`` of the ``of`` released values are shown."""
-        return replace(self, cut=True, passed=self.passed or of) if rows < of else self
+    def kept(self, values: np.ndarray[Any, Any], rows: int) -> Measurement:
+        """The measurement when of these released values, the largest first, only the first ``rows`` are shown.
+
+        Two draws of bounded noise move a value by at most 2·bound: one further than twice that below the last one shown
+        is never shown (docs/notes/intervals.md, "Counts that passed").
+        """
+        if rows >= len(values):
+            return self
+        near = (
+            len(values) if self.noise.bound is None else int((values >= values[rows - 1] - 4 * self.noise.bound).sum())
+        )
+        return replace(self, cut=True, passed=near if near < len(values) else self.passed or len(values))
 
     @property
     def by_passing(self) -> bool:

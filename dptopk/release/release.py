@@ -80,7 +80,8 @@ class Release:
         if k >= len(self):
             return self
         counts, measured = (None if column is None else column[:k] for column in (self.counts, self.measured))
-        measurement = None if self.measurement is None else self.measurement.kept(k, len(self))
+        law = self.measurement
+        measurement = None if law is None or self.counts is None else law.kept(self.counts, k)
         return replace(self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement)
 
     def intervals(self, *, confidence: float = CONFIDENCE, kind: Intervals = "simultaneous") -> pd.DataFrame:

@@ -56,9 +56,9 @@ ENUMERATED = [
 ]
 
 
-def outcomes(mechanism, wrong=1.0, keep=None):
-    """Every (probability, labels shown, values, true counts) of a thresholded mechanism, at a scale times ``wrong``."""
-    seen, sensitivity = mechanism.slots(COUNTS), COUNTS.sensitivity
+def outcomes(mechanism, wrong=1.0, data=COUNTS):
+    """Every (probability, labels, values, true counts) that passes, the largest first, at a scale times ``wrong``."""
+    seen, sensitivity = mechanism.slots(data), data.sensitivity
     noise = mechanism.measurement(sensitivity).noise
     values, probabilities = law(replace(noise, scale=noise.scale * wrong), reach=5)
     values, probabilities = values[probabilities > 0], probabilities[probabilities > 0]
@@ -68,23 +68,23 @@ def outcomes(mechanism, wrong=1.0, keep=None):
         own, floor = values[list(drawn[:n])], values[drawn[n]] if seen.noisy_floor else 0
         kept = passing(seen.counts, own, seen.floor, floor, offset)
         shown = (seen.counts + own)[kept]
-        order = np.argsort(-shown, kind="stable")[:keep]
+        order = np.argsort(-shown, kind="stable")
         yield probability, seen.labels[kept][order], shown[order], seen.counts[kept][order]
 
 
-def missed(mechanism, alpha, wrong=1.0, keep=None):
+def missed(mechanism, alpha, wrong=1.0, keep=None, data=COUNTS):
     """(P[some interval or rank misses], false coverage rate, P[some rank misses]) by enumeration."""
     together = rate = ranks = 0.0
     measurement, total = mechanism.measurement(ONE), {}
-    truth = dict(zip("abc", COUNTS.counts.tolist(), strict=True))
-    for probability, labels, values, counts in outcomes(mechanism, wrong, keep):
+    truth = dict(zip(data.labels.tolist(), data.counts.tolist(), strict=True))
+    for probability, labels, values, counts in outcomes(mechanism, wrong, data):
         key = (tuple(labels), tuple(values.tolist()))
         total[key] = total.get(key, 0.0) + probability
         assert counts.tolist() == [truth[label] for label in labels]
     for (labels, values), probability in total.items():
-        release = Release(labels, np.array(values), None, mechanism, ONE, measurement=measurement.kept(len(labels), 3))
-        if keep is None:
-            release = replace(release, measurement=measurement)
+        release = Release(labels, np.array(values), None, mechanism, ONE, measurement=measurement)
+        release = release if keep is None else release.top(keep)
+        labels = release.labels
         for kind in ("simultaneous", "fcr"):
             table = release.intervals(confidence=1 - alpha, kind=kind)
             counts = np.array([truth[label] for label in labels], dtype=int)
@@ -107,6 +107,30 @@ def test_promises_hold_exactly(mechanism):
         assert together <= alpha
         assert rate <= alpha
         assert ranks <= alpha
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [[9, 9, 9], [30, 9, 8]])
+def test_of_bounded_noise_only_values_that_may_be_the_largest_count(counts, monkeypatch):
+    """And a mutant: as if no other value could have been shown."""
+    mechanism, alpha = TruncatedLaplace(epsilon=1.0, delta=0.1), 0.55
+    data = Histogram(list("abc"), counts, sensitivity=ONE)
+    assert max(missed(mechanism, alpha, keep=1, data=data)) <= alpha
+    monkeypatch.setattr(Measurement, "kept", lambda self, values, rows: replace(self, cut=True, passed=rows))
+    assert (missed(mechanism, alpha, keep=1, data=data)[0] > alpha) == (counts[0] == counts[1])
+
+
+def test_values_far_below_do_not_widen_bounded_intervals():
+    mechanism = TruncatedLaplace(epsilon=1.0, delta=1e-6)
+    measurement = mechanism.measurement(ONE)
+    bound, values = measurement.noise.bound, np.array([900, 600, 500, 400])
+    assert measurement.kept(values, 2).passed == 2 + sum(values[2:] >= 600 - 4 * bound)
+    assert measurement.kept(np.array([900, 600, 600 - 4 * bound, 100]), 2).passed == 3
+    assert measurement.kept(np.array([900, 600, 601 - bound]), 2).passed == 3
+    twice = measurement.kept(np.array([900, 850, 849, 848, 100]), 3)
+    assert twice.passed == 4
+    assert twice.kept(np.array([900, 850, 849]), 2).passed == 4  # of what was left out, one may be shown
+    assert SparseGaussian(sigma=5.0, delta=1e-6).measurement(ONE).kept(values, 2).passed == 4
 
 
 @pytest.mark.slow
