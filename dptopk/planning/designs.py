@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from dptopk._internal.choices import DOMAINS, METHODS, Domain
@@ -36,7 +37,7 @@ from dptopk.mechanisms.base import Mechanism
 from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.named import registered_designs
-from dptopk.planning.joint_selection import COUNTED_DRAWS, DRAWS, then_counts
+from dptopk.planning.joint_selection import COUNTED_DRAWS, DRAWS, pure_epsilon, then_counts
 from dptopk.planning.request import Request, Split, ceil_digits, floor_digits
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
@@ -160,7 +161,7 @@ class Design:
 
 
 def _laplace(rho: float, copies: int) -> KnownLaplace:
-    return KnownLaplace(epsilon=floor_digits(math.sqrt(2 * rho / copies)))
+    return KnownLaplace(epsilon=pure_epsilon(rho / copies))
 
 
 def _gaussian(rho: float, copies: int) -> KnownGaussian:
@@ -203,7 +204,7 @@ def _box_counts(request: Request, rho: float) -> Box:
 
 def _one_box(request: Request, rho: float) -> Box:
     """The ε of ρ beside one other pure cost, whatever the labels; with a δ as beside selections."""
-    return _box_counts(request, rho) if request.delta else Box(epsilon=floor_digits(math.sqrt(2 * rho)))
+    return _box_counts(request, rho) if request.delta else Box(epsilon=pure_epsilon(rho))
 
 
 def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
@@ -219,7 +220,7 @@ def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | Unkn
     epsilon = floor_digits(math.sqrt(8 * rho / request.k) * charged.gain)
     if request.domain == "public":
         return KnownGumbel(k=request.k, epsilon=epsilon, charge_as=charged.charge_as)
-    delta = split.threshold * request.delta
+    delta = _threshold_delta(request, split)
     return UnknownGumbel(k=request.k, d_bar=request.d_bar, epsilon=epsilon, delta=delta, charge_as=charged.charge_as)
 
 
@@ -235,14 +236,15 @@ def _then(counts: Callable[[Request, float], Any]) -> Callable[[Request, Split, 
 def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
     """With a δ selections get their share of what Gaussians would have, and box noise the rest: it costs less there."""
     left = request.delta * (1 - split.threshold)
-    total = _gaussian_rho(request, left) if left and request.epsilon else rho
+    total = gaussian_rho(request.epsilon, left) if left and request.epsilon else rho
     chosen = split.selection * total
     return _selection(request, split, chosen), _box_counts(request, max(rho - chosen, LEAST_COUNT_SHARE * rho))
 
 
-def _gaussian_rho(request: Request, delta: float) -> float:
-    """ρ of the Gaussian with the budget's ε and this δ."""
-    return gaussian_mu(epsilon=request.epsilon or 0.0, delta=delta) ** 2 / 2
+@lru_cache(maxsize=64)
+def gaussian_rho(epsilon: float, delta: float) -> float:
+    """ρ = μ²/2 of the Gaussian with this (ε, δ), which nearly all compositions are close to."""
+    return gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2
 
 
 def _labels(request: Request, split: Split, rho: float) -> Mechanisms:
@@ -258,14 +260,18 @@ def _slots(request: Request) -> int:
     return request.sensitivity.touched(request.d_bar + 1) or 1
 
 
+def _threshold_delta(request: Request, split: Split) -> float:
+    return split.threshold * request.delta
+
+
 def _cut_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
-    epsilon = _laplace(rho, _slots(request)).epsilon
-    return (UnknownLaplace(epsilon=epsilon, d_bar=request.d_bar, delta=split.threshold * request.delta),)
+    epsilon, delta = _laplace(rho, _slots(request)).epsilon, _threshold_delta(request, split)
+    return (UnknownLaplace(epsilon=epsilon, d_bar=request.d_bar, delta=delta),)
 
 
 def _cut_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
-    sigma = _gaussian(rho, _slots(request)).sigma
-    return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=split.threshold * request.delta),)
+    sigma, delta = _gaussian(rho, _slots(request)).sigma, _threshold_delta(request, split)
+    return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=delta),)
 
 
 def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
@@ -274,28 +280,27 @@ def _cut_centred(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
         moved = d_bar + 1 if sensitivity.l0 is None else min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
         counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved))
         noise, common, centre = counting.noise, counting.common, counting.centre
-        delta = split.threshold * request.delta
+        delta = _threshold_delta(request, split)
         return (UnknownCentred(d_bar=d_bar, noise=noise, delta=delta, common=common, centre=centre),)
 
     return build
 
 
 def _cut_box(fold: int) -> Callable[[Request, Split, float], Mechanisms]:
-    return lambda request, split, rho: (
-        UnknownBox(
-            d_bar=fold * request.k, epsilon=floor_digits(math.sqrt(2 * rho)), delta=split.threshold * request.delta
-        ),
-    )
+    def build(request: Request, split: Split, rho: float) -> Mechanisms:
+        return (UnknownBox(d_bar=fold * request.k, epsilon=pure_epsilon(rho), delta=_threshold_delta(request, split)),)
+
+    return build
 
 
 def _whole_truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
     epsilon = _laplace(rho, request.sensitivity.l0 or 1).epsilon
-    return (TruncatedLaplace(epsilon=epsilon, delta=split.threshold * request.delta),)
+    return (TruncatedLaplace(epsilon=epsilon, delta=_threshold_delta(request, split)),)
 
 
 def _sparse(request: Request, split: Split, rho: float) -> Mechanisms:
     sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
-    return (SparseGaussian(sigma=sigma, delta=split.threshold * request.delta),)
+    return (SparseGaussian(sigma=sigma, delta=_threshold_delta(request, split)),)
 
 
 def _partition(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
@@ -308,9 +313,9 @@ def _coins_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     How many labels are counted is not known before.
     """
     delta = COIN_DELTA * request.delta
-    total = rho if request.epsilon is None else _gaussian_rho(request, request.delta)
+    total = rho if request.epsilon is None else gaussian_rho(request.epsilon, request.delta)
     epsilon = floor_digits(_partition_epsilon(delta, split.selection * total), digits=3)
-    left = max(rho - gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2, LEAST_COUNT_SHARE * rho)
+    left = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
     return PartitionSelection(epsilon=epsilon, delta=delta), _gaussian(left, request.sensitivity.l0 or 1)
 
 
@@ -341,6 +346,7 @@ _PEELED: tuple[tuple[str, NoiseName, Callable[[Request, Split, float], Mechanism
     ("box", "box", _then_box),
 )
 
+_several = partial(Design, least=SEVERAL)
 # The δ is shared with the threshold, over the whole histogram.
 _SHARED = {"whole": True, "joint": True}
 
@@ -357,15 +363,7 @@ DESIGNS = (
     Design("Laplace noise over a noisy floor", "threshold", "laplace", "private", _cut_laplace, whole=False),
     Design("Gaussian noise over a noisy floor", "threshold", "gaussian", "private", _cut_gaussian, whole=False),
     *(
-        Design(
-            f"{law} noise over the noisy floor of {top}",
-            "threshold",
-            noise,
-            "private",
-            build(fold),
-            fold=fold,
-            least=SEVERAL,
-        )
+        _several(f"{law} noise over the noisy floor of {top}", "threshold", noise, "private", build(fold), fold=fold)
         for fold, top in ((1, "the top k"), (2, "the top 2k"))
         for law, noise, build in _FLOORS
     ),
@@ -374,10 +372,7 @@ DESIGNS = (
         for domain in DOMAINS
         for design in (
             Design("Gumbel selections", "peel", "none", domain, _labels),
-            *(
-                Design(f"Gumbel, then {name} counts", "peel", noise, domain, build, least=SEVERAL)
-                for name, noise, build in _PEELED
-            ),
+            *(_several(f"Gumbel, then {name} counts", "peel", noise, domain, build) for name, noise, build in _PEELED),
         )
     ),
     *(

@@ -21,7 +21,7 @@ def _range(rho: float) -> float:
     return floor_digits(math.sqrt(8 * rho))
 
 
-def _pure(rho: float) -> float:
+def pure_epsilon(rho: float) -> float:
     """ε of one ε-DP draw, which is ε²/2-zCDP."""
     return floor_digits(math.sqrt(2 * rho))
 
@@ -34,22 +34,22 @@ def _draw(kind: Any, scale: Callable[[float], float], *, own_delta: bool = False
     return build
 
 
-_JOINT, _CANONICAL, _ONE_SHOT = _draw(JointTopK, _range), _draw(CanonicalTopK, _range), _draw(OneShotTopK, _pure)
+_JOINT, _CANONICAL, _ONE_SHOT = _draw(JointTopK, _range), _draw(CanonicalTopK, _range), _draw(OneShotTopK, pure_epsilon)
 # Labels alone: name, draw, whether it needs a δ, and whether its noise can be told without the gaps.
 # Of a set, in no order, the first row is no better than the last.
 DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
     ("joint draw", _JOINT, False, False),
     ("canonical draw", _CANONICAL, False, False),
     ("one-shot draw", _ONE_SHOT, False, True),
-    ("routed draw", _draw(RoutedTopK, _pure, own_delta=True), False, False),
-    ("stable set, the rest peeled", _draw(StabilityTopK, _pure, own_delta=True), True, False),
+    ("routed draw", _draw(RoutedTopK, pure_epsilon, own_delta=True), False, False),
+    ("stable set, the rest peeled", _draw(StabilityTopK, pure_epsilon, own_delta=True), True, False),
 )
 # And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the last as above.
 COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
     ("joint draw", _JOINT, True, False),
     ("canonical draw", _CANONICAL, False, False),
     ("one-shot draw", _ONE_SHOT, True, True),
-    ("routed draw", _draw(RoutedTopK, _pure, ordered=True), True, False),
+    ("routed draw", _draw(RoutedTopK, pure_epsilon, ordered=True), True, False),
 )
 
 

@@ -208,7 +208,7 @@ class Plan:
             lines.append(f"Why: {self.design} is {self.why}")
         if self.swapped is not None:
             shape = "if counts fall as 10⁴/rank" if self.outcome is None else "for counts of the shape given"
-            chance = _chance(self.swapped)
+            chance = f"{self.swapped:.2g}" if self.swapped >= 1e-6 else "less than 1e-6"
             lines.append(f"Rank {2 * self.k} is placed before rank {self.k} with probability {chance} ({shape}).")
         spent, total = self.bound, self.budget
         lines += [
@@ -250,10 +250,6 @@ def shown(released: Release, k: int, counted: bool) -> Release:
         )
     released = released.top(k)
     return released if counted else replace(released, counts=None, measured=None, measurement=None)
-
-
-def _chance(probability: float) -> str:
-    return f"{probability:.2g}" if probability >= 1e-6 else "less than 1e-6"
 
 
 def appearing(mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE) -> str:

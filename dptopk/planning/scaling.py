@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from dptopk._internal.choices import Effort
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.bounded_range.nonadaptive import br_nonadaptive_epsilon
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import pure_sum
-from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
+from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.accounting.registry import Bound
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
-from dptopk.planning.designs import Design, Mechanisms
+from dptopk.planning.designs import Design, Mechanisms, gaussian_rho
 from dptopk.planning.plan import Phase, joined, phases_of
 from dptopk.planning.request import Request, Split
 from dptopk.planning.shape import Outcome, Shape
@@ -129,7 +129,7 @@ def affordable(request: Request, design: Design, split: Split) -> float:
     """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs are pure."""
     assert request.epsilon is not None  # noqa: S101 - for the type checker
     rest = design.left(request, split)
-    rho = _gaussian(request.epsilon, rest) if rest else 0.0
+    rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
     if design.pure:
         pure, ratio = 1.0, math.inf
         for _ in range(PURE_STEPS):  # one is enough where all parameters grow as the root of ρ
@@ -140,12 +140,6 @@ def affordable(request: Request, design: Design, split: Split) -> float:
             pure *= ratio**2
         rho = max(rho, pure * (ratio > 0))
     return rho
-
-
-@lru_cache(maxsize=64)
-def _gaussian(epsilon: float, delta: float) -> float:
-    """μ²/2 of the Gaussian with this (ε, δ), which nearly all compositions are close to."""
-    return gaussian_mu(epsilon=epsilon, delta=delta) ** 2 / 2
 
 
 def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
@@ -204,7 +198,7 @@ def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float
     aim, rest = request.epsilon * (1 - spare), found.design.left(request, found.split)
     if not 0 < epsilon < math.inf:
         return 4.0 if epsilon == 0 else 1e-3
-    ratio = _gaussian(aim, rest) / _gaussian(epsilon, rest) if rest else (aim / epsilon) ** 2
+    ratio = gaussian_rho(aim, rest) / gaussian_rho(epsilon, rest) if rest else (aim / epsilon) ** 2
     return min(max(ratio, 1e-3), 1e3)
 
 

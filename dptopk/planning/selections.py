@@ -35,19 +35,18 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
     ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than selections never pay.
     """
     clocks = _clocks(request)
-    if request.charge_as == "auto" and largest_gain(request) < LEAST_GAIN:
-        return Charged("bounded_range", 1.0)
+    ranges, auto = Charged("bounded_range", 1.0), request.charge_as == "auto"
     # The gain hardly depends on the share of δ: that of one half is taken for all.
     delta = request.delta / 2 * (split.threshold < 1)
     if request.charge_as == "bounded_range" or clocks is None or not delta > 0:
-        return Charged("bounded_range", 1.0)
+        return ranges
+    if auto and largest_gain(request) < LEAST_GAIN:
+        return ranges
     try:
         gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
     except OutOfTime as cut:  # not cached
         (gain,) = cut.args
-    if request.charge_as == "auto" and gain < LEAST_GAIN:
-        return Charged("bounded_range", 1.0)
-    return Charged("clocks", gain)
+    return ranges if auto and gain < LEAST_GAIN else Charged("clocks", gain)
 
 
 def largest_gain(request: Request) -> float:
