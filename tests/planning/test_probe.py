@@ -12,6 +12,7 @@ from dptopk import Box, Budget, Histogram, InvalidParameter, Ledger, Sensitivity
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import Look, at_ranks, ranks, shapes, worth_a_look
+from dptopk.planning.shape import Outcome, _averages
 
 TOTAL = Budget(1, 1e-6)
 
@@ -70,6 +71,22 @@ def test_several_shapes_are_compared_by_their_mean():
     losses = [single.outcome(*asked).loss for single in one]
     assert both.outcome(*asked).loss == pytest.approx(np.mean(losses))
     assert replace(both, geometric=True).outcome(*asked).loss == pytest.approx(math.sqrt(math.prod(losses)))
+
+
+def test_rows_that_are_hardly_ever_shown_weigh_as_often_as_they_are():
+    """One row in four draws, off by 20: no error in three of them; and its standard error is that of draws."""
+    squares, rows, missed = np.array([400.0, 0, 0, 0]), np.array([1.0, 0, 0, 0]), np.array([3.0, 4, 4, 4])
+    seen = _averages(squares, rows, missed, np.zeros(4))
+    assert (seen.error, seen.loss) == (20, 20 / 4 + 3.75)
+    assert Outcome(20.0, 3.75, 0.0, 2.0).loss == 23.75
+    many = np.random.default_rng(1).random((2000, 400)) < 0.1
+    losses = [_averages(9.0 * one, one * 1.0, np.zeros(400), np.zeros(400)) for one in many]
+    assert np.std([one.loss for one in losses]) == pytest.approx(losses[0].deviation, rel=0.15)
+    rare = plan_topk(3, TOTAL, method="Gumbel, then box counts")
+    level = Mixture.of(3, 102, lambda rank: [40 / rank**0.1])
+    told, shape = level.outcome(rare.mechanisms, 3, Sensitivity(), True), level.shapes[0]
+    assert told.rows < 0.1
+    assert told.loss == pytest.approx(shape.outcome(rare.mechanisms, 3, Sensitivity(), True).loss, rel=0.02)
 
 
 @pytest.mark.slow
