@@ -38,9 +38,8 @@ def charge_of_selections(request: Request, split: Split) -> Charged:
     ranges, auto = Charged("bounded_range", 1.0), request.charge_as == "auto"
     # The gain hardly depends on the share of δ: that of one half is taken for all.
     delta = request.delta / 2 * (split.threshold < 1)
-    if request.charge_as == "bounded_range" or clocks is None or not delta > 0:
-        return ranges
-    if auto and largest_gain(request) < LEAST_GAIN:
+    small = auto and largest_gain(request) < LEAST_GAIN
+    if small or request.charge_as == "bounded_range" or clocks is None or not delta > 0:
         return ranges
     try:
         gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)

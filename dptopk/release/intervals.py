@@ -136,11 +136,8 @@ class Measurement:
         Two draws of bounded noise move a value by at most 2·bound: one further than twice that below the last one shown
         is never shown (docs/notes/intervals.md, "Counts that passed").
         """
-        if rows >= len(values):
-            return self
-        near = (
-            len(values) if self.noise.bound is None else int((values >= values[rows - 1] - 4 * self.noise.bound).sum())
-        )
+        bound = self.noise.bound
+        near = len(values) if bound is None else int((values >= values[:rows].min(initial=2**62) - 4 * bound).sum())
         return replace(self, cut=True, passed=near if near < len(values) else self.passed or len(values))
 
     @property
