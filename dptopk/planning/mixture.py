@@ -85,7 +85,8 @@ class Mixture:
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated(mechanisms, k, sensitivity, counted)
-        half, most = (first.appears_at(sensitivity, probability=p) for p in (0.5, 0.95))
+        half = first.appears_at(sensitivity, probability=0.5)
+        most = first.appears_at(sensitivity, probability=0.95)
         alone = np.ones_like(self.counts) if half is None else self._alone(first.floor_rank, half, most)
         shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
         rows, top = shown @ self.sizes, np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))

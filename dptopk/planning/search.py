@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptopk._internal import validate
@@ -179,7 +180,8 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
     gain = largest_gain(request)
     priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
     plain = replace(request, charge_as="bounded_range") if priced else request
-    guesses = [_divisions(plain, design)[0] for design in designs]
+    divided = list(map(partial(_divisions, plain), designs))
+    guesses = [found[0] for found in divided]
     if priced:
         limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
         guesses = [
@@ -208,7 +210,7 @@ def _guess(request: Request, design: Design) -> Candidate:
 def _divisions(request: Request, design: Design) -> list[Candidate]:
     """The divisions of the budget for a design, the best first; of those as good that of the lower threshold."""
     found = evaluate(request, design)
-    tied = (1 + FINE) * min(guess.criterion for guess in found)
+    tied = (1 + FINE) * min(map(attrgetter("criterion"), found))
     return sorted(found, key=lambda guess: (max(guess.criterion, tied), guess.threshold or 0, -guess.split.threshold))
 
 
