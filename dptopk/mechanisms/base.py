@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import identity, listed
 from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, noisy_largest
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release, fields_to_json
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 Floats = np.ndarray[Any, Any]
 # Selections have at least this much noise where they are predicted.
@@ -343,8 +341,6 @@ class CountingMechanism(Mechanism):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts."""
-        from dptopk.mechanisms.samplers.simulation import noisy_largest
-
         return noisy_largest(scene, self.float_noise(scene, len(scene.counts)))
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.maxima import log_concave_sum
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, Scene, seeded
 from dptopk.release.intervals import CountNoise
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 MOST_COUNTS, LARGEST_EPSILON = 10**6, 1e300
 
@@ -83,8 +81,6 @@ class Box(CountingMechanism):
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """U_i - U_0 on a side with a Gamma law."""
-        from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
-
         sensitivity, unit = scene.sensitivity, scene.noise("uniform", 1.0)
         power = self._checked(sensitivity, labels)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_below, uniform_distinct
 from dptopk.mechanisms.samplers.random import Bits
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, at_once
 
 _STIRLING = 64  # from here on the series is used
 
@@ -49,8 +47,6 @@ class CanonicalTopK(JointSelection):
 
     def simulate(self, scene: Scene) -> Draw:
         """By its own draws, of slacks that are rounded."""
-        from dptopk.mechanisms.samplers.simulation import at_once
-
         answers = Subsets(Ranked(scene.histogram.counts, 0), self.k)
         return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, laplace_cost, rate
 from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.simulation import Noise, Scene, Standard
 from dptopk.release.intervals import CountNoise, Measurement
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 LARGEST_DENOMINATOR = 1000
 
@@ -107,8 +106,6 @@ class Centred(CountingMechanism):
         self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The first of several measurements, and the mean of all; they share one Y, so that only Z averages out."""
-        from dptopk.mechanisms.samplers.random import random_bits
-
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0), np.empty(0)
@@ -129,8 +126,6 @@ class Centred(CountingMechanism):
 
     def float_common(self, scene: Scene, labels: int) -> Noise:
         """Y/b of a simulation, shape (BLOCK, 1)."""
-        from dptopk.mechanisms.samplers.simulation import Standard
-
         once = replace(scene, standard=Standard(0, of="common"))
         common = self.shared(scene.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
@@ -221,8 +216,6 @@ class Centred(CountingMechanism):
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
         """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
-        from dptopk.mechanisms.samplers.random import random_bits
-
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0)

@@ -7,7 +7,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from dptopk.mechanisms.base import Floats, Mechanism, Rows, rows_to_count
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
+from dptopk.mechanisms.samplers.simulation import Draw, Scene
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 _LARGEST_UTILITY = 2**63 - 1
 _LARGEST_BESIDE_FLOATS = 2**53
@@ -49,8 +48,6 @@ class Exponential(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """The largest count with Gumbel noise."""
-        from dptopk.mechanisms.samplers.simulation import noisy_largest
-
         return noisy_largest(replace(scene, k=1), scene.noise("gumbel", self.utility_range / self.epsilon))
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
@@ -59,8 +56,6 @@ class Exponential(LabelsOnly):
 
     def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
         """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
-        from dptopk.mechanisms.samplers.selection import selection_rate
-
         known(histogram, self)
         selection_rate(self.epsilon, self.utility_range)
         if histogram.domain_size == 0:
@@ -93,8 +88,6 @@ class Exponential(LabelsOnly):
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
-        from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
-
         self.check(histogram, utilities=utilities)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +23,10 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, finite_l0
 from dptopk.mechanisms.laplace import copies
 from dptopk.mechanisms.samplers.maxima import gaussian_offset
+from dptopk.mechanisms.samplers.noise import discrete_gaussian, truncated_discrete_gaussian
+from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.mechanisms.thresholds import CutMechanism, NoisyFloorMechanism, checked_offset, moving_slots
 from dptopk.release.intervals import CountNoise
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +62,6 @@ class KnownGaussian(CountingMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Gaussian noise, int64, shape (size,)."""
-        from dptopk.mechanisms.samplers.noise import discrete_gaussian
-
         return discrete_gaussian(self.scale(sensitivity), size, bits)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
@@ -211,8 +208,6 @@ class TruncatedGaussian(CutMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw truncated discrete Gaussian noise, int64, shape (size,)."""
-        from dptopk.mechanisms.samplers.noise import truncated_discrete_gaussian
-
         scale = gaussian_scale(self.sigma, sensitivity)
         return truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
 

@@ -11,7 +11,6 @@ import math
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import Floats, LabelsOnly, add_remove, drawn_labels, gumbel_std, known
 from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.selection import gumbel_top_k, selection_rate
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above, noisy_largest
 from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 
 class _Selections(LabelsOnly):
@@ -64,8 +62,6 @@ class _Selections(LabelsOnly):
 
     def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
         """The charge of these selections, or of all clocks that one user can change."""
-        from dptopk.mechanisms.samplers.selection import selection_rate
-
         selection_rate(self.epsilon, linf)
         if self.charge_as == "bounded_range":
             return Charge({BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1)
@@ -106,8 +102,6 @@ class KnownGumbel(_Selections):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest counts with Gumbel noise."""
-        from dptopk.mechanisms.samplers.simulation import noisy_largest
-
         return noisy_largest(scene, self.float_noise(scene))
 
     def check(self, histogram: Histogram) -> None:
@@ -121,8 +115,6 @@ class KnownGumbel(_Selections):
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
-        from dptopk.mechanisms.samplers.selection import gumbel_top_k
-
         self.check(histogram)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
@@ -202,8 +194,6 @@ class UnknownGumbel(_Selections):
 
     def simulate(self, scene: Scene) -> Draw:
         """Select the k largest counts with Gumbel noise, those above ⊥ only."""
-        from dptopk.mechanisms.samplers.simulation import largest_above
-
         noise, offset = self.float_noise(scene), self.threshold_offset(scene.sensitivity)
         return largest_above(scene, noise, self.floor_rank, offset)
 
@@ -222,8 +212,6 @@ class UnknownGumbel(_Selections):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        from dptopk.mechanisms.samplers.selection import gumbel_top_k
-
         seen = slots(histogram, self.d_bar)
         sensitivity = histogram.sensitivity
         offset = self.threshold_offset(sensitivity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,7 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_distinct
 from dptopk.mechanisms.samplers.random import Bits
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, at_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +42,6 @@ class JointTopK(JointSelection):
 
     def simulate(self, scene: Scene) -> Draw:
         """By its own draws, of slacks that are rounded."""
-        from dptopk.mechanisms.samplers.simulation import at_once
-
         answers = Sequences(Ranked(scene.histogram.counts, 0), self.k)
         return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
 

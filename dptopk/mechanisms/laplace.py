@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,10 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.maxima import laplace_offset
+from dptopk.mechanisms.samplers.noise import discrete_laplace
+from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
 from dptopk.release.intervals import CountNoise
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,6 @@ class KnownLaplace(CountingMechanism):
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
         """Draw discrete Laplace noise, int64, shape (size,)."""
-        from dptopk.mechanisms.samplers.noise import discrete_laplace
-
         rate(self.epsilon, sensitivity)
         return discrete_laplace(self.epsilon, sensitivity.linf, size, bits)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,7 @@ from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import SCORE_ROUNDING, Arrivals, ArrivalTime, Race
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
 
 _FEW_UNLISTED = 1 << 12  # up to this many unlisted labels get separate noise; more are one crowd
 _FIRST_STEP = 1 << 18
@@ -58,8 +56,6 @@ class OneShotTopK(JointSelection):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest counts with exponential noise."""
-        from dptopk.mechanisms.samplers.simulation import noisy_largest
-
         return noisy_largest(scene, scene.noise("exponential", self.selection_noise(scene.sensitivity)))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:

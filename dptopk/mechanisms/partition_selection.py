@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,9 @@ from dptopk.mechanisms.base import LabelsOnly, finite_l0
 from dptopk.mechanisms.joint_selection import in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, seeded
 from dptopk.mechanisms.thresholds import present_slots
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 # Parts of a smaller δ would be subnormal floats, whose rounding is no small share of them.
 LEAST_DELTA = 1e-300
@@ -94,8 +92,6 @@ class PartitionSelection(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """Select, of the labels that the coins show, the k with the largest noisy counts; any k if none are counted."""
-        from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
-
         counts, noise = scene.counts, scene.shown_by
 
         def draw(number: int) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +29,8 @@ from dptopk.mechanisms.samplers.advantage import advantage, gumbel_inclusion, on
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, log_odds
 from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, seeded
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 _CHOICE_SHARE = 1 / 16  # of ε, for the choice
 _STATISTIC_ERROR = 1 / 100  # the statistic of sequences is computed to within so much of what one user can change
@@ -103,8 +101,6 @@ class RoutedTopK(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """By either mechanism, with the chance of each."""
-        from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, seeded
-
         chance = self.chance_at_once(scene.histogram)
         whole, peeling = (one.simulate(scene) for one in (self.whole, self.peeling))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,9 @@ from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, released
 from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 # Shares of ε: which size to try, the test, and (of δ) a set released though it is not stable. Peeling has the rest.
 CHOICE, TEST, DELTA = 0.1, 0.2, 0.5
@@ -72,8 +70,6 @@ class StabilityTopK(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """Seeded answers of the mechanism itself."""
-        from dptopk.mechanisms.samplers.simulation import released
-
         return released(self, scene)
 
     def check(self, histogram: Histogram) -> None:

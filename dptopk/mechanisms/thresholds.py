@@ -16,7 +16,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.base import CountingMechanism, Mechanism, add_remove, ordered_release
+from dptopk.mechanisms.samplers.exact import bernoulli
+from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,6 @@ class ThresholdedMechanism(Mechanism):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts above the threshold."""
-        from dptopk.mechanisms.samplers.simulation import largest_above
-
         offset, chance = self.threshold_offset(scene.sensitivity), self.at_threshold(scene.sensitivity)
         noise = self.float_noise(scene, len(scene.counts))
         return largest_above(scene, noise, self.floor_rank, offset, chance)
@@ -260,9 +258,6 @@ class ThresholdedMechanism(Mechanism):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        from dptopk.mechanisms.samplers.exact import bernoulli
-        from dptopk.mechanisms.samplers.random import random_bits
-
         seen, bits = self.slots(histogram), random_bits(rng)
         sensitivity = histogram.sensitivity
         charge, offset = self.charge(sensitivity), self.threshold_offset(sensitivity)

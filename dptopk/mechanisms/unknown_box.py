@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from dptopk._internal.tails import smallest_offset
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.box import Box, box_cost
+from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
 from dptopk.release.intervals import CountNoise
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
+from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
 from dptopk.release.intervals import Measurement
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 
 
 @dataclass(frozen=True, kw_only=True)

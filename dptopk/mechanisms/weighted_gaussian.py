@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms.base import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, largest_above
 from dptopk.mechanisms.thresholds import checked_offset, passing, present_slots
 from dptopk.release.release import Release
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.samplers.simulation import Draw, Scene
 
 LARGEST_WEIGHT = 10**4
 
@@ -96,8 +93,6 @@ class WeightedGaussian(LabelsOnly):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy sums above the threshold."""
-        from dptopk.mechanisms.samplers.simulation import largest_above
-
         noise = scene.noise("normal", self.scale(scene.sensitivity))
         return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
 
