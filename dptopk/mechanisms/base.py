@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import numbered
-from dptopk.costs import Charge
+from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.histogram.labels import identity, listed
-from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.histogram.labels import identity, label_order, listed
+from dptopk.mechanisms.samplers.noise import NoiseLaw
+from dptopk.mechanisms.samplers.random import Array, Bits, Ints, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, noisy_largest
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release, fields_to_json
 
-Floats = np.ndarray[Any, Any]
 # Selections have at least this much noise where they are predicted.
 LEAST_NOISE = 1e-3
 
@@ -92,11 +92,11 @@ class Mechanism(ABC):
         deviation = self.count_noise(sensitivity, labels=labels)
         return None if deviation is None else deviation / math.sqrt(1 - confidence)
 
-    def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
+    def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
         """About how likely the noise that selects is above each gap, but for a constant; normal if nothing is known."""
         from scipy.special import ndtr
 
-        chances: Floats = ndtr(gaps / -max(self.selection_noise(sensitivity), LEAST_NOISE))
+        chances: Array = ndtr(gaps / -max(self.selection_noise(sensitivity), LEAST_NOISE))
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
@@ -117,7 +117,7 @@ class Mechanism(ABC):
         """The options of ``release`` after a selection, for at most ``charge``; ``average``: spend what it leaves."""
         return {"labels": released}
 
-    def recount_error(self, true: Floats, shown: np.ndarray[Any, Any], scene: Scene) -> Floats:
+    def recount_error(self, true: Array, shown: Array, scene: Scene) -> Array:
         """The sum of squared errors of counts measured after a selection, as simulated.
 
         Args:
@@ -131,7 +131,7 @@ class Mechanism(ABC):
         deviation = self.count_noise(scene.sensitivity, labels=scene.k)
         if deviation is None:
             raise InvalidParameter(f"{type(self).__name__} releases no counts")
-        errors: Floats = shown.sum(axis=1) * deviation**2
+        errors: Array = shown.sum(axis=1) * deviation**2
         return errors
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,9 +158,6 @@ class Mechanism(ABC):
 class LabelsOnly(Mechanism):
     """Base of the mechanisms that release no counts; of a public domain, unless ``appears_at`` says otherwise."""
 
-    def __post_init__(self) -> None:
-        validate.parameters(self)
-
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """It depends on the counts."""
         add_remove(sensitivity)
@@ -175,6 +172,50 @@ class LabelsOnly(Mechanism):
         """None: every label may be drawn."""
         add_remove(sensitivity)
         return None
+
+
+class PublicSelection(LabelsOnly):
+    """Base of those that draw labels of a public domain, at a charge that is known before."""
+
+    #: How many labels are drawn.
+    k: int
+    #: Whether rows come in the order of the answer; a set is shown in label order, which tells nothing.
+    ordered: ClassVar[bool] = True
+
+    def check(self, histogram: Histogram, **options: Any) -> None:
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
+        known(histogram, self, self.k)
+        self.charge(histogram.sensitivity)
+
+    @abstractmethod
+    def rows(self, histogram: Histogram, bits: Bits, **options: Any) -> Sequence[int] | Ints:
+        """Draw rows; unlisted labels have the rows n, n + 1, ..."""
+
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None, **options: Any) -> Release:
+        """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.
+
+        Args:
+            histogram: its counts are the scores.
+            rng: a generator for tests and experiments (the release says so); None = a secure source.
+            options: none but those that the mechanism names.
+
+        Raises:
+            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
+        """
+        self.check(histogram, **options)
+        charge, bits = self.charge(histogram.sensitivity), random_bits(rng)
+        labels = drawn_labels(histogram, np.array(self.rows(histogram, bits, **options), dtype=np.int64), bits)
+        labels, note = (labels, "") if self.ordered else (in_label_order(labels), A_SET)
+        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=note)
+
+
+A_SET = "a set, in label order: ranks mean nothing"
+
+
+def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
+    """The labels of a set, in an order that the data do not touch."""
+    array = np.fromiter(labels, dtype=object, count=len(labels))
+    return tuple(labels[i] for i in label_order(array))
 
 
 # Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly small.
@@ -245,8 +286,8 @@ def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
 class Rows:
     """Labels whose counts are measured, shape (n,), and their true counts, int64, shape (n,)."""
 
-    labels: np.ndarray[Any, Any]
-    counts: np.ndarray[Any, Any]
+    labels: Array
+    counts: Array
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -284,7 +325,7 @@ def _whole_domain(histogram: Histogram) -> Rows:
     return Rows(*histogram.whole())
 
 
-def drawn_labels(histogram: Histogram, indices: np.ndarray[Any, Any], bits: Bits) -> tuple[Any, ...]:
+def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any, ...]:
     """The labels of drawn indices, all different; from n on, each index stands for some label without a row.
 
     Labels without a row are exchangeable: given which of the draws they are, each is uniform among those not drawn
@@ -324,7 +365,7 @@ class CountingMechanism(Mechanism):
     fitted: ClassVar[bool] = True
 
     @abstractmethod
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
 
     @abstractmethod
@@ -336,8 +377,8 @@ class CountingMechanism(Mechanism):
         """The law of the noise on one count that is independent of others; ``labels``: how many are counted."""
 
     @abstractmethod
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count."""
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """Standard deviation of the noise on one count; ``labels``: how many are counted, where it depends on that."""
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts."""
@@ -349,7 +390,7 @@ class CountingMechanism(Mechanism):
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Return ``noise_std``."""
-        return self.noise_std(sensitivity)
+        return self.noise_std(sensitivity, labels=labels)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
         """None: every label is counted."""
@@ -406,10 +447,9 @@ class CountingMechanism(Mechanism):
         rows, sensitivity = rows_to_count(histogram, labels, self), histogram.sensitivity
         charge, written = self.charge(sensitivity, labels=len(rows)), self.resolved(sensitivity, len(rows))
         values = self.measure(sensitivity, rows, rng)
-        measurement = self.measurement(sensitivity, len(rows), whole=labels is None)
-        return ordered_release(
-            values, rows.labels, histogram, rng, charge=charge, mechanism=written, measurement=measurement
-        )
+        measured = self.measurement(sensitivity, len(rows), whole=labels is None)
+        known = {"charge": charge, "mechanism": written, "measurement": measured}
+        return ordered_release(values, rows.labels, histogram, rng, **known)
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism that a release of n labels names: what depends on their number is made explicit."""
@@ -421,34 +461,86 @@ class CountingMechanism(Mechanism):
 
     def measure_again(
         self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    ) -> tuple[Array, Array]:
         """The first of several measurements of the rows' counts, and the mean of all."""
         each = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
         return each[0], np.mean(each, axis=0)
 
-    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> Array:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
         return rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
 
 
-def ordered_release(
-    values: np.ndarray[Any, Any],
-    labels: np.ndarray[Any, Any],
-    histogram: Histogram,
-    rng: np.random.Generator | None,
-    *,
-    charge: Charge,
-    mechanism: Any,
-    measurement: Measurement,
-) -> Release:
+class Tails(NamedTuple):
+    """Upper bounds for noises N of one kind of law; all take its ``spread`` first.
+
+    Attributes:
+        beyond: P[N > c].
+        difference: P[N1 - N2 > c].
+        edge_mass: P[N > bound - width] of noise cut to [-bound, bound]; takes the width, then the bound.
+        offset: the smallest certified integer c with P[max of m noises - another > c] <= delta; takes m, then delta.
+    """
+
+    beyond: Callable[[float, int], float]
+    difference: Callable[[float, int], float]
+    edge_mass: Callable[[float, int, int], float]
+    offset: Callable[[float, int, float], int]
+
+
+class IndependentNoise(CountingMechanism):
+    """Base of those whose noises are independent and of one law."""
+
+    tails: ClassVar[Tails]
+
+    @abstractmethod
+    def spread(self, sensitivity: Sensitivity) -> float:
+        """The rate or the scale of the law, as ``tails`` take it.
+
+        Raises:
+            InvalidParameter: when noise could leave the 64-bit integers.
+        """
+
+    @abstractmethod
+    def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
+        """The cost of one noise whose integer is moved by at most ``shift``; None: linf."""
+
+    @abstractmethod
+    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> NoiseLaw:
+        """The exact law, cut to [-bound, bound] if there is a bound."""
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """min(l0, labels) × the noise's own pair, exact.
+
+        Raises:
+            InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not given.
+        """
+        touched = copies(add_remove(sensitivity), labels)
+        return Charge({self.cost(sensitivity): touched})
+
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Ints:
+        """Draw independent noise, int64, shape (size,)."""
+        return self.sampler(sensitivity).sample(size, bits)
+
+    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
+        """Probability that the difference of two noises is at least the gap."""
+        return self.tails.difference(self.spread(sensitivity), max(math.ceil(gap) - 1, 0))
+
+
+def copies(sensitivity: Sensitivity, labels: int | None) -> int:
+    """min(l0, labels): how many of the counted labels one user can touch.
+
+    Raises:
+        InvalidParameter: when neither is known.
+    """
+    if labels is not None:
+        labels = validate.count(labels=labels, at_least=0)
+    touched = sensitivity.touched(labels)
+    if touched is None:
+        raise InvalidParameter("labels must be given (how many labels are counted) when the sensitivity has l0=None")
+    return touched
+
+
+def ordered_release(values: Array, labels: Array, histogram: Histogram, rng: Rng, **known: Any) -> Release:
     """A release of values with their labels, sorted by the values alone (ties in label order)."""
     order = descending(values, labels)
-    return Release.drawn(
-        histogram,
-        rng,
-        labels=tuple(labels[order].tolist()),
-        counts=values[order],
-        charge=charge,
-        mechanism=mechanism,
-        measurement=measurement,
-    )
+    return Release.drawn(histogram, rng, labels=tuple(labels[order].tolist()), counts=values[order], **known)

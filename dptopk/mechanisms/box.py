@@ -17,7 +17,9 @@ from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
 from dptopk.mechanisms.samplers.maxima import log_concave_sum
+from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, Scene, seeded
 from dptopk.release.intervals import CountNoise
 
@@ -66,14 +68,12 @@ class Box(CountingMechanism):
             raise InvalidParameter(f"epsilon={self.epsilon} is too small: labels·linf/epsilon must be at most 2^48")
         return labels + 1
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw box noise for ``size`` counts, int64, shape (size,)."""
         return self.draw_some(sensitivity, size, size, bits)
 
-    def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Any) -> Array:
         """The first ``size`` coordinates of the noise of ``labels`` counts."""
-        from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
-
         if not size:
             return np.zeros(0, dtype=np.int64)
         law = side_law(self._checked(sensitivity, labels), smaller_of(self.epsilon))
@@ -84,10 +84,10 @@ class Box(CountingMechanism):
         sensitivity, unit = scene.sensitivity, scene.noise("uniform", 1.0)
         power = self._checked(sensitivity, labels)
 
-        def draw(number: int) -> np.ndarray[Any, Any]:
+        def draw(number: int) -> Array:
             rng = seeded("side", number)
             side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK_DRAWS, 1))
-            noise: np.ndarray[Any, Any] = np.floor(side * unit(number))
+            noise: Array = np.floor(side * unit(number))
             return noise - np.floor(side * rng.random((BLOCK_DRAWS, 1)))
 
         return draw
@@ -96,16 +96,6 @@ class Box(CountingMechanism):
         """The law of the noise of that many counts together."""
         power = self._checked(sensitivity, labels)
         return CountNoise("box", sensitivity.linf / self.epsilon, power=power, step=sensitivity.linf)
-
-    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return ``noise_std``."""
-        return self.noise_std(sensitivity, labels=labels)
-
-    def count_width(
-        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
-    ) -> float:
-        """Return ``half_width``."""
-        return self.half_width(sensitivity, labels=labels, confidence=confidence)
 
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Standard deviation of the noise on one count; ``labels``: how many are counted together."""
@@ -146,7 +136,7 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     parts = (moved, values - moved)
     log_z = 2 * math.log(-math.expm1(-epsilon)) + epsilon + log_power_sum(values, epsilon) - slack(values)
 
-    def terms(L: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def terms(L: Array) -> tuple[Array, Array]:
         logs, slope = -epsilon * L - log_z, np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):
             after, step = np.log1p(L), np.log1p(1 / L)  # ln(L + 1), and by how much ln(L) is below it

@@ -5,58 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
-from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from dptopk._internal.rounding import smaller_of
 from dptopk._internal.search import first_true
-from dptopk.costs import BoundedRange
 from dptopk.histogram.histogram import Histogram
-from dptopk.mechanisms.joint_selection import JointSelection
-from dptopk.mechanisms.samplers.level_set_sampling import Ranked, draw_answer, uniform_below, uniform_distinct
-from dptopk.mechanisms.samplers.random import Bits
-from dptopk.mechanisms.samplers.simulation import Draw, Scene, at_once
+from dptopk.mechanisms.joint_selection import AtOnce
+from dptopk.mechanisms.samplers.level_set_sampling import Ranked, uniform_below, uniform_distinct
+from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 
 _STIRLING = 64  # from here on the series is used
-
-
-@dataclass(frozen=True, kw_only=True)
-class CanonicalTopK(JointSelection):
-    """A set of k labels, drawn at once: P(S) ∝ exp(-epsilon·gap(S) / (2·linf)), gap(S) = max outside S - min inside S.
-
-    Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most
-    linf each; l0 does not matter. The rows come in label order: ranks mean nothing.
-
-    Args:
-        k: how many labels, at least 1.
-        epsilon: ε of the whole answer.
-
-    Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/notes/mechanisms.md, "Whole answers"; the
-    sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The gap of the best set is h_(k+1) -
-    h_(k) <= 0, not cut at 0: more accurate at the same price.
-
-    >>> from dptopk import Sensitivity
-    >>> print(CanonicalTopK(k=10, epsilon=0.5).charge(Sensitivity()))
-    BR(0.5)
-    """
-
-    cost: ClassVar[type[BoundedRange]] = BoundedRange
-    ordered: ClassVar[bool] = False
-
-    def simulate(self, scene: Scene) -> Draw:
-        """By its own draws, of slacks that are rounded."""
-        answers = Subsets(Ranked(scene.histogram.counts, 0), self.k)
-        return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
-
-    def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
-        """Draw k rows; their order means nothing."""
-        ranked = Ranked(histogram.counts, histogram.absent)
-        if self.k == ranked.size:
-            return list(range(self.k))
-        rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
-        return ranked.rows(draw_answer(Subsets(ranked, self.k), rate, bits))
 
 
 class Subsets:
@@ -87,7 +45,7 @@ class Subsets:
         """Return the exact number of sets with a gap of at most ``slack``."""
         return 1 if slack < 0 else sum(self._kinds(slack))
 
-    def log_size(self, slacks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def log_size(self, slacks: Ints) -> Floats:
         """The logarithm of that, about right."""
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
         places = np.arange(self._k)
@@ -96,7 +54,7 @@ class Subsets:
         with np.errstate(divide="ignore", invalid="ignore"):
             kinds = np.where(ends > starts, more + np.log(-np.expm1(np.minimum(less - more, 0.0))), -np.inf)
             kinds = np.where(np.isnan(kinds), -np.inf, kinds)
-        logs: npt.NDArray[np.float64] = np.logaddexp.reduce(kinds, axis=1)
+        logs: Floats = np.logaddexp.reduce(kinds, axis=1)
         return np.where(slacks < 0, 0.0, np.maximum(logs, 0.0))
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
@@ -122,13 +80,41 @@ class Subsets:
         return self._ranked.count(missed) - self._ranked.count(max(answer))
 
 
+@dataclass(frozen=True, kw_only=True)
+class CanonicalTopK(AtOnce):
+    """A set of k labels, drawn at once: P(S) ∝ exp(-epsilon·gap(S) / (2·linf)), gap(S) = max outside S - min inside S.
+
+    Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user, who moves counts in one direction by at most
+    linf each; l0 does not matter. The rows come in label order: ranks mean nothing.
+
+    Args:
+        k: how many labels, at least 1.
+        epsilon: ε of the whole answer.
+
+    Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/notes/mechanisms.md, "Whole answers"; the
+    sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The gap of the best set is h_(k+1) -
+    h_(k) <= 0, not cut at 0: more accurate at the same price.
+
+    >>> from dptopk import Sensitivity
+    >>> print(CanonicalTopK(k=10, epsilon=0.5).charge(Sensitivity()))
+    BR(0.5)
+    """
+
+    answers = Subsets
+    ordered = False
+
+    def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
+        """Draw k rows; their order means nothing."""
+        return list(range(self.k)) if self.k == histogram.domain_size else super().rows(histogram, bits)
+
+
 @lru_cache(maxsize=1 << 14)
 def _comb(n: int, k: int) -> int:
     """C(n, k); 0 for n < 0."""
     return comb(n, k) if n >= 0 else 0
 
 
-def _log_comb(n: npt.NDArray[Any], k: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _log_comb(n: Array, k: Ints) -> Floats:
     """The logarithm of C(n, k), to a few ulps also where n is far above k; -inf for n < k.
 
     n!/(n-k)! by Stirling's series, without the difference of two large logarithms: what it leaves out is below 1e-12.
@@ -142,5 +128,5 @@ def _log_comb(n: npt.NDArray[Any], k: npt.NDArray[np.int64]) -> npt.NDArray[np.f
     ratio = (far + 0.5) * np.log1p(k / far) + k * (np.log(size_far) - 1)
     ratio += (1 / size_far - 1 / far) / 12 - (1 / size_far**3 - 1 / far**3) / 360
     near = -np.log1p(size) - betaln(np.minimum(left, _STIRLING) + 1, k + 1.0)
-    logs: npt.NDArray[np.float64] = np.where(left < _STIRLING, near, ratio - gammaln(k + 1.0))
+    logs: Floats = np.where(left < _STIRLING, near, ratio - gammaln(k + 1.0))
     return np.where(n < k, -np.inf, logs)

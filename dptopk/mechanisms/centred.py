@@ -11,14 +11,15 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk.costs import Charge, Cost, DiscreteGaussianDP
+from dptopk._internal.tails import smallest_offset
+from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.laplace import KnownLaplace, laplace_cost, rate
+from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
-from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.random import Array, random_bits
 from dptopk.mechanisms.samplers.simulation import Noise, Scene, Standard
 from dptopk.release.intervals import CountNoise, Measurement
 
@@ -80,14 +81,10 @@ class Centred(CountingMechanism):
         if labels == 0:
             return Charge()
         touched = sensitivity.touched(labels) or 0
-        a, b = self.centre.numerator, self.centre.denominator
-        near, far = a * linf, (b - a) * linf
-        parts = [
-            (self.noise, far, touched),
-            (self.noise, near, labels - touched),
-            (self._common(labels, touched), near, 1),
-        ]
-        return Charge.join(*(Charge({_pair(noise, sensitivity, shift): times}) for noise, shift, times in parts))
+        near, far = self.centre.numerator * linf, (self.centre.denominator - self.centre.numerator) * linf
+        common = self.shared(sensitivity, labels)
+        parts = [(self.noise, far, touched), (self.noise, near, labels - touched), (common, near, 1)]
+        return Charge.join(*(Charge({noise.cost(sensitivity, shift): times}) for noise, shift, times in parts))
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
         """The charge of measuring the same counts several times with Y drawn once: only Z is charged again.
@@ -97,14 +94,12 @@ class Centred(CountingMechanism):
         once = self.charge(sensitivity, labels=labels)
         if labels == 0:
             return once
-        common = self._common(labels, sensitivity.touched(labels) or 0)
-        return once.times(passes).minus(
-            Charge({_pair(common, sensitivity, self.centre.numerator * sensitivity.linf): passes - 1})
-        )
+        common = self.shared(sensitivity, labels).cost(sensitivity, self.centre.numerator * sensitivity.linf)
+        return once.times(passes).minus(Charge({common: passes - 1}))
 
     def measure_again(
         self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    ) -> tuple[Array, Array]:
         """The first of several measurements, and the mean of all; they share one Y, so that only Z averages out."""
         bits = random_bits(rng)
         if not len(rows):
@@ -114,7 +109,7 @@ class Centred(CountingMechanism):
         each = [self.released(rows.counts, noise + common) for noise in own]
         return each[0], np.mean(each, axis=0)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
         own = self.noise.draw_noise(sensitivity, size, bits)
         return own + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
@@ -134,22 +129,20 @@ class Centred(CountingMechanism):
         """The law of Z."""
         return self.noise.law(sensitivity, labels)
 
-    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return ``noise_std``."""
-        return self.noise_std(sensitivity, labels=labels)
-
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """By Z alone, in steps of 1/b."""
         return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
 
-    def shared(self, sensitivity: Sensitivity, labels: int) -> KnownGaussian | KnownLaplace:
-        """Return the law of Y if n labels are counted."""
-        return self._common(labels, sensitivity.touched(labels) or 0)
+    def shared(self, sensitivity: Sensitivity, labels: int | None) -> KnownGaussian | KnownLaplace:
+        """Return the law of Y if n labels are counted.
 
-    def _common(self, labels: int, touched: int) -> KnownGaussian | KnownLaplace:
-        """Return the law of Y that minimises the variance of Z + Y at equal cost (Gaussian: in μ²; Laplace: in ε)."""
+        By itself it minimises the variance of Z + Y at equal cost (Gaussian: in μ²; Laplace: in ε).
+        """
         if self.common is not None:
             return self.common
+        if labels is None:
+            raise InvalidParameter("labels must be given: the common noise depends on how many labels are counted")
+        touched = sensitivity.touched(validate.count(labels=labels)) or 0
         a, b = self.centre.numerator, self.centre.denominator
         if isinstance(self.noise, KnownGaussian):
             weight = (touched * (b - a) ** 2 + (labels - touched) * a**2) / a**2
@@ -171,57 +164,43 @@ class Centred(CountingMechanism):
 
     def shared_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Standard deviation of Y/b, the part that all counts share."""
-        return self._written(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
+        return self.shared(sensitivity, labels).noise_std(sensitivity) / self.centre.denominator
 
     def half_width(
         self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
     ) -> float:
         """The smallest w, a multiple of 1/b, with P[|noise| <= w] >= confidence; upper bound, as ``tail``."""
-        from dptopk._internal.tails import smallest_offset
-
         confidence = validate.probability(allow_zero=False, confidence=confidence)
-        common = self._written(sensitivity, labels)
+        common = self.shared(sensitivity, labels)
         width = smallest_offset(lambda c: self._sum_tail(sensitivity, common, c), 1 - confidence, "confidence")
         return width / self.centre.denominator
 
     def tail(self, sensitivity: Sensitivity, c: float, *, labels: int | None = None) -> float:
         """Upper bound on P[|noise| > c], c >= 0 in counts."""
         steps = math.floor(Fraction(c) * self.centre.denominator)
-        return self._sum_tail(sensitivity, self._written(sensitivity, labels), steps)
+        return self._sum_tail(sensitivity, self.shared(sensitivity, labels), steps)
 
     def _sum_tail(self, sensitivity: Sensitivity, common: KnownGaussian | KnownLaplace, c: int) -> float:
         """Upper bound on P[|Z + Y| > c] on the integers; the order of the two does not matter."""
-        if isinstance(self.noise, KnownGaussian) and isinstance(common, KnownGaussian):
-            small, large = sorted((self.noise.scale(sensitivity), common.scale(sensitivity)))
-            return min(2 * gaussian_maximum_tail(large, 1, c, small), 1.0)
-        slow, fast = sorted(rate(law.epsilon, sensitivity) for law in (self.noise, common))  # type: ignore[union-attr]
-        return min(2 * laplace_maximum_tail(slow, 1, c, fast), 1.0)
-
-    def _written(self, sensitivity: Sensitivity, labels: int | None) -> KnownGaussian | KnownLaplace:
-        if self.common is not None:
-            return self.common
-        if labels is None:
-            raise InvalidParameter("labels must be given: the common noise depends on how many labels are counted")
-        return self.shared(sensitivity, validate.count(labels=labels))
+        less, more = sorted((self.noise.spread(sensitivity), common.spread(sensitivity)))
+        if isinstance(self.noise, KnownGaussian):
+            return min(2 * gaussian_maximum_tail(more, 1, c, less), 1.0)
+        return min(2 * laplace_maximum_tail(less, 1, c, more), 1.0)
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """Describe the noise to intervals: Z for each of n labels, Y common to all."""
-        return Measurement(
-            self.law(sensitivity, labels),
-            labels,
-            whole=whole,
-            common=self.shared(sensitivity, labels).law(sensitivity, 1) if labels else None,
-            divisor=self.centre.denominator,
-        )
+        law, divisor = self.law(sensitivity, labels), self.centre.denominator
+        common = self.shared(sensitivity, labels).law(sensitivity, 1) if labels else None
+        return Measurement(law, labels, whole=whole, common=common, divisor=divisor)
 
-    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> Array:
         """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0)
         return self.released(rows.counts, self.draw_noise(sensitivity, len(rows), bits))
 
-    def released(self, counts: np.ndarray[Any, Any], noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def released(self, counts: Array, noise: Array) -> Array:
         """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""
         whole, part = np.divmod(noise, self.centre.denominator)
         return (counts + whole) + part / self.centre.denominator
@@ -253,10 +232,3 @@ def _centre(value: Any) -> Fraction:
             f"centre must be in (0, 1/2] with a denominator of at most {LARGEST_DENOMINATOR}, got {centre}"
         )
     return centre
-
-
-def _pair(noise: KnownGaussian | KnownLaplace, sensitivity: Sensitivity, shift: int) -> Cost:
-    """The cost of one noise whose integer is moved by at most ``shift``."""
-    if isinstance(noise, KnownGaussian):
-        return DiscreteGaussianDP(noise.scale(sensitivity), shift)
-    return laplace_cost(noise.epsilon, sensitivity, shift)

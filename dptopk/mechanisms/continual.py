@@ -20,12 +20,11 @@ from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
-from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, finite_l0
-from dptopk.mechanisms.laplace import copies
+from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
 from dptopk.mechanisms.samplers.noise import discrete_gaussian
 from dptopk.mechanisms.samplers.participation import Error, Participation
-from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.random import Array, Ints, random_bits
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
 
@@ -158,7 +157,7 @@ class ContinualTopK:
         spread = self.measurements.spread * (add_remove(sensitivity).linf * self.sigma)
         return float(spread.max() if day is None else spread[self._at(day)])
 
-    def total_noise(self, sensitivity: Sensitivity) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def total_noise(self, sensitivity: Sensitivity) -> tuple[Array, Array]:
         """The normal noise next to that of each day's total, and how far off: standard deviations and distances.
 
         Let N be discrete Gaussian noise of scale s, Z standard normal with Z <= c_k where N <= k: both quantiles. Then
@@ -170,7 +169,7 @@ class ContinualTopK:
             sensitivity.linf * self.sigma
         ), self.measurements.weights * off + SUM_ROUNDING
 
-    def _thresholds(self, sensitivity: Sensitivity) -> np.ndarray[Any, Any]:
+    def _thresholds(self, sensitivity: Sensitivity) -> Array:
         """Return ``threshold`` for all days."""
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
@@ -180,7 +179,7 @@ class ContinualTopK:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
         others = (active - 1) * _normal_tail(_normal_point(passes) + sensitivity.linf * active / spread)
-        found: np.ndarray[Any, Any] = np.ceil(
+        found: Array = np.ceil(
             sensitivity.linf * active + rounding + spread * _normal_point(np.maximum(passes - others, passes / active))
         )
         return found
@@ -222,26 +221,23 @@ class ContinualTopK:
         return day - 1
 
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-
 def _days_per_user(*, days_per_user: int | None) -> int | None:
     return None if days_per_user is None else validate.count(days_per_user=days_per_user)
 
 
-def _normal_tail(x: Any) -> np.ndarray[Any, Any]:
+def _normal_tail(x: Any) -> Array:
     """Upper bound on P[Z > x], x >= 0."""
     from scipy.special import ndtr
 
-    tail: np.ndarray[Any, Any] = ndtr(-np.asarray(x)) * (1 + 1e-12)
+    tail: Array = ndtr(-np.asarray(x)) * (1 + 1e-12)
     return tail
 
 
-def _normal_point(probability: Any) -> np.ndarray[Any, Any]:
+def _normal_point(probability: Any) -> Array:
     """Upper bound on the x >= 0 beyond which a standard normal variable is with this probability."""
     from scipy.special import ndtri
 
-    point: np.ndarray[Any, Any] = np.maximum(-ndtri(probability), 0.0) * (1 + 1e-12) + 1e-12
+    point: Array = np.maximum(-ndtri(probability), 0.0) * (1 + 1e-12) + 1e-12
     return point
 
 
@@ -402,7 +398,7 @@ class Stream:
             + ("" if self.day == 1 else ", paid for with the first answer"),
         )
 
-    def _totals(self) -> np.ndarray[Any, Any]:
+    def _totals(self) -> Array:
         """Return the noisy totals; each depends only on its own label's measurements.
 
         A matrix product would add the terms of a row in an order that depends on how many rows there are, and so on

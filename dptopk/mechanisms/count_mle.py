@@ -17,10 +17,11 @@ from dptopk._internal.search import first_true
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Floats, Mechanism, Rows, rows_to_count
+from dptopk.mechanisms.base import Mechanism, Rows, rows_to_count
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
+from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Draw, Scene
 from dptopk.release.release import Release
 
@@ -95,7 +96,7 @@ class CountMLE(Mechanism):
         """Half-width of an exact confidence interval around the noisy count, before the fit."""
         return self.noise.half_width(sensitivity, confidence=confidence)
 
-    def fit(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity, passes: int = 1) -> np.ndarray[Any, Any]:
+    def fit(self, measured: Array, sensitivity: Sensitivity, passes: int = 1) -> Array:
         """The counts released for noisy counts in the order of the ranking, float64, shape (n,).
 
         ``passes``: how many measurements the noisy counts are the mean of.
@@ -105,7 +106,7 @@ class CountMLE(Mechanism):
         fitted, weight = self._target(measured, sensitivity, passes)
         return measured + weight * (fitted - measured)
 
-    def error(self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity) -> float:
+    def error(self, measured: Array, sensitivity: Sensitivity) -> float:
         """An estimate of the root mean square error of ``fit(measured)``, from what was released: costs nothing.
 
         Args:
@@ -128,9 +129,7 @@ class CountMLE(Mechanism):
         risk = shrunk if weight < 1 else whole
         return math.sqrt(max(risk, own * blocks) / k + shared)
 
-    def _target(
-        self, measured: np.ndarray[Any, Any], sensitivity: Sensitivity, passes: int = 1
-    ) -> tuple[np.ndarray[Any, Any], float]:
+    def _target(self, measured: Array, sensitivity: Sensitivity, passes: int = 1) -> tuple[Array, float]:
         """The isotonic fit and the weight w. A noise that all counts share moves the fit as it moves them."""
         own, shared = self.variances(sensitivity)
         own /= passes
@@ -145,7 +144,7 @@ class CountMLE(Mechanism):
             return self.noise.own_std(sensitivity) ** 2, self.noise.shared_std(sensitivity) ** 2
         return self.noise.noise_std(sensitivity) ** 2, 0.0
 
-    def _published(self, measured: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _published(self, measured: Array) -> Array:
         if isinstance(self.noise, Centred):
             return isotonic_least_squares(measured, clip=False)
         return isotonic_least_squares(measured) if isinstance(self.noise, KnownGaussian) else isotonic_median(measured)
@@ -154,7 +153,7 @@ class CountMLE(Mechanism):
         """Refused: the ranking is given."""
         raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
 
-    def recount_error(self, true: Floats, shown: np.ndarray[Any, Any], scene: Scene) -> Floats:
+    def recount_error(self, true: Array, shown: Array, scene: Scene) -> Array:
         """Return the error of fitted counts, measured as often as the charge of k counts allows."""
         k, sensitivity = scene.k, scene.sensitivity
         own, shared = (math.sqrt(variance) for variance in self.variances(sensitivity))
@@ -227,7 +226,7 @@ class CountMLE(Mechanism):
         )
 
 
-def isotonic_least_squares(values: np.ndarray[Any, Any], *, clip: bool = True) -> np.ndarray[Any, Any]:
+def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
     """The least-squares fit over x_1 >= x_2 >= ... >= 0, exact, linear time, float64, shape (n,); clip=False: any sign.
 
     >>> isotonic_least_squares(np.array([3, 5, -2])).tolist()
@@ -238,17 +237,17 @@ def isotonic_least_squares(values: np.ndarray[Any, Any], *, clip: bool = True) -
     if len(values) == 0:
         return np.empty(0)
     # The bound x >= 0 only clips: the unbounded fit's blocks above 0 keep their means.
-    fitted: np.ndarray[Any, Any] = isotonic_regression(np.asarray(values, dtype=np.float64), increasing=False).x
+    fitted: Array = isotonic_regression(np.asarray(values, dtype=np.float64), increasing=False).x
     return np.maximum(fitted, 0.0) if clip else fitted
 
 
-def _blocks(fitted: np.ndarray[Any, Any], *, clip: bool) -> int:
+def _blocks(fitted: Array, *, clip: bool) -> int:
     """The dimension of the face that a falling fit lies in: its different values, of a clipped fit those above 0."""
     values = fitted[fitted > 0] if clip else fitted
     return int(np.count_nonzero(values[1:] != values[:-1])) + (len(values) > 0)
 
 
-def isotonic_median(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def isotonic_median(values: Array) -> Array:
     """A least-absolute-deviations fit over x_1 >= x_2 >= ... >= 0, float64, shape (n,).
 
     Of the optima it is the one with the least squared distance to ``values``: the limit, for a vanishing weight on

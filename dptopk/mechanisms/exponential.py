@@ -11,8 +11,8 @@ import numpy as np
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, gumbel_std, known
-from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.base import PublicSelection, add_remove, gumbel_std, known
+from dptopk.mechanisms.samplers.random import Array, Bits, Ints
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
 from dptopk.release.release import Release
@@ -22,7 +22,7 @@ _LARGEST_BESIDE_FLOATS = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponential(LabelsOnly):
+class Exponential(PublicSelection):
     """One label y, drawn with P(y) ∝ exp(epsilon · u(y) / utility_range).
 
     Charge: 1 × BoundedRange(epsilon). Neighbours: add or remove one user.
@@ -54,7 +54,7 @@ class Exponential(LabelsOnly):
         """Return the standard deviation of Gumbel noise."""
         return gumbel_std(self.utility_range / self.epsilon)
 
-    def check(self, histogram: Histogram, *, utilities: Sequence[float] | np.ndarray[Any, Any] | None = None) -> None:
+    def check(self, histogram: Histogram, *, utilities: Sequence[float] | Array | None = None) -> None:
         """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         known(histogram, self)
         selection_rate(self.epsilon, self.utility_range)
@@ -73,7 +73,7 @@ class Exponential(LabelsOnly):
         histogram: Histogram,
         rng: np.random.Generator | None = None,
         *,
-        utilities: Sequence[float] | np.ndarray[Any, Any] | None = None,
+        utilities: Sequence[float] | Array | None = None,
     ) -> Release:
         """Draw one label of a public, complete histogram.
 
@@ -88,22 +88,18 @@ class Exponential(LabelsOnly):
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
-        self.check(histogram, utilities=utilities)
-        charge = self.charge(histogram.sensitivity)
-        bits = random_bits(rng)
+        return super().release(histogram, rng, utilities=utilities)
+
+    def rows(self, histogram: Histogram, bits: Bits, *, utilities: Any = None) -> Sequence[int] | Ints:
+        """Draw one row."""
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
-            chosen = np.array([exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)])
-        else:
-            chosen = gumbel_top_k(
-                histogram.counts, 1, epsilon=self.epsilon, linf=self.utility_range, bits=bits, absent=histogram.absent
-            ).indices
-        return Release.drawn(
-            histogram, rng, labels=drawn_labels(histogram, chosen, bits), charge=charge, mechanism=self
-        )
+            return [exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)]
+        noise = {"epsilon": self.epsilon, "linf": self.utility_range, "bits": bits}
+        return gumbel_top_k(histogram.counts, 1, absent=histogram.absent, **noise).indices
 
 
-def _checked(utilities: Any, size: int) -> np.ndarray[Any, Any]:
+def _checked(utilities: Any, size: int) -> Array:
     """Utilities as they are: int64 where all are integers, else float64, never an integer rounded to a float.
 
     Raises:
@@ -125,7 +121,7 @@ def _checked(utilities: Any, size: int) -> np.ndarray[Any, Any]:
     return given.astype(np.int64)
 
 
-def _from_objects(given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _from_objects(given: Array) -> Array:
     values = [value.item() if isinstance(value, np.generic) else value for value in given.ravel().tolist()]
     if not all(type(value) in {int, float, bool} for value in values):
         raise InvalidParameter("utilities must be real numbers, integers or floats")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -14,23 +12,25 @@ from dptopk._internal.tails import (
     gaussian_difference_tail,
     gaussian_edge_mass,
     gaussian_tail,
-    smallest_offset,
-    union,
 )
-from dptopk.costs import Charge, DiscreteGaussianDP
+from dptopk.costs import Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove, finite_l0
-from dptopk.mechanisms.laplace import copies
+from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, Tails, add_remove, finite_l0
 from dptopk.mechanisms.samplers.maxima import gaussian_offset
-from dptopk.mechanisms.samplers.noise import discrete_gaussian, truncated_discrete_gaussian
+from dptopk.mechanisms.samplers.noise import NoiseLaw, gaussian_law
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
-from dptopk.mechanisms.thresholds import CutMechanism, NoisyFloorMechanism, checked_offset, moving_slots
+from dptopk.mechanisms.thresholds import (
+    CutMechanism,
+    IndependentCounts,
+    NoisyFloorMechanism,
+    checked_offset,
+)
 from dptopk.release.intervals import CountNoise
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownGaussian(CountingMechanism):
+class KnownGaussian(IndependentNoise):
     """Every count + discrete Gaussian noise, P[n] ∝ exp(-n² / (2 (linf·sigma)²)).
 
     Charge: min(l0, labels) × DiscreteGaussianDP(scale=linf·sigma, shift=linf), the law of the very noise that is
@@ -46,40 +46,35 @@ class KnownGaussian(CountingMechanism):
     """
 
     sigma: float
+    tails = Tails(gaussian_tail, gaussian_difference_tail, gaussian_edge_mass, gaussian_offset)
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """min(l0, labels) discrete Gaussian pairs, exact.
+    def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
+        """The discrete Gaussian pair."""
+        return DiscreteGaussianDP(self.spread(sensitivity), sensitivity.linf if shift is None else shift)
 
-        Raises:
-            InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not given.
-        """
-        touched = copies(add_remove(sensitivity), labels)
-        return Charge({DiscreteGaussianDP(self.scale(sensitivity), sensitivity.linf): touched})
+    def spread(self, sensitivity: Sensitivity) -> float:
+        """linf·sigma in counts, the one scale that both the sampler and the charge use."""
+        scale = sensitivity.linf * self.sigma
+        if scale > LARGEST_SCALE:
+            raise InvalidParameter(f"sigma={self.sigma} is too large: noise of scale linf*sigma exceeds 2^48")
+        return scale
 
-    def scale(self, sensitivity: Sensitivity) -> float:
-        """The noise's scale τσ, in counts."""
-        return gaussian_scale(self.sigma, sensitivity)
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw discrete Gaussian noise, int64, shape (size,)."""
-        return discrete_gaussian(self.scale(sensitivity), size, bits)
+    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> NoiseLaw:
+        """Discrete Gaussian noise."""
+        return gaussian_law(self.spread(sensitivity), bound)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Rounded normals."""
-        normal = scene.noise("normal", self.scale(scene.sensitivity))
+        normal = scene.noise("normal", self.spread(scene.sensitivity))
         return lambda number: np.rint(normal(number))
 
     def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
         """The law of the noise on one count."""
-        return CountNoise("gaussian", self.scale(sensitivity))
+        return CountNoise("gaussian", self.spread(sensitivity))
 
-    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """Probability that the difference of two noises is at least the gap."""
-        return gaussian_difference_tail(self.sigma * sensitivity.linf, max(math.ceil(gap) - 1, 0))
-
-    def noise_std(self, sensitivity: Sensitivity) -> float:
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Standard deviation of the noise on one count: linf·sigma, or less where that is below 2."""
-        scale = self.scale(add_remove(sensitivity))
+        scale = self.spread(add_remove(sensitivity))
         if scale >= 2:
             return scale
         n = np.arange(-60.0, 61.0)
@@ -88,7 +83,7 @@ class KnownGaussian(CountingMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnknownGaussian(NoisyFloorMechanism):
+class UnknownGaussian(IndependentCounts, NoisyFloorMechanism):
     """The d_bar largest counts + discrete Gaussian noise, released if above h_(d_bar+1) + linf + c + the same noise.
 
     Charge, with n = min(l0, d_bar + 1) (l0=None: d_bar + 1): n × DiscreteGaussianDP(linf·sigma, linf) + δ. Neighbours:
@@ -110,23 +105,10 @@ class UnknownGaussian(NoisyFloorMechanism):
     sigma: float
     delta: float
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One discrete Gaussian pair for each of the n quantities that can move, + δ, for any ``labels``."""
-        self.threshold_offset(sensitivity)
-        return _pairs(moving_slots(sensitivity, self.d_bar), self.sigma, sensitivity, self.delta)
-
-    @property
+    @cached_property
     def counting(self) -> KnownGaussian:
         """The mechanism for known domains that has this noise."""
         return KnownGaussian(sigma=self.sigma)
-
-    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        return gaussian_offset(gaussian_scale(self.sigma, sensitivity), special, self.delta)
-
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c]."""
-        return gaussian_difference_tail(gaussian_scale(self.sigma, sensitivity), c)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,19 +143,13 @@ class TruncatedGaussian(CutMechanism):
         Raises:
             InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
         """
-        if self.d_bar is not None:
-            return moving_slots(add_remove(sensitivity), self.d_bar)
-        return finite_l0(sensitivity, "for the whole-histogram form; give d_bar otherwise")
-
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One untruncated discrete Gaussian pair per quantity that can move, + δ, for any ``labels``."""
-        self.bound(sensitivity)
-        return _pairs(self.moving(sensitivity), self.sigma, sensitivity, self.delta)
+        if self.d_bar is None:
+            return finite_l0(sensitivity, "for the whole-histogram form; give d_bar otherwise")
+        return super().moving(sensitivity)
 
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
-        n, scale = self.moving(sensitivity), gaussian_scale(self.sigma, sensitivity)
-        bound = _cut(scale, sensitivity.linf, n, self.delta)
+        bound = super().bound(sensitivity)
         checked_offset(sensitivity.linf + 2 * bound, "delta")
         return bound
 
@@ -186,7 +162,7 @@ class TruncatedGaussian(CutMechanism):
         bound = self.bound(sensitivity)
         return bound if self.d_bar is None else sensitivity.linf + 2 * bound
 
-    @property
+    @cached_property
     def counting(self) -> KnownGaussian:
         """The mechanism for known domains that has this noise before it is cut."""
         return KnownGaussian(sigma=self.sigma)
@@ -195,41 +171,3 @@ class TruncatedGaussian(CutMechanism):
     def floor_rank(self) -> int | None:
         """The rank after d_bar, in the form that is cut there."""
         return None if self.d_bar is None else self.d_bar + 1
-
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
-        bound, scale = self.bound(sensitivity), gaussian_scale(self.sigma, sensitivity)
-        noisy = self.d_bar is not None
-        if c >= bound * (2 if noisy else 1):
-            return 0.0
-        uncut = gaussian_difference_tail(scale, c) if noisy else gaussian_tail(scale, c)
-        inside = 1 - 2 * gaussian_tail(scale, bound)
-        return min(uncut / (inside * inside if noisy else inside), 0.5)
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw truncated discrete Gaussian noise, int64, shape (size,)."""
-        scale = gaussian_scale(self.sigma, sensitivity)
-        return truncated_discrete_gaussian(scale, self.bound(sensitivity), size, bits)
-
-
-@lru_cache(maxsize=256)
-def _cut(scale: float, linf: int, n: int, delta: float) -> int:
-    """The smallest T >= linf with 1 - (1-q)^n <= delta, q the mass of the linf outermost points of noise in [-T, T]."""
-    return smallest_offset(lambda T: union(gaussian_edge_mass(scale, linf, T), n), delta, "delta", linf)
-
-
-def _pairs(n: int, sigma: float, sensitivity: Sensitivity, delta: float) -> Charge:
-    """A discrete Gaussian pair at shift linf for each of n groups of quantities that move by at most linf together."""
-    return Charge({DiscreteGaussianDP(gaussian_scale(sigma, sensitivity), sensitivity.linf): n}, delta=delta)
-
-
-def gaussian_scale(sigma: float, sensitivity: Sensitivity) -> float:
-    """linf·sigma, the one number that both the sampler and the charge use.
-
-    Raises:
-        InvalidParameter: when it is so large that noise could leave the 64-bit integers.
-    """
-    scale = sensitivity.linf * sigma
-    if scale > LARGEST_SCALE:
-        raise InvalidParameter(f"sigma={sigma} is too large: noise of scale linf*sigma exceeds 2^48")
-    return scale

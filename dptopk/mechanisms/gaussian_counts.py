@@ -18,6 +18,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.release.intervals import CountNoise, Measurement
 
@@ -65,7 +66,7 @@ class GaussianCounts(CountingMechanism):
         """Describe the noise of n counts to intervals."""
         return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw as Centred.draw_noise does, for ``size`` counts."""
         return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
 
@@ -77,13 +78,9 @@ class GaussianCounts(CountingMechanism):
         """Return the law as Centred.law does."""
         return self.noise(sensitivity, max(labels, 1)).law(sensitivity, labels)
 
-    def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
-        """Return ``noise_std``; of one count if the number of labels is not given."""
-        return self.noise_std(sensitivity, labels=labels or 1)
-
-    def noise_std(self, sensitivity: Sensitivity, *, labels: int = 1) -> float:
-        """Return the standard deviation of the noise on one count if n ``labels`` are counted."""
-        return self.noise(sensitivity, labels).noise_std(sensitivity, labels=labels)
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
+        """Return the standard deviation of the noise on one count if n ``labels`` are counted; None: one."""
+        return self.noise(sensitivity, labels or 1).noise_std(sensitivity, labels=labels or 1)
 
     def half_width(
         self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE, labels: int | None = None
@@ -91,7 +88,7 @@ class GaussianCounts(CountingMechanism):
         """Return ``Centred.half_width`` for one of n ``labels``; of one label if n is not given."""
         return self.noise(sensitivity, labels or 1).half_width(sensitivity, confidence=confidence, labels=labels or 1)
 
-    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> np.ndarray[Any, Any]:
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> Array:
         """Measure as Centred does: multiples of 1/2."""
         return self.noise(sensitivity, max(len(rows), 1)).measure(sensitivity, rows, rng)
 
@@ -102,7 +99,7 @@ def _noise(mu: float, linf: int, labels: int) -> Centred:
     moved, sigma, total = Sensitivity(linf=linf), math.sqrt(labels + math.sqrt(labels)) / mu, math.inf
     while total > mu * mu:
         own, common = KnownGaussian(sigma=sigma), KnownGaussian(sigma=sigma / labels**0.25)
-        squares = [dominating_mu(law.scale(moved), linf) ** 2 for law in (own, common)]
+        squares = [dominating_mu(law.spread(moved), linf) ** 2 for law in (own, common)]
         total = (labels * squares[0] + squares[1]) * (1 + 1e-14)
         sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + 1e-12)
     return Centred(noise=own, common=common)

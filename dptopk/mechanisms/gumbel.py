@@ -11,6 +11,7 @@ import math
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Floats, LabelsOnly, add_remove, drawn_labels, gumbel_std, known
-from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.base import LabelsOnly, PublicSelection, add_remove, gumbel_std
+from dptopk.mechanisms.samplers.random import Array, Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k, selection_rate
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above, noisy_largest
-from dptopk.mechanisms.thresholds import checked_offset, gumbel_offset, slots, special_slots
+from dptopk.mechanisms.thresholds import TopSlots, gumbel_offset, special_slots
 from dptopk.release.release import Release
 
 
@@ -47,9 +48,9 @@ class _Selections(LabelsOnly):
         """Return the standard deviation of Gumbel noise."""
         return gumbel_std(sensitivity.linf / self.epsilon)
 
-    def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
+    def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
         """1 - exp(-exp(-x))."""
-        chances: Floats = -np.expm1(-np.exp(np.minimum(gaps * -self.epsilon / sensitivity.linf, 50.0)))
+        chances: Array = -np.expm1(-np.exp(np.minimum(gaps * -self.epsilon / sensitivity.linf, 50.0)))
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
@@ -71,7 +72,7 @@ class _Selections(LabelsOnly):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class KnownGumbel(_Selections):
+class KnownGumbel(_Selections, PublicSelection):
     """The k labels with the largest count + Gumbel(linf/epsilon), in that order; labels only.
 
     Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones), whatever l0; or
@@ -104,31 +105,14 @@ class KnownGumbel(_Selections):
         """The k largest counts with Gumbel noise."""
         return noisy_largest(scene, self.float_noise(scene))
 
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
-        known(histogram, self, self.k)
-        self.charge(histogram.sensitivity)
-
-    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """Draw the selections from a public, complete histogram; unlisted labels take part with count 0.
-
-        Raises:
-            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
-        """
-        self.check(histogram)
-        sensitivity = histogram.sensitivity
-        charge = self.charge(sensitivity)
-        bits = random_bits(rng)
-        chosen = gumbel_top_k(
-            histogram.counts, self.k, epsilon=self.epsilon, linf=sensitivity.linf, bits=bits, absent=histogram.absent
-        )
-        return Release.drawn(
-            histogram, rng, labels=drawn_labels(histogram, chosen.indices, bits), charge=charge, mechanism=self
-        )
+    def rows(self, histogram: Histogram, bits: Bits, **_: Any) -> Ints:
+        """Draw k rows, in the order of selection."""
+        noise = {"epsilon": self.epsilon, "linf": histogram.sensitivity.linf, "bits": bits}
+        return gumbel_top_k(histogram.counts, self.k, absent=histogram.absent, **noise).indices
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class UnknownGumbel(_Selections):
+class UnknownGumbel(TopSlots, _Selections):
     """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels are; labels only.
 
     ⊥ has the score h_(d_bar+1) + linf + c. Charge before: k × BoundedRange(epsilon) + δ, adaptive for k > 1. Charge of
@@ -172,11 +156,9 @@ class UnknownGumbel(_Selections):
     def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
         return self._cost(sensitivity.linf, selections, special_slots(sensitivity, self.d_bar), self.delta)
 
-    def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the distance of the score of ⊥ above h_(d_bar+1): linf + c."""
-        special = special_slots(add_remove(sensitivity), self.d_bar)
-        c = gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
-        return checked_offset(sensitivity.linf + c, "delta")
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The c by which the score of ⊥ is above h_(d_bar+1) + linf."""
+        return gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """Return the lead over h_(d_bar+1) at which a label is drawn before ⊥ with at least this probability.
@@ -187,20 +169,10 @@ class UnknownGumbel(_Selections):
         odds = math.log(probability) - math.log1p(-probability)
         return self.threshold_offset(sensitivity) + math.ceil(sensitivity.linf / self.epsilon * odds)
 
-    @property
-    def floor_rank(self) -> int:
-        """The rank after d_bar."""
-        return self.d_bar + 1
-
     def simulate(self, scene: Scene) -> Draw:
         """Select the k largest counts with Gumbel noise, those above ⊥ only."""
         noise, offset = self.float_noise(scene), self.threshold_offset(scene.sensitivity)
         return largest_above(scene, noise, self.floor_rank, offset)
-
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
-        slots(histogram, self.d_bar)
-        self.charge(histogram.sensitivity)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the selections; the answer may be shorter than k, even empty, where labels are few or counts small.
@@ -212,22 +184,11 @@ class UnknownGumbel(_Selections):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        seen = slots(histogram, self.d_bar)
-        sensitivity = histogram.sensitivity
-        offset = self.threshold_offset(sensitivity)
-        chosen = gumbel_top_k(
-            seen.counts,
-            self.k,
-            epsilon=self.epsilon,
-            linf=sensitivity.linf,
-            bits=random_bits(rng),
-            stop=Fraction(seen.floor) + Fraction(offset),
-        )
-        return Release.drawn(
-            histogram,
-            rng,
-            labels=tuple(seen.labels[chosen.indices].tolist()),
-            charge=self._charge(len(chosen.indices) + chosen.stopped, sensitivity),
-            mechanism=self,
-            note="stopped at the threshold" if chosen.stopped else "",
-        )
+        seen, sensitivity = self.slots(histogram), histogram.sensitivity
+        stop, bits = Fraction(seen.floor + self.threshold_offset(sensitivity)), random_bits(rng)
+        linf = sensitivity.linf
+        chosen = gumbel_top_k(seen.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop)
+        labels = tuple(seen.labels[chosen.indices].tolist())
+        charge = self._charge(len(labels) + chosen.stopped, sensitivity)
+        note = "stopped at the threshold" if chosen.stopped else ""
+        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=note)

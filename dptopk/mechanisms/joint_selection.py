@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
-
-import numpy as np
 
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.histogram.labels import label_order
-from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, known
-from dptopk.mechanisms.samplers.random import Bits, random_bits
-from dptopk.release.release import Release
+from dptopk.mechanisms.base import PublicSelection, add_remove, known
+from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_answer
+from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.simulation import Draw, Scene, at_once
 
 LEAST_RATE = Fraction(1, 10**280)  # smaller rates are not floats of full precision; scores of inverse ones overflow
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointSelection(LabelsOnly):
+class JointSelection(PublicSelection):
     """Base of the mechanisms that draw k labels of a public domain at once, at one price.
 
     Args:
@@ -34,8 +31,6 @@ class JointSelection(LabelsOnly):
     k: int
     epsilon: float
 
-    #: Whether rows come in the order of the answer; a set is shown in label order, which tells nothing.
-    ordered: ClassVar[bool] = True
     #: The class of privacy loss that the answer's law is proven to belong to.
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
 
@@ -47,33 +42,26 @@ class JointSelection(LabelsOnly):
     def check(self, histogram: Histogram) -> None:
         """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         check_public(histogram, self, self.k)
-        self.charge(histogram.sensitivity)
+        super().check(histogram)
 
-    @abstractmethod
+
+class AtOnce(JointSelection):
+    """Base of those that draw an answer from all that have a slack: level_set_sampling."""
+
+    cost: ClassVar[type[BoundedRange]] = BoundedRange
+    #: The answers that k of the ranked labels can give.
+    answers: ClassVar[Callable[[Ranked, int], Answers]]
+
+    def simulate(self, scene: Scene) -> Draw:
+        """By its own draws, of slacks that are rounded."""
+        answers = type(self).answers(Ranked(scene.histogram.counts, 0), self.k)
+        return at_once(answers, self.epsilon / (2 * scene.sensitivity.linf))
+
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
-        """Draw k rows; unlisted labels have the rows n, n + 1, ..."""
-
-    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
-        """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.
-
-        Args:
-            histogram: its counts are the scores.
-            rng: a generator for tests and experiments (the release says so); None = a secure source.
-
-        Raises:
-            InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
-        """
-        self.check(histogram)
-        charge, bits = self.charge(histogram.sensitivity), random_bits(rng)
-        labels = drawn_labels(histogram, np.array(self.rows(histogram, bits), dtype=np.int64), bits)
-        return Release.drawn(
-            histogram,
-            rng,
-            labels=labels if self.ordered else in_label_order(labels),
-            charge=charge,
-            mechanism=self,
-            note="" if self.ordered else "a set, in label order: ranks mean nothing",
-        )
+        """Draw k rows."""
+        ranked = Ranked(histogram.counts, histogram.absent)
+        rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
+        return ranked.rows(draw_answer(type(self).answers(ranked, self.k), rate, bits))
 
 
 def check_public(histogram: Histogram, mechanism: Any, k: int) -> None:
@@ -97,9 +85,3 @@ def composed_share(charge: Callable[[float], Charge], epsilon: float, delta: flo
         return max(calibrate(charge, Budget(epsilon, delta), bound="renyi"), plain)
     except InvalidParameter:  # a budget too small to search in
         return plain
-
-
-def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
-    """The labels of a set, in an order that the data do not touch."""
-    array = np.fromiter(labels, dtype=object, count=len(labels))
-    return tuple(labels[i] for i in label_order(array))

@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
-from dptopk._internal import validate
-from dptopk._internal.tails import laplace_difference_tail
-from dptopk.costs import Charge, Cost, DiscreteLaplaceDP, PureDP
+from dptopk._internal.tails import laplace_difference_tail, laplace_edge_mass, laplace_tail
+from dptopk.costs import Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, Tails, add_remove
 from dptopk.mechanisms.samplers.maxima import laplace_offset
-from dptopk.mechanisms.samplers.noise import discrete_laplace
+from dptopk.mechanisms.samplers.noise import NoiseLaw, laplace_law
+from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
-from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
+from dptopk.mechanisms.thresholds import IndependentCounts, NoisyFloorMechanism
 from dptopk.release.intervals import CountNoise
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownLaplace(CountingMechanism):
+class KnownLaplace(IndependentNoise):
     """Every count + discrete Laplace noise, P[n] ∝ exp(-epsilon |n| / linf).
 
     Charge: min(l0, labels) × the law of the noise: PureDP(epsilon) for linf = 1, else DiscreteLaplaceDP(linf/epsilon,
@@ -39,48 +39,44 @@ class KnownLaplace(CountingMechanism):
     """
 
     epsilon: float
+    tails = Tails(laplace_tail, laplace_difference_tail, laplace_edge_mass, laplace_offset)
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """min(l0, labels) × the noise's own pair, exact.
+    def cost(self, sensitivity: Sensitivity, shift: int | None = None) -> Cost:
+        """``laplace_cost``."""
+        return laplace_cost(self.epsilon, sensitivity, shift)
 
-        Raises:
-            InvalidParameter: when l0 is None and ``labels``, the number of labels counted, is not given.
-        """
-        touched = copies(add_remove(sensitivity), labels)
-        return Charge({laplace_cost(self.epsilon, sensitivity): touched})
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw discrete Laplace noise, int64, shape (size,)."""
-        rate(self.epsilon, sensitivity)
-        return discrete_laplace(self.epsilon, sensitivity.linf, size, bits)
+    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> NoiseLaw:
+        """Discrete Laplace noise."""
+        self.spread(sensitivity)  # refuses a scale that cannot be drawn
+        return laplace_law(self.epsilon, sensitivity.linf, bound)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Differences of two geometric variables."""
         pair = scene.noise("laplace", scene.sensitivity.linf / self.epsilon)
 
-        def draw(number: int) -> np.ndarray[Any, Any]:
+        def draw(number: int) -> Array:
             plus, minus = np.floor(pair(number))
-            noise: np.ndarray[Any, Any] = plus - minus
+            noise: Array = plus - minus
             return noise
 
         return draw
 
     def law(self, sensitivity: Sensitivity, labels: int) -> CountNoise:
         """The law of the noise on one count."""
-        return CountNoise("laplace", 1 / rate(self.epsilon, sensitivity))
+        return CountNoise("laplace", 1 / self.spread(sensitivity))
 
-    def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """Probability that the difference of two noises is at least the gap."""
-        return laplace_difference_tail(self.epsilon / sensitivity.linf, max(math.ceil(gap) - 1, 0))
+    def spread(self, sensitivity: Sensitivity) -> float:
+        """``rate``."""
+        return rate(self.epsilon, sensitivity)
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
+    def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Standard deviation of the noise on one count: sqrt(2q)/(1-q), q = exp(-ε/τ)."""
-        half = rate(self.epsilon, add_remove(sensitivity)) / 2
+        half = self.spread(add_remove(sensitivity)) / 2
         return 1 / (math.sqrt(2) * math.sinh(half)) if half < 700 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnknownLaplace(NoisyFloorMechanism):
+class UnknownLaplace(IndependentCounts, NoisyFloorMechanism):
     """The d_bar largest counts + discrete Laplace noise, released if above h_(d_bar+1) + linf + c + the same noise.
 
     Charge: min(l0, d_bar + 1) × the law of the noise, as KnownLaplace, + δ; with l0=None that is d_bar + 1. Neighbours:
@@ -103,24 +99,10 @@ class UnknownLaplace(NoisyFloorMechanism):
     epsilon: float
     delta: float
 
-    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """min(l0, d_bar + 1) × the noise's pair + δ; at most d_bar counts are released for any ``labels``."""
-        self.threshold_offset(sensitivity)
-        cost = laplace_cost(self.epsilon, sensitivity)
-        return Charge({cost: moving_slots(sensitivity, self.d_bar)}, delta=self.delta)
-
-    @property
+    @cached_property
     def counting(self) -> KnownLaplace:
         """The mechanism for known domains that has this noise."""
         return KnownLaplace(epsilon=self.epsilon)
-
-    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        return laplace_offset(rate(self.epsilon, sensitivity), special, self.delta)
-
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c]."""
-        return laplace_difference_tail(rate(self.epsilon, sensitivity), c)
 
 
 def rate(epsilon: float, sensitivity: Sensitivity) -> float:
@@ -151,17 +133,3 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
     exact = sensitivity.linf / Fraction(epsilon)
     scale = float(exact)
     return DiscreteLaplaceDP(scale if Fraction(scale) <= exact else math.nextafter(scale, 0), shift)
-
-
-def copies(sensitivity: Sensitivity, labels: int | None) -> int:
-    """min(l0, labels): how many of the counted labels one user can touch.
-
-    Raises:
-        InvalidParameter: when neither is known.
-    """
-    if labels is not None:
-        labels = validate.count(labels=labels, at_least=0)
-    touched = sensitivity.touched(labels)
-    if touched is None:
-        raise InvalidParameter("labels must be given (how many labels are counted) when the sensitivity has l0=None")
-    return touched

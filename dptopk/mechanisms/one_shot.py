@@ -13,10 +13,9 @@ import numpy.typing as npt
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Floats
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import SCORE_ROUNDING, Arrivals, ArrivalTime, Race
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
 
@@ -49,9 +48,9 @@ class OneShotTopK(JointSelection):
         """Return the standard deviation of exponential noise."""
         return self.k * sensitivity.linf / self.epsilon
 
-    def exceeds(self, sensitivity: Sensitivity, gaps: Floats) -> Floats:
+    def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
         """exp(-x), at most 1."""
-        chances: Floats = np.exp(np.minimum(-gaps / self.selection_noise(sensitivity), 0.0))
+        chances: Array = np.exp(np.minimum(-gaps / self.selection_noise(sensitivity), 0.0))
         return chances
 
     def simulate(self, scene: Scene) -> Draw:
@@ -65,9 +64,7 @@ class OneShotTopK(JointSelection):
         return [int(row) for row in chosen]
 
 
-def one_shot_top_k(
-    counts: npt.NDArray[np.int64], k: int, *, rate: Fraction, bits: Bits, absent: int = 0
-) -> npt.NDArray[np.int64]:
+def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: int = 0) -> Ints:
     """Return the k labels with the largest rate·count + Exponential(1), in order, exactly.
 
     Args:
@@ -110,8 +107,8 @@ class _FlipRace(Race):
     """
 
     def _scores(
-        self, head: npt.NDArray[np.float64], words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        self, head: Floats, words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
+    ) -> tuple[Floats, Floats]:
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:

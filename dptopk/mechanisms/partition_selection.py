@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
@@ -17,12 +16,11 @@ from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, finite_l0
-from dptopk.mechanisms.joint_selection import in_label_order
+from dptopk.mechanisms.base import A_SET, LabelsOnly, finite_l0, in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
-from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.random import Bits, Bools, Ints, random_bits
 from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, Scene, seeded
-from dptopk.mechanisms.thresholds import present_slots
+from dptopk.mechanisms.thresholds import FromData
 from dptopk.release.release import Release
 
 # Parts of a smaller δ would be subnormal floats, whose rounding is no small share of them.
@@ -30,7 +28,7 @@ LEAST_DELTA = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionSelection(LabelsOnly):
+class PartitionSelection(FromData, LabelsOnly):
     """The set of labels that many users have: each present label is shown by a coin; needs the whole histogram.
 
     No counts and no order: what that saves goes into the chance to appear. A label with τ users or less is shown with
@@ -106,11 +104,6 @@ class PartitionSelection(LabelsOnly):
 
         return draw
 
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
-        present_slots(histogram, self)
-        self.charge(histogram.sensitivity)
-
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """The labels whose coins say so, in label order; perhaps none.
 
@@ -121,19 +114,12 @@ class PartitionSelection(LabelsOnly):
         Raises:
             InvalidParameter: when rows were cut off, or as ``coin`` does, before anything is drawn.
         """
-        seen = present_slots(histogram, self)
-        sensitivity = histogram.sensitivity
-        shown = self.tossed(sensitivity, seen.counts, random_bits(rng))
-        return Release.drawn(
-            histogram,
-            rng,
-            labels=in_label_order(tuple(seen.labels[shown].tolist())),
-            charge=self.charge(sensitivity),
-            mechanism=self,
-            note="a set, in label order: ranks mean nothing",
-        )
+        seen, charge = self.slots(histogram), self.charge(histogram.sensitivity)
+        shown = seen.labels[self.tossed(histogram.sensitivity, seen.counts, random_bits(rng))]
+        labels = in_label_order(tuple(shown.tolist()))
+        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=A_SET)
 
-    def tossed(self, sensitivity: Sensitivity, counts: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.bool_]:
+    def tossed(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
         """Toss the coins: return which labels are shown, shape (n,), for their counts, shape (n,)."""
         chances = self.chances(sensitivity)
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)

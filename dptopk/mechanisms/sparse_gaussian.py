@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
-from dptopk._internal.tails import gaussian_tail, smallest_offset, union
+from dptopk._internal.tails import gaussian_tail
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.base import finite_l0
-from dptopk.mechanisms.gaussian import KnownGaussian, gaussian_scale
-from dptopk.mechanisms.thresholds import ThresholdedMechanism, checked_offset
+from dptopk.mechanisms.gaussian import KnownGaussian
+from dptopk.mechanisms.thresholds import IndependentCounts, fixed_threshold
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseGaussian(ThresholdedMechanism):
+class SparseGaussian(IndependentCounts):
     """Every present count + discrete Gaussian noise, released if above a fixed T; needs the whole histogram.
 
     Charge: one SparseGaussianDP, in which the δ of the noise and the δ of the threshold are those of one mechanism: the
@@ -45,27 +44,21 @@ class SparseGaussian(ThresholdedMechanism):
         Raises:
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for that many labels.
         """
-        n, scale = finite_l0(sensitivity), gaussian_scale(self.sigma, sensitivity)
+        n, scale = self.moving(sensitivity), self.counting.spread(sensitivity)
         cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
-        n, scale = finite_l0(sensitivity), gaussian_scale(self.sigma, sensitivity)
-        return checked_offset(_offset(scale, sensitivity.linf, n, self.delta), "delta")
+        moving, scale = self.moving(sensitivity), self.counting.spread(sensitivity)
+        return fixed_threshold(_alone, scale, sensitivity.linf, moving, self.delta)
 
-    @property
+    @cached_property
     def counting(self) -> KnownGaussian:
         """The mechanism for known domains that has this noise."""
         return KnownGaussian(sigma=self.sigma)
 
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N > c]."""
-        return gaussian_tail(gaussian_scale(self.sigma, sensitivity), c)
 
-
-@lru_cache(maxsize=256)
-def _offset(scale: float, linf: int, n: int, delta: float) -> int:
-    """The smallest T >= linf that none of n counts of linf passes but with probability delta."""
-    return smallest_offset(lambda T: union(gaussian_tail(scale, T - linf), n), delta, "delta", linf)
+def _alone(scale: float, linf: int, T: int) -> float:
+    return gaussian_tail(scale, T - linf)

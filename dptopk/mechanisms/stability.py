@@ -7,16 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dptopk._internal.tails import laplace_tail, smallest_offset
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels
-from dptopk.mechanisms.joint_selection import check_public, composed_share, in_label_order, pure_share
+from dptopk.mechanisms.base import LabelsOnly, add_remove, drawn_labels, in_label_order
+from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
-from dptopk.mechanisms.samplers.random import Bits, random_bits
+from dptopk.mechanisms.samplers.random import Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, released
 from dptopk.mechanisms.thresholds import checked_offset
@@ -141,7 +140,7 @@ class StabilityTopK(LabelsOnly):
         ]
 
 
-def utilities(gaps: npt.NDArray[np.int64], threshold: int) -> npt.NDArray[np.int64]:
+def utilities(gaps: Ints, threshold: int) -> Ints:
     """Return the utilities of trying the top 1, ..., top k: the gap, up to what the test needs, plus a bonus per label.
 
     What is added depends on the size alone, and min(·, 2·threshold) moves by no more than the gap: by at most linf.

@@ -14,20 +14,29 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset
+from dptopk._internal.tails import LARGEST_OFFSET, smallest_offset, union
+from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import CountingMechanism, Mechanism, add_remove, ordered_release
+from dptopk.mechanisms.base import (
+    CountingMechanism,
+    IndependentNoise,
+    Mechanism,
+    add_remove,
+    finite_l0,
+    ordered_release,
+)
 from dptopk.mechanisms.samplers.exact import bernoulli
-from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.random import Array, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, largest_above
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
@@ -37,8 +46,8 @@ from dptopk.release.release import Release
 class Slots:
     """The top slots of a histogram: labels, their counts (int64) and the floor, the next count below."""
 
-    labels: np.ndarray[Any, Any]
-    counts: np.ndarray[Any, Any]
+    labels: Array
+    counts: Array
     floor: int
     noisy_floor: bool = True
 
@@ -57,19 +66,6 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
     floor = int(histogram.counts[top[d_bar]]) if len(top) > d_bar else 0
     top = top[:d_bar]
     return Slots(histogram.labels[top], histogram.counts[top], floor)
-
-
-def present_slots(histogram: Histogram, mechanism: Any) -> Slots:
-    """All present counts over a fixed floor of 0.
-
-    Raises:
-        InvalidParameter: when rows were cut off.
-    """
-    if not validate.instance(Histogram, histogram=histogram).complete:
-        name = type(mechanism).__name__
-        raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
-    present = np.flatnonzero(histogram.counts)
-    return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
 
 
 def special_slots(sensitivity: Sensitivity, d_bar: int) -> int:
@@ -91,12 +87,12 @@ def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
 
 
 def passing(
-    counts: np.ndarray[Any, Any],
-    noise: np.ndarray[Any, Any],
+    counts: Array,
+    noise: Array,
     floor: int,
-    floor_noise: np.ndarray[Any, Any] | int,
+    floor_noise: Array | int,
     offset: int,
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """Return which slots are released: count + noise > floor + floor_noise + offset, strictly.
 
     Args:
@@ -132,7 +128,60 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     return math.ceil(max(c, 0.0))
 
 
-class ThresholdedMechanism(Mechanism):
+@lru_cache(maxsize=1024)
+def fixed_threshold(alone: Callable[[float, int, int], float], spread: float, linf: int, n: int, delta: float) -> int:
+    """The smallest T >= linf with 1 - (1-q)^n <= delta, where q is ``alone`` of the spread, linf and T.
+
+    q: the probability that a label which one user alone has, of count linf, is released.
+    """
+    return smallest_offset(lambda T: union(alone(spread, linf, T), n), delta, "delta", linf)
+
+
+class FromData(Mechanism):
+    """Base of the mechanisms whose labels come from the data."""
+
+    def slots(self, histogram: Histogram) -> Slots:
+        """The largest counts and the floor, or all present counts over a fixed floor of 0.
+
+        Raises:
+            InvalidParameter: when rows that are needed were cut off.
+        """
+        if self.floor_rank is not None:
+            return slots(histogram, self.floor_rank - 1)
+        if not validate.instance(Histogram, histogram=histogram).complete:
+            name = type(self).__name__
+            raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
+        present = np.flatnonzero(histogram.counts)
+        return Slots(histogram.labels[present], histogram.counts[present], floor=0, noisy_floor=False)
+
+    def check(self, histogram: Histogram) -> None:
+        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
+        self.slots(histogram)
+        self.charge(histogram.sensitivity)
+
+
+class TopSlots(FromData):
+    """Base of those that look at the d_bar largest counts and the floor."""
+
+    d_bar: int
+    delta: float
+
+    @property
+    def floor_rank(self) -> int:
+        """The rank after d_bar."""
+        return self.d_bar + 1
+
+    @abstractmethod
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+
+    def threshold_offset(self, sensitivity: Sensitivity) -> int:
+        """Return the lead over the noisy floor that a noisy count needs: linf + c."""
+        special = special_slots(add_remove(sensitivity), self.d_bar)
+        return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")
+
+
+class ThresholdedMechanism(FromData):
     """Base of the mechanisms that add integer noise to the slots and release those above a threshold."""
 
     @property
@@ -205,11 +254,11 @@ class ThresholdedMechanism(Mechanism):
         """The chance, below 1, with which a noisy count of exactly the threshold is released all the same."""
         return 0.0
 
-    def above_floor(self, noise: Any, floor_noise: Any) -> np.ndarray[Any, Any]:
+    def above_floor(self, noise: Any, floor_noise: Any) -> Array:
         """Noise minus the floor's noise, rounded up: compared with integers, it decides as the exact value does."""
         return -((floor_noise - noise) // self.divisor)
 
-    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:
+    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> Array:
         """Return the released values of the counts that passed, shape (n,)."""
         return counts + noise
 
@@ -229,22 +278,9 @@ class ThresholdedMechanism(Mechanism):
             at_threshold=self.at_threshold(sensitivity),
         )
 
-    def slots(self, histogram: Histogram) -> Slots:
-        """The largest counts and the floor, or all present counts over a fixed floor of 0.
-
-        Raises:
-            InvalidParameter: when rows that are needed were cut off.
-        """
-        return present_slots(histogram, self) if self.floor_rank is None else slots(histogram, self.floor_rank - 1)
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""
         return self.counting.draw_noise(sensitivity, size, bits)
-
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
-        self.slots(histogram)
-        self.charge(histogram.sensitivity)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """The labels above the threshold with their noisy counts, in the order of these, ties in label order.
@@ -273,12 +309,59 @@ class ThresholdedMechanism(Mechanism):
         return ordered_release(values, labels, histogram, rng, charge=charge, mechanism=self, measurement=measurement)
 
 
-class CutMechanism(ThresholdedMechanism):
+class IndependentCounts(ThresholdedMechanism):
+    """Base of those whose noises are independent; each quantity that can move costs what its noise costs."""
+
+    delta: float
+
+    @property
+    @abstractmethod
+    def counting(self) -> IndependentNoise:
+        """The mechanism for known domains that has this noise, before it is cut."""
+
+    def moving(self, sensitivity: Sensitivity) -> int:
+        """How many noisy counts, of which each moves by at most linf, cover all that one user can move.
+
+        Raises:
+            InvalidParameter: for the whole histogram when l0 is None, because there is no bound.
+        """
+        rank = self.floor_rank
+        return finite_l0(sensitivity) if rank is None else moving_slots(add_remove(sensitivity), rank - 1)
+
+    def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
+        """The noise's own pair for each quantity that can move, + δ, for any ``labels``; as if the noise were uncut."""
+        self.threshold_offset(sensitivity)
+        return Charge({self.counting.cost(sensitivity): self.moving(sensitivity)}, delta=self.delta)
+
+    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
+        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
+        return self.counting.tails.offset(self.counting.spread(sensitivity), special, self.delta)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor."""
+        tails, spread = self.counting.tails, self.counting.spread(sensitivity)
+        return tails.beyond(spread, c) if self.floor_rank is None else tails.difference(spread, c)
+
+
+class CutMechanism(IndependentCounts):
     """Base of those whose noise stays within ± a bound T."""
 
-    @abstractmethod
     def bound(self, sensitivity: Sensitivity) -> int:
         """T: the noise stays in [-T, T]."""
+        moving, linf, law = self.moving(sensitivity), sensitivity.linf, self.counting
+        return fixed_threshold(law.tails.edge_mass, law.spread(sensitivity), linf, moving, self.delta)
+
+    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
+        """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
+        bound, noises = self.bound(sensitivity), 1 if self.floor_rank is None else 2
+        if c >= bound * noises:
+            return 0.0
+        inside = 1 - 2 * self.counting.tails.beyond(self.counting.spread(sensitivity), bound)
+        return min(super().threshold_tail(sensitivity, c) / (inside * inside if noises == 2 else inside), 0.5)
+
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
+        """Draw the cut noise, int64, shape (size,)."""
+        return self.counting.sampler(sensitivity, self.bound(sensitivity)).sample(size, bits)
 
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
         """Return T for every confidence: a released count is never further from the true one."""
@@ -295,22 +378,5 @@ class CutMechanism(ThresholdedMechanism):
         return lambda number: np.clip(uncut(number), -bound, bound)
 
 
-class NoisyFloorMechanism(ThresholdedMechanism):
+class NoisyFloorMechanism(TopSlots, ThresholdedMechanism):
     """Base of those that give the d_bar largest counts and the floor the noise of a mechanism for known domains."""
-
-    d_bar: int
-    delta: float
-
-    @property
-    def floor_rank(self) -> int:
-        """The rank after d_bar."""
-        return self.d_bar + 1
-
-    @abstractmethod
-    def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
-        """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-
-    def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the lead over the noisy floor that a noisy count needs: linf + c."""
-        special = special_slots(add_remove(sensitivity), self.d_bar)
-        return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-
-import numpy as np
+from functools import cached_property
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.rounding import tail_up
-from dptopk._internal.tails import laplace_edge_mass, laplace_tail, laplace_total, smallest_offset, union
+from dptopk._internal.tails import laplace_edge_mass, laplace_total, smallest_offset
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import finite_l0
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.thresholds import CutMechanism, checked_offset
+from dptopk.mechanisms.thresholds import CutMechanism
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +49,7 @@ class TruncatedLaplace(CutMechanism):
             InvalidParameter: when l0 is None, because there is no bound.
         """
         self.bound(sensitivity)
-        return Charge({PureDP(self.epsilon): finite_l0(sensitivity)}, delta=self.delta)
-
-    def bound(self, sensitivity: Sensitivity) -> int:
-        """T: the noise stays in [-T, T]."""
-        n, decay = finite_l0(sensitivity), rate(self.epsilon, sensitivity)
-        return checked_offset(_cut(decay, sensitivity.linf, n, self.delta), "delta")
+        return Charge({PureDP(self.epsilon): self.moving(sensitivity)}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
@@ -73,40 +65,20 @@ class TruncatedLaplace(CutMechanism):
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """The smallest count that is released with at least this probability, 1/2 or more; see the base."""
         probability = validate.probability(allow_zero=False, probability=probability)
-        chance, bound, decay = self.at_threshold(sensitivity), self.bound(sensitivity), rate(self.epsilon, sensitivity)
+        chance = self.at_threshold(sensitivity)
 
         def hidden(above: int) -> float:
             """P[a count of T + ``above`` is hidden]: noise below -above, or equal to it and the coin refuses."""
-            below = _tail(decay, bound, above)
-            until = _tail(decay, bound, above - 1) if above else 1 - below
+            below = self.threshold_tail(sensitivity, above)
+            until = self.threshold_tail(sensitivity, above - 1) if above else 1 - below
             return chance * below + (1 - chance) * until
 
-        return bound + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
+        return self.bound(sensitivity) + smallest_offset(hidden, min(1 - probability, 0.5), "probability")
 
-    @property
+    @cached_property
     def counting(self) -> KnownLaplace:
         """The mechanism for known domains that has this noise before it is cut."""
         return KnownLaplace(epsilon=self.epsilon)
-
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N > c]: at most the uncut law's, given no cut."""
-        return _tail(rate(self.epsilon, sensitivity), self.bound(sensitivity), c)
-
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
-        """Draw truncated discrete Laplace noise, int64, shape (size,)."""
-        from dptopk.mechanisms.samplers.noise import laplace_law
-
-        return laplace_law(self.epsilon, sensitivity.linf, self.bound(sensitivity)).sample(size, bits)
-
-
-def _tail(decay: float, bound: int, c: int) -> float:
-    return 0.0 if c >= bound else min(laplace_tail(decay, c) / (1 - 2 * laplace_tail(decay, bound)), 0.5)
-
-
-@lru_cache(maxsize=256)
-def _cut(decay: float, linf: int, n: int, delta: float) -> int:
-    """The smallest T >= linf with 1 - (1-q)^n <= delta, q the mass of the linf outermost points of noise in [-T, T]."""
-    return smallest_offset(lambda T: union(laplace_edge_mass(decay, linf, T), n), delta, "delta", linf)
 
 
 def _point_mass(decay: float, at: int, bound: int) -> float:

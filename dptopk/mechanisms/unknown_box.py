@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
-
-import numpy as np
 
 from dptopk._internal.box_tails import box_tail
 from dptopk._internal.tails import smallest_offset
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.box import Box, box_cost
+from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism, moving_slots
 from dptopk.release.intervals import CountNoise
@@ -49,14 +48,13 @@ class UnknownBox(NoisyFloorMechanism):
         moved = min(moved + (sensitivity.linf > 1), self.d_bar + 1)
         return Charge({box_cost(self.epsilon, self.d_bar + 2, moved): 1}, delta=self.delta)
 
-    @property
+    @cached_property
     def counting(self) -> Box:
         """The mechanism for known domains that has this noise."""
         return Box(epsilon=self.epsilon)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
-        self.counting._checked(sensitivity, self.floor_rank)  # noqa: SLF001 - the same noise
         return _offset(self.counting.law(sensitivity, self.floor_rank), special, self.delta)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
@@ -67,7 +65,7 @@ class UnknownBox(NoisyFloorMechanism):
         """Upper bound on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
         return self.counting.law(sensitivity, self.floor_rank).tail(c)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""
         return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.tails import gaussian_difference_tail, laplace_difference_tail
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.samplers.maxima import gaussian_offset, laplace_offset
+from dptopk.mechanisms.laplace import KnownLaplace
+from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
 from dptopk.release.intervals import Measurement
@@ -55,7 +53,7 @@ class UnknownCentred(NoisyFloorMechanism):
         validate.parameters(self)
         validate.assign(self, centre=self.counting.centre)
 
-    @property
+    @cached_property
     def counting(self) -> Centred:
         """The mechanism for known domains that has this noise."""
         return Centred(noise=self.noise, common=self.common, centre=self.centre)
@@ -78,18 +76,11 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """The smallest integer c with P[max of ``special`` Z - another Z > b·c] <= delta."""
-        if isinstance(self.noise, KnownGaussian):
-            steps = gaussian_offset(self.noise.scale(sensitivity), special, self.delta)
-        else:
-            steps = laplace_offset(rate(self.noise.epsilon, sensitivity), special, self.delta)
-        return -(-steps // self.divisor)
+        return -(-self.noise.tails.offset(self.noise.spread(sensitivity), special, self.delta) // self.divisor)
 
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on P[a count that is c + 1 above the threshold is not released]."""
-        steps = self.divisor * (c + 1) - 1
-        if isinstance(self.noise, KnownGaussian):
-            return gaussian_difference_tail(self.noise.scale(sensitivity), steps)
-        return laplace_difference_tail(rate(self.noise.epsilon, sensitivity), steps)
+        return self.noise.tails.difference(self.noise.spread(sensitivity), self.divisor * (c + 1) - 1)
 
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count, before any selection by it."""
@@ -108,10 +99,8 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts above the threshold, with one Y for all."""
-        passing = super().simulate(scene)
-        common = self.counting.float_common(
-            replace(scene, sensitivity=self._moving(scene.sensitivity)), self.floor_rank
-        )
+        passing, moving = super().simulate(scene), self._moving(scene.sensitivity)
+        common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
 
         def draw(number: int) -> tuple[Any, Any]:
             chosen, values = passing(number)
@@ -125,11 +114,11 @@ class UnknownCentred(NoisyFloorMechanism):
         offset = self.threshold_offset(sensitivity)
         return replace(noised, counted=self.d_bar, threshold=offset, noisy_floor=True)
 
-    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> np.ndarray[Any, Any]:
+    def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw Z for ``size`` counts, int64, shape (size,)."""
         return self.noise.draw_noise(sensitivity, size, bits)
 
-    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> np.ndarray[Any, Any]:
+    def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> Array:
         """The multiples of 1/b, all with one Y."""
         law = self.counting.shared(self._moving(sensitivity), self.d_bar + 1)
         return self.counting.released(counts, noise + law.draw_noise(sensitivity, 1, bits))

@@ -19,14 +19,14 @@ from dptopk.mechanisms.base import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, largest_above
-from dptopk.mechanisms.thresholds import checked_offset, passing, present_slots
+from dptopk.mechanisms.thresholds import FromData, passing
 from dptopk.release.release import Release
 
 LARGEST_WEIGHT = 10**4
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedGaussian(LabelsOnly):
+class WeightedGaussian(FromData, LabelsOnly):
     """The labels whose sums of weights, with discrete Gaussian noise, exceed a threshold, in the order of these sums.
 
     Charge: one GaussianDP and ``delta``. Needs the whole histogram, with finite l0 and l2 of its sensitivity: a user of
@@ -51,9 +51,6 @@ class WeightedGaussian(LabelsOnly):
     sigma: float
     delta: float
 
-    def __post_init__(self) -> None:
-        validate.parameters(self)
-
     def scale(self, sensitivity: Sensitivity) -> float:
         """l2·sigma, the one number that sampler, threshold and charge use.
 
@@ -71,14 +68,13 @@ class WeightedGaussian(LabelsOnly):
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """One GaussianDP and delta, whatever ``labels``."""
-        scale = self.scale(sensitivity)
         self.threshold_offset(sensitivity)
-        return Charge({GaussianDP(dominating_mu(scale, sensitivity.l2 or 1)): 1}, delta=self.delta)
+        mu = dominating_mu(self.scale(sensitivity), sensitivity.l2 or 1)
+        return Charge({GaussianDP(mu): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """How far above 0 a noisy sum must be: T."""
-        scale = self.scale(sensitivity)
-        return checked_offset(_offset(scale, sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta), "delta")
+        return _offset(self.scale(sensitivity), sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """That of a sum, in users of a single label."""
@@ -96,11 +92,6 @@ class WeightedGaussian(LabelsOnly):
         noise = scene.noise("normal", self.scale(scene.sensitivity))
         return largest_above(scene, noise, None, self.threshold_offset(scene.sensitivity))
 
-    def check(self, histogram: Histogram) -> None:
-        """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
-        present_slots(histogram, self)
-        self.charge(histogram.sensitivity)
-
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """The labels above the threshold, in the order of their noisy sums, ties in label order; perhaps none.
 
@@ -111,7 +102,7 @@ class WeightedGaussian(LabelsOnly):
         Raises:
             InvalidParameter: when rows were cut off, or as ``charge``, before anything is drawn.
         """
-        seen, sensitivity = present_slots(histogram, self), histogram.sensitivity
+        seen, sensitivity = self.slots(histogram), histogram.sensitivity
         charge, offset, scale = self.charge(sensitivity), self.threshold_offset(sensitivity), self.scale(sensitivity)
         noise = KnownGaussian(sigma=scale).draw_noise(Sensitivity(), len(seen.counts), random_bits(rng))
         shown = passing(seen.counts, noise, 0, 0, offset)
@@ -124,11 +115,9 @@ class WeightedGaussian(LabelsOnly):
 def _offset(scale: float, l2: int, l0: int, delta: float) -> int:
     """The smallest T such that a user's own labels, however many, pass it with probability at most delta."""
     # Of all numbers of labels with the same weight the largest is the worst.
-    most = {
-        weight: min(l0, l2 * l2 // (weight * weight)) for weight in range(max(math.isqrt(l2 * l2 // l0), 1), l2 + 1)
-    }
+    weights = range(max(math.isqrt(l2 * l2 // l0), 1), l2 + 1)
 
     def passed(T: int) -> float:
-        return max(union(gaussian_tail(scale, T - weight), labels) for weight, labels in most.items())
+        return max(union(gaussian_tail(scale, T - weight), min(l0, l2 * l2 // weight**2)) for weight in weights)
 
     return smallest_offset(passed, delta, "delta", l2)

@@ -21,7 +21,7 @@ from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box, GaussianCounts, PartitionSelection, SparseGaussian, WeightedGaussian
-from dptopk.mechanisms.joint_selection import in_label_order
+from dptopk.mechanisms.base import in_label_order
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.plan import Phase, Plan, appearing, shown
 from dptopk.planning.request import ceil_digits, floor_digits

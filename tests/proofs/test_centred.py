@@ -19,7 +19,7 @@ HALF = Fraction(1, 2)
 def table(law, sensitivity):
     """The probabilities of one noise, up to a mass of about 1e-8."""
     if isinstance(law, KnownGaussian):
-        scale = law.scale(sensitivity)
+        scale = law.spread(sensitivity)
         return gaussian_law(scale).pmf(math.ceil(5.7 * scale))
     return laplace_law(law.epsilon, sensitivity.linf).pmf(math.ceil(17 * sensitivity.linf / law.epsilon))
 

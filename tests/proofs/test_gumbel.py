@@ -44,7 +44,8 @@ def selection_law(monkeypatch):
             calls.append((np.asarray(counts, dtype=float), k, epsilon / linf, absent, stop))
             return answers[0] if answers else selection.Selection(np.arange(min(k, len(counts))), False)
 
-        monkeypatch.setattr(selection, "gumbel_top_k", sampler)
+        for module in ("gumbel", "exponential"):
+            monkeypatch.setattr(f"dptopk.mechanisms.{module}.gumbel_top_k", sampler)
         mechanism.release(histogram)
         counts, k, rate, absent, stop = calls[0]
         assert absent == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dptopk import CanonicalTopK, Histogram, JointTopK, OneShotTopK, Sensitivity
-from dptopk.mechanisms import canonical, joint, one_shot
+from dptopk.mechanisms import canonical, joint_selection, one_shot
 from dptopk.mechanisms.canonical import Subsets
 from dptopk.mechanisms.joint import Sequences
 from dptopk.mechanisms.samplers import level_set_sampling
@@ -96,9 +96,8 @@ def test_a_rate_of_epsilon_by_linf_is_caught(cls, answers_of, among):
         rates.append(rate)
         return list(range(2))
 
-    module = joint if cls is JointTopK else canonical
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "draw_answer", spy)
+        patch.setattr(joint_selection, "draw_answer", spy)
         cls(k=2, epsilon=0.9).release(Histogram(None, [3, 2, 1], sensitivity=Sensitivity(linf=5)))
     assert rates == [Fraction("0.9") / 10]
 

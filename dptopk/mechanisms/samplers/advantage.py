@@ -23,14 +23,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from dptopk._internal.search import bisect_each
 from dptopk.mechanisms.canonical import _log_comb
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from dptopk.mechanisms.samplers.random import Floats, Ints
 
 _LEVELS = 192
 _DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import Any
-
-import numpy as np
 
 from dptopk.mechanisms.samplers.exact import Cells, decide, precise
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import Array, Bits
 
 _LOG2 = 0.6931
 
@@ -102,7 +99,7 @@ def side_law(power: int, rate: Fraction) -> SideLaw:
     return SideLaw(power, rate)
 
 
-def box_noise(law: SideLaw, step: int, size: int, bits: Bits) -> np.ndarray[Any, Any]:
+def box_noise(law: SideLaw, step: int, size: int, bits: Bits) -> Array:
     """The noise of ``size`` counts, at most law.power - 1 of them, int64, shape (size,)."""
     n = step * law.sample(bits)
     corner = bits.below(n, 1)

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits
+from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits, Bools, Floats, Ints
 
 _GUIDE_BITS = 16
 
@@ -78,7 +78,7 @@ def decide(units: Callable[[int], int], bits: Bits) -> bool:
     return below(int(bits.uint32(1)[0]), 32, units, bits)
 
 
-def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bool_]:
+def bernoulli(chances: Floats, bits: Bits) -> Bools:
     """Return independent coins, true with exactly these chances: floats in [0, 1), taken as the fractions they are.
 
     Args:
@@ -90,7 +90,7 @@ def bernoulli(chances: npt.NDArray[np.float64], bits: Bits) -> npt.NDArray[np.bo
     words = bits.uint64(chances.size)
     whole = (chances * 2.0**64).astype(np.uint64)
     # Where the first 64 bits of U and of the chance differ, they decide.
-    drawn: npt.NDArray[np.bool_] = words < whole
+    drawn: Bools = words < whole
     for i in np.flatnonzero(words == whole):
         drawn[i] = _below(int(words[i]), Fraction(float(chances[i])), bits)
     return drawn
@@ -112,7 +112,7 @@ def _below(word: int, chance: Fraction, bits: Bits) -> bool:
         word, known = bits.more(word), known + 64
 
 
-def bernoulli_exp(x: npt.NDArray[np.float64], exact: Callable[[int], Fraction], bits: Bits) -> npt.NDArray[np.bool_]:
+def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bools:
     """Return independent coins that are true with probability e^{-x}, exactly.
 
     Args:
@@ -123,13 +123,11 @@ def bernoulli_exp(x: npt.NDArray[np.float64], exact: Callable[[int], Fraction], 
     return decide_exp(bits.uint32(x.size), x, exact, bits)
 
 
-def decide_exp(
-    first: npt.NDArray[np.uint32], x: npt.NDArray[np.float64], exact: Callable[[int], Fraction], bits: Bits
-) -> npt.NDArray[np.bool_]:
+def decide_exp(first: npt.NDArray[np.uint32], x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bools:
     """Decide U < e^{-x} for uniforms whose first 32 bits are given; see `bernoulli_exp`."""
     gap = np.exp(-x)
     gap -= first * 2.0**-32
-    accepted: npt.NDArray[np.bool_] = gap > 0
+    accepted: Bools = gap > 0
     # U is at most 2**-32 above its first bits; e^{-x} is within 2**-40 of its float: x e^{-x} <= 1/e, and exp costs a
     # few ulps.
     for i in np.flatnonzero(np.abs(gap, out=gap) <= 2.0**-31):
@@ -179,30 +177,30 @@ class Cells:
                 return lower, upper
             guard *= 2
 
-    def _make_guide(self) -> npt.NDArray[np.int64]:
+    def _make_guide(self) -> Ints:
         """Return the cell that each value of the leading bits decides, -1 where they do not decide."""
         shift, size = 32 - _GUIDE_BITS, 1 << _GUIDE_BITS
         below = np.bincount(np.minimum(self._first >> shift, size), minlength=size + 1)[:size].cumsum()
-        cell: npt.NDArray[np.int64] = below.astype(np.int64)
+        cell: Ints = below.astype(np.int64)
         # A word that equals a lower threshold, or exceeds it by 1, is undecided; so is all beyond the last one.
         for near in (self._first, self._first + 1):
             cell[near[near < 1 << 32] >> shift] = -1
         cell[below == self._first.size] = -1
         return cell
 
-    def draw(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    def draw(self, size: int, bits: Bits) -> Ints:
         """Return ``size`` independent cell numbers."""
         if bits.listing:
             return np.array([bits.choose(self.masses) for _ in range(size)], dtype=np.int64)
         words = bits.uint32(size)
-        cells: npt.NDArray[np.int64] = self._guide[words >> np.uint32(32 - _GUIDE_BITS)]
+        cells: Ints = self._guide[words >> np.uint32(32 - _GUIDE_BITS)]
         rest = np.flatnonzero(cells < 0)
         if rest.size:
             cells[rest] = self._locate(words[rest].astype(np.int64), bits)
         return cells
 
-    def _locate(self, words: npt.NDArray[np.int64], bits: Bits) -> npt.NDArray[np.int64]:
-        cells: npt.NDArray[np.int64] = np.searchsorted(self._first, words, side="right").astype(np.int64)
+    def _locate(self, words: Ints, bits: Bits) -> Ints:
+        cells: Ints = np.searchsorted(self._first, words, side="right").astype(np.int64)
         floor = np.concatenate(([-2], self._first))[cells]
         for i in np.flatnonzero((words - floor <= 1) | (cells == self._first.size)):
             cells[i] = self._refine(int(words[i]), bits)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptopk.mechanisms.samplers.exact import precise
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 
 STOP = -1  # the label of the stop element, whose level is any rational number
 LOWEST = -1e300  # scores below it are told apart exactly, not by floats
@@ -39,14 +39,14 @@ class Arrivals:
         score, doubt: float64.
     """
 
-    labels: npt.NDArray[np.int64]
-    levels: npt.NDArray[Any]
+    labels: Ints
+    levels: Array
     words: npt.NDArray[np.uint64]
     time_blocks: npt.NDArray[np.int32]
-    score: npt.NDArray[np.float64]
-    doubt: npt.NDArray[np.float64]
+    score: Floats
+    doubt: Floats
 
-    def take(self, chosen: npt.NDArray[Any]) -> Arrivals:
+    def take(self, chosen: Array) -> Arrivals:
         """Return the chosen clocks."""
         return Arrivals(*(column[chosen] for column in vars(self).values()))
 
@@ -111,7 +111,7 @@ def exact_level(level: Any) -> Fraction:
     return Fraction(level.item() if isinstance(level, np.generic) else level)
 
 
-def above(top: Any, levels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def above(top: Any, levels: Array) -> Floats:
     """Return top - levels, of either sign, as floats, within two units in the last place."""
     if levels.dtype.kind == "f":
         return float(top) - levels
@@ -132,13 +132,11 @@ class Race:
         self.bits = bits
         self._slabs: list[tuple[Fraction | None, Fraction]] = [(None, Fraction(0))]
 
-    def clocks(self, labels: npt.NDArray[np.int64], levels: npt.NDArray[Any], origin: Any) -> Arrivals:
+    def clocks(self, labels: Ints, levels: Array, origin: Any) -> Arrivals:
         """Return an independent clock for every label."""
         return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
-    def time_block(
-        self, labels: npt.NDArray[np.int64], level: Any, start: Fraction, width: Fraction, origin: Any
-    ) -> Arrivals:
+    def time_block(self, labels: Ints, level: Any, start: Fraction, width: Fraction, origin: Any) -> Arrivals:
         """Return rings at uniform times within start..start + width, in the time of clocks of the given level."""
         self._slabs.append((start, width))
         levels = np.full(labels.size, level)
@@ -146,9 +144,9 @@ class Race:
 
     def _measured(
         self,
-        labels: npt.NDArray[np.int64],
-        levels: npt.NDArray[Any],
-        words: npt.NDArray[Any],
+        labels: Ints,
+        levels: Array,
+        words: Array,
         time_block: int,
         origin: Any,
     ) -> Arrivals:
@@ -180,8 +178,8 @@ class Race:
         return float(max(min(exact, Fraction(10**300)), -Fraction(10**300)))
 
     def _scores(
-        self, head: npt.NDArray[np.float64], words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        self, head: Floats, words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
+    ) -> tuple[Floats, Floats]:
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
@@ -198,7 +196,7 @@ class Race:
         doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
         return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
 
-    def exact_order(self, arrivals: Arrivals, origin: Any = None) -> npt.NDArray[np.int64]:
+    def exact_order(self, arrivals: Arrivals, origin: Any = None) -> Ints:
         """Return the positions of the clocks in the order in which they ring; exact.
 
         ``origin`` is the one that the scores were computed with, if it may be tried no further.

@@ -17,7 +17,8 @@ import numpy as np
 
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.optimal_factorisation import optimum
-from dptopk.mechanisms.samplers.participation import Error, Matrix, Participation
+from dptopk.mechanisms.samplers.participation import Error, Participation
+from dptopk.mechanisms.samplers.random import Array
 
 Kind = Literal["optimal", "square_root", "tree", "daily"]
 
@@ -32,12 +33,12 @@ class Factorisation:
         unit: the noise's scale is sigma times this.
     """
 
-    strategy: Matrix
-    totals: Matrix
+    strategy: Array
+    totals: Array
     unit: int
 
     @cached_property
-    def measured_on(self) -> Matrix:
+    def measured_on(self) -> Array:
         """The day, from 0, on which each row is measured: the last one in it."""
         return self.strategy.shape[1] - 1 - np.argmax(self.strategy[:, ::-1] != 0, axis=1)
 
@@ -47,15 +48,15 @@ class Factorisation:
         return int(np.abs(self.strategy).sum(axis=1).max())
 
     @cached_property
-    def spread(self) -> Matrix:
+    def spread(self) -> Array:
         """Upper bound on the standard deviation of the noise on each day's total at sigma = 1, shape (days,)."""
-        found: Matrix = self.unit * np.sqrt((self.totals**2).sum(axis=1)) * (1 + 1e-9)
+        found: Array = self.unit * np.sqrt((self.totals**2).sum(axis=1)) * (1 + 1e-9)
         return found
 
     @cached_property
-    def weights(self) -> Matrix:
+    def weights(self) -> Array:
         """Upper bound on the sum of the weights of each day's total, without signs, shape (days,)."""
-        found: Matrix = np.abs(self.totals).sum(axis=1) * (1 + 1e-9)
+        found: Array = np.abs(self.totals).sum(axis=1) * (1 + 1e-9)
         return found
 
     def energy(self, participation: Participation) -> int:
@@ -96,11 +97,11 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
     return Factorisation(whole, solve_triangular(whole.T.astype(float), np.tri(days).T, lower=False).T, unit)
 
 
-def _optimal(participation: Participation, error: Error) -> Matrix:
+def _optimal(participation: Participation, error: Error) -> Array:
     return optimum(participation, error, factorise("square_root", participation, error).error(participation, error))
 
 
-def _square_root(participation: Participation, error: Error) -> Matrix:
+def _square_root(participation: Participation, error: Error) -> Array:
     """The square root of A, Toeplitz with binom(2n, n)/4^n (Fichtenberger et al. 2023), cut to a band, norms of 1.
 
     The band (Kalinin-Lampert 2024) is the one with the least error before columns are divided by their norms, of
@@ -134,14 +135,14 @@ def _dyadic(days: int) -> list[tuple[int, int]]:
     ]
 
 
-def _tree(participation: Participation, _: Error) -> Matrix:
+def _tree(participation: Participation, _: Error) -> Array:
     """Dyadic intervals; a total is the sum of as many as its day has digits 1 (Dwork et al. 2010, Chan et al. 2011)."""
     first, end = np.array(_dyadic(participation.days)).T[:, :, None]
     day = np.arange(participation.days)
     return ((first <= day) & (day < end)).astype(float)
 
 
-def _tree_totals(days: int) -> Matrix:
+def _tree_totals(days: int) -> Array:
     place, totals = {interval: row for row, interval in enumerate(_dyadic(days))}, np.zeros((days, len(_dyadic(days))))
     for day in range(days):
         end = day + 1
@@ -152,12 +153,12 @@ def _tree_totals(days: int) -> Matrix:
     return totals
 
 
-def _daily(participation: Participation, _: Error) -> Matrix:
+def _daily(participation: Participation, _: Error) -> Array:
     """Each day by itself, added up."""
     return np.eye(participation.days)
 
 
-FACTORISATIONS: dict[Kind, Callable[[Participation, Error], Matrix]] = {
+FACTORISATIONS: dict[Kind, Callable[[Participation, Error], Array]] = {
     "optimal": _optimal,
     "square_root": _square_root,
     "tree": _tree,

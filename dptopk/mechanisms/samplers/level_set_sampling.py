@@ -20,10 +20,9 @@ from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dptopk.mechanisms.samplers.exact import Cells, precise
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
 _LARGEST_ODDS = 1e15
 _REFUSED = 6.0  # blocks are split until an answer is accepted at least about once in this many draws
@@ -37,7 +36,7 @@ class Ranked:
         absent: how many more labels there are, with count 0; n + absent is at most 2^62.
     """
 
-    def __init__(self, counts: npt.NDArray[np.int64], absent: int) -> None:
+    def __init__(self, counts: Ints, absent: int) -> None:
         self._counts = counts
         self._rising = np.sort(counts)  # ten times faster than the order of the rows, of which a few are asked for
         self._absent = absent
@@ -59,18 +58,18 @@ class Ranked:
         """The count of a rank."""
         return int(self._rising[-1 - rank]) if rank < self._rising.size else 0
 
-    def at(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def at(self, ranks: Ints) -> Ints:
         """The counts of ranks, of the shape of ``ranks``."""
         listed = self._rising.size
         if not listed:
             return np.zeros(ranks.shape, dtype=np.int64)
         return np.where(ranks < listed, self._rising[np.maximum(listed - 1 - ranks, 0)], 0)
 
-    def top(self, size: int) -> npt.NDArray[np.int64]:
+    def top(self, size: int) -> Ints:
         """The counts of the first ranks, shape (size,)."""
         return self.at(np.arange(size))
 
-    def at_least(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def at_least(self, values: Ints) -> Ints:
         """Return, for each value, how many labels have at least that count; int64, shape of ``values``."""
         listed = self._rising.size - np.searchsorted(self._rising, values, side="left")
         return listed + np.where(values <= 0, self._absent, 0)
@@ -87,7 +86,7 @@ class Answers(Protocol):
     def size(self, slack: int) -> int:
         """Return the exact number of answers with a gap of at most ``slack`` >= lowest."""
 
-    def log_size(self, slacks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def log_size(self, slacks: Ints) -> Floats:
         """The logarithm of that, about right."""
 
     def draw(self, slack: int, bits: Bits) -> list[int]:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from functools import partial
 from math import lcm
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import exp_units
-from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits, Word
+from dptopk.mechanisms.samplers.random import LISTING_BITS, Array, Bits, Ints, Word
 
 Answer = TypeVar("Answer", bound=Hashable)
 
@@ -69,16 +68,16 @@ class Listing(Bits):
             self._open.pop()
         return False
 
-    def below(self, bound: int, size: int) -> npt.NDArray[np.int64]:
+    def below(self, bound: int, size: int) -> Ints:
         """Each of the integers in [0, bound), ``size`` times."""
         each = (1 << LISTING_BITS) // bound
         return np.array([self.choose(lambda: [each] * bound) for _ in range(size)], dtype=np.int64)
 
-    def low_bits(self, size: int, width: int) -> npt.NDArray[np.int64]:
+    def low_bits(self, size: int, width: int) -> Ints:
         """Each of the integers in [0, 2**width)."""
         return self.below(1 << width, size)
 
-    def words(self, size: int, word: Word) -> npt.NDArray[Any]:
+    def words(self, size: int, word: Word) -> Array:
         """Refused: words are read where a law has no finite list.
 
         Raises:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -26,8 +25,8 @@ from dptopk._internal.tails import (
     smallest_offset,
     theta,
 )
+from dptopk.mechanisms.samplers.random import Array
 
-Array = np.ndarray[Any, Any]
 CELLS_AT_A_TIME = 16384
 # Below this, products of small terms could underflow, and the union bound (in closed form) is kept.
 SMALLEST_SUM = 1e-280

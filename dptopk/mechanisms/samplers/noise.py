@@ -23,7 +23,7 @@ from dptopk._internal import validate as _validate
 from dptopk._internal.rounding import smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, decide_exp, exp_units
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import Bits, Bools, Floats, Ints
 
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
 _FEW_DRAWS = 1 << 12
@@ -59,7 +59,7 @@ class NoiseLaw:
         width = self.scale / 8 if self.bound is None else min(self.scale / 8, self.bound)
         return max(0, math.frexp(width)[1] - 1)
 
-    def pmf(self, radius: int) -> npt.NDArray[np.float64]:
+    def pmf(self, radius: int) -> Floats:
         """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a relative 1e-12.
 
         >>> laplace_law(math.log(3), 1).pmf(1).round(6)
@@ -71,10 +71,10 @@ class NoiseLaw:
             weights[n > self.bound] = 0.0
         return weights / self.normaliser
 
-    def _weights_at(self, n: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _weights_at(self, n: Floats) -> Floats:
         linear, square = (float(min(a, Fraction(10**300))) for a in (self.linear, self.square))
         with np.errstate(over="ignore"):
-            weights: npt.NDArray[np.float64] = np.exp(-(linear * n + square * n * n))
+            weights: Floats = np.exp(-(linear * n + square * n * n))
         return weights
 
     @cached_property
@@ -122,7 +122,7 @@ class NoiseLaw:
     def _cells(self) -> Cells:
         return Cells(self.weights)
 
-    def sample(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    def sample(self, size: int, bits: Bits) -> Ints:
         """Return ``size`` independent draws as int64, the law being exact."""
         drawn = np.empty(size, dtype=np.int64)
         filled = 0
@@ -141,7 +141,7 @@ class NoiseLaw:
         sure = [max(exp_units([x.numerator], x.denominator, 32)[0] - 1, 0) for x in steps]
         return np.array([(1 << 32) - 1, *(words for words in sure for _ in (1, -1)), 0], dtype=np.uint32)
 
-    def _candidates(self, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+    def _candidates(self, size: int, bits: Bits) -> Ints:
         cells = self._cells.draw(size, bits)
         sign = ((cells & 1) << 1) - 1
         if not self.width_bits:
@@ -161,9 +161,7 @@ class NoiseLaw:
             kept &= magnitude <= self.bound
         return (magnitude * sign)[kept]
 
-    def _keep(
-        self, words: npt.NDArray[np.uint32], first: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], bits: Bits
-    ) -> npt.NDArray[np.bool_]:
+    def _keep(self, words: npt.NDArray[np.uint32], first: Ints, offset: Ints, bits: Bits) -> Bools:
         """Decide U < e^{-(f(first + offset) - f(first))} for uniforms whose first 32 bits are given."""
 
         def exact(i: int) -> Fraction:
@@ -199,7 +197,7 @@ def _checked(law: NoiseLaw) -> NoiseLaw:
     return law
 
 
-def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> Ints:
     """Return draws n of discrete Laplace noise, pmf ∝ e^{-epsilon·|n|/linf}.
 
     Args:
@@ -221,7 +219,7 @@ def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> npt.ND
     return laplace_law(epsilon, linf).sample(_validate.count(size=size, at_least=0), bits)
 
 
-def discrete_gaussian(scale: float, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+def discrete_gaussian(scale: float, size: int, bits: Bits) -> Ints:
     """Return draws n of discrete Gaussian noise, pmf ∝ e^{-n²/(2·scale²)}; see `discrete_laplace` for the arguments.
 
     The law is exact for the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
@@ -229,6 +227,6 @@ def discrete_gaussian(scale: float, size: int, bits: Bits) -> npt.NDArray[np.int
     return gaussian_law(scale).sample(_validate.count(size=size, at_least=0), bits)
 
 
-def truncated_discrete_gaussian(scale: float, bound: int, size: int, bits: Bits) -> npt.NDArray[np.int64]:
+def truncated_discrete_gaussian(scale: float, bound: int, size: int, bits: Bits) -> Ints:
     """Return draws of discrete Gaussian noise conditioned on |n| <= bound, an integer of at least 0; exact."""
     return gaussian_law(scale, bound).sample(_validate.count(size=size, at_least=0), bits)

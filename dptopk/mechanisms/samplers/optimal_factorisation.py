@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.samplers.participation import Error, Matrix, Participation
+from dptopk.mechanisms.samplers.participation import Error, Participation
+from dptopk.mechanisms.samplers.random import Array
 
 # For users of one day the fixed point takes a few decompositions of matrices of this many days; else a program does.
 LARGEST_ALONE, LARGEST_SEVERAL = 1000, 60
@@ -23,7 +24,7 @@ def possible(participation: Participation) -> bool:
     return participation.days <= (LARGEST_ALONE if participation.most == 1 else LARGEST_SEVERAL)
 
 
-def optimum(participation: Participation, error: Error, near: float) -> Matrix:
+def optimum(participation: Participation, error: Error, near: float) -> Array:
     """W, lower triangular, close to the optimum; ``near``: the error of one that is not far from it.
 
     Raises:
@@ -36,11 +37,11 @@ def optimum(participation: Participation, error: Error, near: float) -> Matrix:
     alone = participation.most == 1
     gram = _fixed_point(participation, error) if alone else _program(participation, error, near)
     gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    lower: Matrix = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
+    lower: Array = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
     return lower
 
 
-def _fixed_point(participation: Participation, error: Error) -> Matrix:
+def _fixed_point(participation: Participation, error: Error) -> Array:
     """Users of one day: diag X = 1. By duality the least error is max ‖D_p^½ A D_v^½‖_* over laws p, v of days.
 
     (The mean: p uniform.) With the singular value decomposition U S Vᵀ of that matrix, p and v are at the maximum the
@@ -65,14 +66,14 @@ def _fixed_point(participation: Participation, error: Error) -> Matrix:
     return gram / np.sqrt(np.outer(np.diag(gram), np.diag(gram)))
 
 
-def _stretched(law: Matrix, size: int) -> Matrix:
+def _stretched(law: Array, size: int) -> Array:
     """Return a law for n days with the same shape."""
     old, new = (np.arange(len(law)) + 0.5) / len(law), (np.arange(size) + 0.5) / size
     wide = np.exp(np.interp(new, old, np.log(law)))
     return wide / wide.sum()
 
 
-def _program(participation: Participation, error: Error, near: float) -> Matrix:
+def _program(participation: Participation, error: Error, near: float) -> Array:
     """Users of several days: a semidefinite program, as in Choquette-Choo et al. 2023, with an energy of at most 1.
 
     ``Participation.energy`` is convex in X: the matrix Ĝ above X, which falls with the first day and the distance, is

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from dptopk.mechanisms.samplers.random import Array
+
 Error = Literal["max", "mean"]
-Matrix = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,16 @@ class Participation:
         return cls(days, most, apart if most > 1 else 1)
 
     @property
-    def first(self) -> Matrix:
+    def first(self) -> Array:
         """The earliest days, from 0."""
         return np.arange(0, self.days, self.apart)[: self.most]
 
     @property
-    def active(self) -> Matrix:
+    def active(self) -> Array:
         """On how many days a user can have been active by each day, shape (days,)."""
         return np.minimum(np.arange(self.days) // self.apart + 1, self.most)
 
-    def energy(self, strategy: Matrix) -> float:
+    def energy(self, strategy: Array) -> float:
         """The most that the squared shifts W·1_S sum to, S the days of one user; exact for whole numbers below 2^53.
 
         They sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the least matrix above G and 0 that falls with the first

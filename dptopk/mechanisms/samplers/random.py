@@ -23,6 +23,11 @@ import numpy.typing as npt
 
 from dptopk.errors import InvalidParameter
 
+Array = np.ndarray[Any, Any]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Rng = np.random.Generator | None
 LISTING_BITS = 96
 Word = type[np.uint8] | type[np.uint16] | type[np.uint32] | type[np.uint64]
 
@@ -40,7 +45,7 @@ class Bits(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def words(self, size: int, word: Word) -> npt.NDArray[Any]:
+    def words(self, size: int, word: Word) -> Array:
         """Return ``size`` independent uniform words of the unsigned NumPy type ``word``."""
 
     def uint32(self, size: int) -> npt.NDArray[np.uint32]:
@@ -55,15 +60,15 @@ class Bits(ABC):
         """Append 64 fresh bits to the binary digits of a uniform number."""
         return value << 64 | int(self.uint64(1)[0])
 
-    def low_bits(self, size: int, width: int) -> npt.NDArray[np.int64]:
+    def low_bits(self, size: int, width: int) -> Ints:
         """Return ``size`` uniform integers in [0, 2**width), 0 <= width <= 62."""
         word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(kind).bits >= width)
         return (self.words(size, word) & word((1 << width) - 1)).astype(np.int64)
 
-    def below(self, bound: int, size: int) -> npt.NDArray[np.int64]:
+    def below(self, bound: int, size: int) -> Ints:
         """Return ``size`` uniform integers in [0, bound), 1 <= bound <= 2**62, by rejection (exact)."""
         width = (bound - 1).bit_length()
-        kept: list[npt.NDArray[np.int64]] = []
+        kept: list[Ints] = []
         missing = size
         while missing > 0:
             drawn = self.low_bits(missing + missing // 2 + 8, width)
@@ -77,7 +82,7 @@ class SecureBits(Bits):
 
     secure = True
 
-    def words(self, size: int, word: Word) -> npt.NDArray[Any]:
+    def words(self, size: int, word: Word) -> Array:
         """Return ``size`` words that nobody can predict."""
         return np.frombuffer(_secure_bytes()(size * np.dtype(word).itemsize), dtype=word)
 
@@ -88,7 +93,7 @@ class GeneratorBits(Bits):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def words(self, size: int, word: Word) -> npt.NDArray[Any]:
+    def words(self, size: int, word: Word) -> Array:
         """Return ``size`` words of the generator's stream."""
         return self._generator.integers(0, 1 << np.dtype(word).itemsize * 8, size, dtype=word)
 

@@ -32,7 +32,7 @@ from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
 from dptopk.mechanisms.samplers.exponential_race import LOWEST, SCORE_ROUNDING, STOP, Arrivals, Race, above, exact_level
-from dptopk.mechanisms.samplers.random import Bits
+from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
 _BATCH = 64  # mean number of rings in a batch of a crowd
 _SAMPLE = 1 << 16
@@ -50,14 +50,14 @@ class Selection:
         stopped: whether the stop element was selected (after all of ``indices``).
     """
 
-    indices: npt.NDArray[np.int64]
+    indices: Ints
     stopped: bool
 
 
 class _Thinned:
     """Labels whose rates are at most e^{rate·top}, explored from the earliest ring on."""
 
-    def __init__(self, size: int, offset: int, values: npt.NDArray[Any] | None, top: Any) -> None:
+    def __init__(self, size: int, offset: int, values: Array | None, top: Any) -> None:
         self.size = size
         self.offset = offset
         self.values = values  # None: every member has the value ``top``
@@ -86,7 +86,7 @@ class _Thinned:
             labels = labels[self._thin(self.values[labels], race)]
         return race.time_block(labels + self.offset, self.top, start, width, origin)
 
-    def _thin(self, levels: npt.NDArray[Any], race: Race) -> npt.NDArray[np.bool_]:
+    def _thin(self, levels: Array, race: Race) -> Bools:
         """Thin the envelope: keep each ring with probability e^{-rate (top - level)}."""
         with np.errstate(over="ignore"):
             x = float(race.rate) * above(self.top, levels)
@@ -109,9 +109,7 @@ def _poisson_batch() -> Cells:
     return Cells(weights)
 
 
-def _explicit_labels(
-    values: npt.NDArray[Any], need: int, bits: Bits
-) -> tuple[npt.NDArray[np.int64] | None, _Thinned | None]:
+def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None, _Thinned | None]:
     """Return the labels that are watched one by one, and the crowd of all others; None for all, none.
 
     Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or above the crowd's top,
@@ -127,7 +125,7 @@ def _explicit_labels(
     return np.flatnonzero(values > cut).astype(np.int64, copy=False), _Thinned(n, 0, values, cut)
 
 
-def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt.NDArray[np.int64]:
+def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
     """Return the labels of the first ``need`` clocks, in order; -1 is the stop element."""
     if race.bits.listing:
         return _listed(values, need, race, absent)
@@ -152,7 +150,7 @@ def _select(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
     return _first(race, arrivals, found, need)
 
 
-def _listed(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt.NDArray[np.int64]:
+def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
     """As `_select`, one order of the clocks after the other."""
     from dptopk.mechanisms.samplers.listing import peeled
 
@@ -164,7 +162,7 @@ def _listed(values: npt.NDArray[Any], need: int, race: Race, absent: int) -> npt
     return np.where(chosen == end, STOP, chosen)
 
 
-def _origin(levels: npt.NDArray[Any], need: int, few: int, thinned_groups: list[_Thinned]) -> Any:
+def _origin(levels: Array, need: int, few: int, thinned_groups: list[_Thinned]) -> Any:
     """Return the level that scores are taken relative to: about that of the last label that is selected.
 
     Any would give the same law. Errors of scores grow with the distance from it; so they are small where it is decided
@@ -178,9 +176,7 @@ def _origin(levels: npt.NDArray[Any], need: int, few: int, thinned_groups: list[
     return max(tops, default=0)
 
 
-def _entries(
-    levels: npt.NDArray[Any], explicit: npt.NDArray[np.int64] | None, few: npt.NDArray[np.int64], race: Race, step: int
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+def _entries(levels: Array, explicit: Ints | None, few: Ints, race: Race, step: int) -> Iterator[tuple[Ints, Array]]:
     """Yield labels with clocks of their own and their levels: unlisted ones, the stop element, parts of the watched."""
     extra = np.append(few, STOP) if race.stop is not None else few
     yield extra, np.zeros(extra.size, levels.dtype)
@@ -210,7 +206,7 @@ def _reaching(arrivals: Arrivals, least: float) -> Arrivals:
     return arrivals.take(arrivals.score + arrivals.doubt >= least)
 
 
-def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) -> npt.NDArray[np.int64]:
+def _first(race: Race, arrivals: Arrivals, found: Arrivals | None, need: int) -> Ints:
     """Return the first ``need`` different labels, in the exact order of the rings."""
     own = arrivals.labels.size
     arrivals = Arrivals.join(arrivals, found) if found else arrivals
@@ -306,7 +302,7 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
     return int(_select(values, 1, Race(Fraction(rate), None, bits), 0)[0])
 
 
-def _as_values(**arguments: npt.ArrayLike) -> npt.NDArray[Any]:
+def _as_values(**arguments: npt.ArrayLike) -> Array:
     """Return the one argument as a contiguous array of int64 or, for real numbers, float64."""
     ((name, given),) = arguments.items()
     values = np.ascontiguousarray(given)

@@ -12,9 +12,8 @@ import numpy as np
 
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.samplers.level_set_sampling import Answers
-from dptopk.mechanisms.samplers.random import random_bits
+from dptopk.mechanisms.samplers.random import Array, random_bits
 
-Array = np.ndarray[Any, Any]
 #: The ranks of the labels chosen in each draw of a block (-1: none), and their noisy counts; shape (BLOCK_DRAWS, k).
 Draw = Callable[[int], tuple[Array, Array]]
 #: Noise on all counts, and one more for the floor, in each draw of a block: shape (BLOCK_DRAWS, labels + 1).
