@@ -7,12 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dptopk._internal.tails import (
-    density,
-    gaussian_difference_tail,
-    gaussian_edge_mass,
-    gaussian_tail,
-)
+from dptopk._internal.tails import density, gaussian_difference_tail, gaussian_edge_mass, gaussian_tail
 from dptopk.costs import Cost, DiscreteGaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
@@ -20,12 +15,7 @@ from dptopk.mechanisms.base import LARGEST_SCALE, IndependentNoise, Tails, add_r
 from dptopk.mechanisms.samplers.maxima import gaussian_offset
 from dptopk.mechanisms.samplers.noise import NoiseLaw, gaussian_law
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
-from dptopk.mechanisms.thresholds import (
-    CutMechanism,
-    IndependentCounts,
-    NoisyFloorMechanism,
-    checked_offset,
-)
+from dptopk.mechanisms.thresholds import CutMechanism, IndependentCounts, NoisyFloorMechanism, checked_offset
 from dptopk.release.intervals import CountNoise
 
 

@@ -86,13 +86,7 @@ def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
     return special_slots(sensitivity, d_bar + 1)
 
 
-def passing(
-    counts: Array,
-    noise: Array,
-    floor: int,
-    floor_noise: Array | int,
-    offset: int,
-) -> Array:
+def passing(counts: Array, noise: Array, floor: int, floor_noise: Array | int, offset: int) -> Array:
     """Return which slots are released: count + noise > floor + floor_noise + offset, strictly.
 
     Args:

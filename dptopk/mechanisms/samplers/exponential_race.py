@@ -142,14 +142,7 @@ class Race:
         levels = np.full(labels.size, level)
         return self._measured(labels, levels, self.bits.uint64(labels.size), len(self._slabs) - 1, origin)
 
-    def _measured(
-        self,
-        labels: Ints,
-        levels: Array,
-        words: Array,
-        time_block: int,
-        origin: Any,
-    ) -> Arrivals:
+    def _measured(self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Any) -> Arrivals:
         blank = np.empty((2, labels.size))
         arrivals = Arrivals(labels, levels, words, np.full(labels.size, time_block, np.int32), blank[0], blank[1])
         self._measure(arrivals, origin)
