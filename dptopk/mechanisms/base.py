@@ -23,6 +23,7 @@ from dptopk.mechanisms.samplers.simulation import Draw, Noise, Scene, noisy_larg
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release, fields_to_json
 
+Labels = Release | Sequence[Any]
 # Selections have at least this much noise where they are predicted.
 LEAST_NOISE = 1e-3
 
@@ -293,7 +294,7 @@ class Rows:
         return len(self.counts)
 
 
-def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, mechanism: Any) -> Rows:
+def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Any) -> Rows:
     """The rows that a counting mechanism measures: all of a public domain, or the labels that are named.
 
     Args:
@@ -308,10 +309,8 @@ def rows_to_count(histogram: Histogram, labels: Release | Sequence[Any] | None, 
     if labels is None:
         return _whole_domain(known(histogram, mechanism))
     validate.instance(Histogram, histogram=histogram)
-    if isinstance(labels, Release):
-        made_here, names = labels.made_on(histogram), list(labels.labels)
-    else:
-        made_here, names = False, listed(labels)
+    made_here = isinstance(labels, Release) and labels.made_on(histogram)
+    names = list(labels.labels) if isinstance(labels, Release) else listed(labels)
     if not histogram.complete and not made_here:
         raise InvalidParameter("labels: on an incomplete histogram they must be a Release made on that very histogram")
     if histogram.outside(names):
@@ -423,16 +422,12 @@ class CountingMechanism(Mechanism):
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         return self.measurement(add_remove(sensitivity), 1, whole=False).half_width(1 - confidence, "row", 1)
 
-    def check(self, histogram: Histogram, *, labels: Release | Sequence[Any] | None = None) -> None:
+    def check(self, histogram: Histogram, *, labels: Labels | None = None) -> None:
         """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         self.charge(histogram.sensitivity, labels=len(rows_to_count(histogram, labels, self)))
 
     def release(
-        self,
-        histogram: Histogram,
-        rng: np.random.Generator | None = None,
-        *,
-        labels: Release | Sequence[Any] | None = None,
+        self, histogram: Histogram, rng: np.random.Generator | None = None, *, labels: Labels | None = None
     ) -> Release:
         """Noisy counts, rows in the order of the released values, ties in label order.
 
@@ -459,14 +454,12 @@ class CountingMechanism(Mechanism):
         """The charge of measuring the same counts several times."""
         return self.charge(sensitivity, labels=labels).times(passes)
 
-    def measure_again(
-        self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
-    ) -> tuple[Array, Array]:
+    def measure_again(self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int) -> tuple[Array, Array]:
         """The first of several measurements of the rows' counts, and the mean of all."""
         each = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
         return each[0], np.mean(each, axis=0)
 
-    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> Array:
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """The rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
         return rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
 

@@ -19,7 +19,7 @@ from dptopk.mechanisms.base import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.samplers.maxima import gaussian_maximum_tail, laplace_maximum_tail
-from dptopk.mechanisms.samplers.random import Array, random_bits
+from dptopk.mechanisms.samplers.random import Array, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Noise, Scene, Standard
 from dptopk.release.intervals import CountNoise, Measurement
 
@@ -97,9 +97,7 @@ class Centred(CountingMechanism):
         common = self.shared(sensitivity, labels).cost(sensitivity, self.centre.numerator * sensitivity.linf)
         return once.times(passes).minus(Charge({common: passes - 1}))
 
-    def measure_again(
-        self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None, passes: int
-    ) -> tuple[Array, Array]:
+    def measure_again(self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int) -> tuple[Array, Array]:
         """The first of several measurements, and the mean of all; they share one Y, so that only Z averages out."""
         bits = random_bits(rng)
         if not len(rows):
@@ -193,12 +191,9 @@ class Centred(CountingMechanism):
         common = self.shared(sensitivity, labels).law(sensitivity, 1) if labels else None
         return Measurement(law, labels, whole=whole, common=common, divisor=divisor)
 
-    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> Array:
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """The multiples of 1/b, in the order of the rows, float64, shape (n,)."""
-        bits = random_bits(rng)
-        if not len(rows):
-            return np.empty(0)
-        return self.released(rows.counts, self.draw_noise(sensitivity, len(rows), bits))
+        return self.measure_again(sensitivity, rows, rng, 1)[0]
 
     def released(self, counts: Array, noise: Array) -> Array:
         """(b·counts + noise)/b, from the whole part and the remainder of that integer, so that nothing overflows."""

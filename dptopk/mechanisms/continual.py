@@ -24,7 +24,7 @@ from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
 from dptopk.mechanisms.samplers.noise import discrete_gaussian
 from dptopk.mechanisms.samplers.participation import Error, Participation
-from dptopk.mechanisms.samplers.random import Array, Ints, random_bits
+from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
 from dptopk.release.intervals import CountNoise, Measurement
 from dptopk.release.release import Release
 
@@ -112,11 +112,9 @@ class ContinualTopK:
         scale = self._scale(sensitivity)
         if scale > LARGEST_SCALE:
             raise InvalidParameter(f"sigma={self.sigma} is too large: integer noise of scale {scale:g} leaves 64 bits")
-        user = self.participation
-        if days_per_user is not None or days_apart is not None:
-            most = self.days_per_user if days_per_user is None else validate.count(days_per_user=days_per_user)
-            apart = self.days_apart if days_apart is None else validate.count(days_apart=days_apart)
-            user = Participation.of(self.days, most, apart)
+        most = self.days_per_user if days_per_user is None else validate.count(days_per_user=days_per_user)
+        apart = self.days_apart if days_apart is None else validate.count(days_apart=days_apart)
+        user = Participation.of(self.days, most, apart)
         squares = touched * linf**2 * Fraction(self.measurements.energy(user))
         mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + 1e-15)
         costs: dict[Cost, int] = {GaussianDP(mu): 1} if mu else {}
@@ -135,10 +133,9 @@ class ContinualTopK:
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
-        beyond = (self._thresholds(sensitivity) - rounding - sensitivity.linf * user.active) / spread
-        passes = _normal_tail(beyond) + (user.active - 1) * _normal_tail(
-            beyond + sensitivity.linf * user.active / spread
-        )
+        far = sensitivity.linf * user.active
+        beyond = (self._thresholds(sensitivity) - rounding - far) / spread
+        passes = _normal_tail(beyond) + (user.active - 1) * _normal_tail(beyond + far / spread)
         delta = float(passes.sum() * finite_l0(sensitivity, "for private labels") * (1 + 1e-9) + FAR_MASS)
         if delta >= 1 or beyond.min() < 0:
             raise InvalidParameter(
@@ -165,9 +162,8 @@ class ContinualTopK:
         """
         scale = self._scale(sensitivity)
         off = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
-        return self.measurements.spread * (
-            sensitivity.linf * self.sigma
-        ), self.measurements.weights * off + SUM_ROUNDING
+        plan = self.measurements
+        return plan.spread * (sensitivity.linf * self.sigma), plan.weights * off + SUM_ROUNDING
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
         """Return ``threshold`` for all days."""
@@ -178,11 +174,10 @@ class ContinualTopK:
         if passes < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
-        others = (active - 1) * _normal_tail(_normal_point(passes) + sensitivity.linf * active / spread)
-        found: Array = np.ceil(
-            sensitivity.linf * active + rounding + spread * _normal_point(np.maximum(passes - others, passes / active))
-        )
-        return found
+        far = sensitivity.linf * active
+        others = (active - 1) * _normal_tail(_normal_point(passes) + far / spread)
+        share = np.maximum(passes - others, passes / active)
+        return np.asarray(np.ceil(far + rounding + spread * _normal_point(share)))
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
         """The count that a total must exceed for a private label to be shown on that day, from 1 on.
@@ -331,18 +326,15 @@ class Stream:
         validate.instance(Histogram, histogram=histogram)
         if self.day == self.mechanism.days:
             raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")
-        if not self.sensitivity.covers(histogram.sensitivity):
-            raise InvalidParameter(
-                f"histogram has the sensitivity {histogram.sensitivity}, the stream {self.sensitivity}"
-            )
+        given = histogram.sensitivity
+        if not self.sensitivity.covers(given):
+            raise InvalidParameter(f"histogram has the sensitivity {given}, the stream {self.sensitivity}")
         if histogram.identity in self._given:
             raise InvalidParameter("histogram: this one was given as an earlier day; a user-day may enter once")
         if not histogram.complete:
             raise InvalidParameter("complete: a day's histogram must be whole")
-        counts = {
-            identity(label): (label, int(count))
-            for label, count in zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)
-        }
+        rows = zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True)
+        counts = {identity(label): (label, int(count)) for label, count in rows}
         if self.public and (histogram.domain != "public" or not counts.keys() <= self._rows.keys()):
             raise InvalidParameter("histogram must have the stream's public domain, and no label outside of it")
         return counts
@@ -386,17 +378,11 @@ class Stream:
             top = values >= np.partition(values, -self.mechanism.k)[-self.mechanism.k]
             values, names = values[top], names[top]
         best = descending(values, names)[: self.mechanism.k]
-        return Release.drawn(
-            histogram.with_sensitivity(self.sensitivity),
-            self.rng,
-            labels=tuple(names[best].tolist()),
-            counts=values[best],
-            charge=self.charge if self.day == 1 else Charge({}),
-            mechanism=self.mechanism,
-            measurement=self._measurement(cut),
-            note=f"day {self.day} of {self.mechanism.days}"
-            + ("" if self.day == 1 else ", paid for with the first answer"),
-        )
+        shown: dict[str, Any] = {"labels": tuple(names[best].tolist()), "counts": values[best]}
+        charge, paid = (self.charge, "") if self.day == 1 else (Charge({}), ", paid for with the first answer")
+        shown |= {"charge": charge, "note": f"day {self.day} of {self.mechanism.days}{paid}"}
+        shown |= {"mechanism": self.mechanism, "measurement": self._measurement(cut)}
+        return Release.drawn(histogram.with_sensitivity(self.sensitivity), self.rng, **shown)
 
     def _totals(self) -> Array:
         """Return the noisy totals; each depends only on its own label's measurements.
@@ -443,11 +429,7 @@ class Stream:
 
     @classmethod
     def from_dict(
-        cls,
-        plain: Mapping[str, Any],
-        mechanism: ContinualTopK,
-        sensitivity: Sensitivity,
-        rng: np.random.Generator | None = None,
+        cls, plain: Mapping[str, Any], mechanism: ContinualTopK, sensitivity: Sensitivity, rng: Rng = None
     ) -> Stream:
         """The stream that ``to_dict`` wrote, to go on with the next day.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -17,7 +16,7 @@ from dptopk._internal.search import first_true
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.base import Mechanism, Rows, rows_to_count
+from dptopk.mechanisms.base import Labels, Mechanism, Rows, rows_to_count
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
@@ -70,10 +69,6 @@ class CountMLE(Mechanism):
         """Return the charge of a release with n passes."""
         return self.noise.repeated(sensitivity, labels, passes)
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before the fit."""
-        return self.noise.noise_std(sensitivity)
-
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Return the value of the noise, before the fit."""
         return self.noise.count_noise(sensitivity, labels=labels)
@@ -91,10 +86,6 @@ class CountMLE(Mechanism):
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
         """None: all labels of the ranking are counted."""
         return self.noise.appears_at(sensitivity, probability=probability)
-
-    def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> float:
-        """Half-width of an exact confidence interval around the noisy count, before the fit."""
-        return self.noise.half_width(sensitivity, confidence=confidence)
 
     def fit(self, measured: Array, sensitivity: Sensitivity, passes: int = 1) -> Array:
         """The counts released for noisy counts in the order of the ranking, float64, shape (n,).
@@ -177,23 +168,18 @@ class CountMLE(Mechanism):
         passes = self.passes(charge, sensitivity, len(released)) if average else 1
         return {"ranking": released, "passes": passes}
 
-    def check(self, histogram: Histogram, *, ranking: Release | Sequence[Any]) -> None:
+    def check(self, histogram: Histogram, *, ranking: Labels) -> None:
         """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         self.charge(histogram.sensitivity, labels=len(self._rows(histogram, ranking)))
 
-    def _rows(self, histogram: Histogram, ranking: Release | Sequence[Any]) -> Rows:
+    def _rows(self, histogram: Histogram, ranking: Labels) -> Rows:
         """The rows in the order of the ranking; never in the histogram's own order, which may be that of the counts."""
         if ranking is None:
             raise InvalidParameter("ranking must be a Release or a sequence of labels, got None")
         return rows_to_count(histogram, ranking, self)
 
     def release(
-        self,
-        histogram: Histogram,
-        rng: np.random.Generator | None = None,
-        *,
-        ranking: Release | Sequence[Any],
-        passes: int = 1,
+        self, histogram: Histogram, rng: np.random.Generator | None = None, *, ranking: Labels, passes: int = 1
     ) -> Release:
         """Fitted counts, real numbers, rows in the order of the ranking.
 
@@ -208,22 +194,16 @@ class CountMLE(Mechanism):
         Raises:
             InvalidParameter: before anything is drawn.
         """
-        rows = self._rows(histogram, ranking)
+        rows, sensitivity = self._rows(histogram, ranking), histogram.sensitivity
         passes = validate.count(passes=passes)
-        charge = self.repeated(histogram.sensitivity, len(rows), passes)
-        written = replace(self, noise=self.noise.resolved(histogram.sensitivity, len(rows)))
-        measured, mean = written.noise.measure_again(histogram.sensitivity, rows, rng, passes)
-        return Release.drawn(
-            histogram,
-            rng,
-            labels=tuple(rows.labels.tolist()),
-            counts=written.fit(mean, histogram.sensitivity, passes),
-            charge=charge,
-            mechanism=written,
-            measured=measured,
-            note=f"counts are means of {passes} measurements" if passes > 1 else "",
-            measurement=written.noise.measurement(histogram.sensitivity, len(rows), whole=False),
-        )
+        charge = self.repeated(sensitivity, len(rows), passes)
+        written = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
+        measured, mean = written.noise.measure_again(sensitivity, rows, rng, passes)
+        shown: dict[str, Any] = {"labels": tuple(rows.labels.tolist()), "measured": measured}
+        shown["counts"] = written.fit(mean, sensitivity, passes)
+        shown["measurement"] = written.noise.measurement(sensitivity, len(rows), whole=False)
+        shown["note"] = f"counts are means of {passes} measurements" if passes > 1 else ""
+        return Release.drawn(histogram, rng, charge=charge, mechanism=written, **shown)
 
 
 def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:

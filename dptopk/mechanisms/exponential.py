@@ -17,6 +17,7 @@ from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
 from dptopk.release.release import Release
 
+Utilities = Sequence[float] | Array
 _LARGEST_UTILITY = 2**63 - 1
 _LARGEST_BESIDE_FLOATS = 2**53
 
@@ -54,7 +55,7 @@ class Exponential(PublicSelection):
         """Return the standard deviation of Gumbel noise."""
         return gumbel_std(self.utility_range / self.epsilon)
 
-    def check(self, histogram: Histogram, *, utilities: Sequence[float] | Array | None = None) -> None:
+    def check(self, histogram: Histogram, *, utilities: Utilities | None = None) -> None:
         """Raise the error that ``release`` would raise for these arguments, without drawing noise."""
         known(histogram, self)
         selection_rate(self.epsilon, self.utility_range)
@@ -69,11 +70,7 @@ class Exponential(PublicSelection):
             raise InvalidParameter(f"utility_range={self.utility_range} is below linf, by which counts can move")
 
     def release(
-        self,
-        histogram: Histogram,
-        rng: np.random.Generator | None = None,
-        *,
-        utilities: Sequence[float] | Array | None = None,
+        self, histogram: Histogram, rng: np.random.Generator | None = None, *, utilities: Utilities | None = None
     ) -> Release:
         """Draw one label of a public, complete histogram.
 
@@ -95,8 +92,8 @@ class Exponential(PublicSelection):
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
             return [exponential_choice(_checked(utilities, histogram.domain_size), rate=rate, bits=bits)]
-        noise = {"epsilon": self.epsilon, "linf": self.utility_range, "bits": bits}
-        return gumbel_top_k(histogram.counts, 1, absent=histogram.absent, **noise).indices
+        noise: dict[str, Any] = {"epsilon": self.epsilon, "linf": self.utility_range, "absent": histogram.absent}
+        return gumbel_top_k(histogram.counts, 1, bits=bits, **noise).indices
 
 
 def _checked(utilities: Any, size: int) -> Array:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
 from dptopk.accounting.pld.dominating import dominating_mu
@@ -18,7 +16,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import LARGEST_SCALE, CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.samplers.random import Array
+from dptopk.mechanisms.samplers.random import Array, Rng
 from dptopk.mechanisms.samplers.simulation import Noise, Scene
 from dptopk.release.intervals import CountNoise, Measurement
 
@@ -88,7 +86,7 @@ class GaussianCounts(CountingMechanism):
         """Return ``Centred.half_width`` for one of n ``labels``; of one label if n is not given."""
         return self.noise(sensitivity, labels or 1).half_width(sensitivity, confidence=confidence, labels=labels or 1)
 
-    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: np.random.Generator | None) -> Array:
+    def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Measure as Centred does: multiples of 1/2."""
         return self.noise(sensitivity, max(len(rows), 1)).measure(sensitivity, rows, rng)
 

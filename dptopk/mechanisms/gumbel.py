@@ -107,8 +107,8 @@ class KnownGumbel(_Selections, PublicSelection):
 
     def rows(self, histogram: Histogram, bits: Bits, **_: Any) -> Ints:
         """Draw k rows, in the order of selection."""
-        noise = {"epsilon": self.epsilon, "linf": histogram.sensitivity.linf, "bits": bits}
-        return gumbel_top_k(histogram.counts, self.k, absent=histogram.absent, **noise).indices
+        linf, absent = histogram.sensitivity.linf, histogram.absent
+        return gumbel_top_k(histogram.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, absent=absent).indices
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

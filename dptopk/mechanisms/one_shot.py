@@ -8,13 +8,12 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dptopk._internal.rounding import smaller_of
 from dptopk.costs import PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.joint_selection import JointSelection
-from dptopk.mechanisms.samplers.exponential_race import SCORE_ROUNDING, Arrivals, ArrivalTime, Race
+from dptopk.mechanisms.samplers.exponential_race import Arrivals, ArrivalTime, Race, Words
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 from dptopk.mechanisms.samplers.selection import _first, _prune, _Thinned
 from dptopk.mechanisms.samplers.simulation import Draw, Scene, noisy_largest
@@ -106,19 +105,13 @@ class _FlipRace(Race):
     it grows with E, and by a relative amount that is no more than that of E.
     """
 
-    def _scores(
-        self, head: Floats, words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
-    ) -> tuple[Floats, Floats]:
+    def _tails(self, words: Words, start: Fraction | None, width: Fraction) -> tuple[Floats, Floats]:
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
-                known, tail = word, -np.log(word * 2.0**-64)
-            else:
-                known = word + 2.0**64 * float(start / width)
-                tail = -np.log(-np.expm1(-(float(start) + float(width) * (word * 2.0**-64))))
-        vague = known < 1024
-        doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
-        return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
+                return word, -np.log(word * 2.0**-64)
+            known = word + 2.0**64 * float(start / width)
+            return known, -np.log(-np.expm1(-(float(start) + float(width) * (word * 2.0**-64))))
 
     def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
         clock = super()._clock(arrivals, i)

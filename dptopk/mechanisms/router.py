@@ -181,15 +181,10 @@ class RoutedTopK(LabelsOnly):
             # The largest noise of size/k labels is about that many scales: peeling moves a label that far.
             reach = math.ceil(self._scale * (math.log(ranked.size / self.k) + 1) * linf)
             return log_odds(Sequences(ranked, self.k), self.rest / (2 * linf), reach, self.rest * _STATISTIC_ERROR)
-        return self.rest * advantage(
-            ranked,
-            self.k,
-            linf=linf,
-            epsilon=self.rest,
-            scale=self._scale,
-            inclusion=gumbel_inclusion if self.delta else one_shot_inclusion,
-            most=min(_MOST_SCALES * self.statistic_range / self.share / self.rest, 1e15),
-        )
+        most = min(_MOST_SCALES * self.statistic_range / self.share / self.rest, 1e15)
+        peeling: dict[str, Any] = {"scale": self._scale, "most": most}
+        peeling["inclusion"] = gumbel_inclusion if self.delta else one_shot_inclusion
+        return self.rest * advantage(ranked, self.k, linf=linf, epsilon=self.rest, **peeling)
 
     @property
     def statistic_range(self) -> float:

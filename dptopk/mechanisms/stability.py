@@ -97,14 +97,9 @@ class StabilityTopK(LabelsOnly):
         inside = ranked.rows(list(range(stable)))
         rest = self._peel(histogram, inside, bits)
         labels = drawn_labels(histogram, np.array(inside + rest, dtype=np.int64), bits)
-        return Release.drawn(
-            histogram,
-            rng,
-            labels=(*in_label_order(labels[:stable]), *labels[stable:]),
-            charge=self._charge(len(rest)),
-            mechanism=self,
-            note=f"the first {stable} rows are a set, in label order" if stable else "no stable set: all rows peeled",
-        )
+        labels, charge = (*in_label_order(labels[:stable]), *labels[stable:]), self._charge(len(rest))
+        note = f"the first {stable} rows are a set, in label order" if stable else "no stable set: all rows peeled"
+        return Release.drawn(histogram, rng, labels=labels, charge=charge, mechanism=self, note=note)
 
     def _stable(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
         """The size of the set that passes the test, 0 if it does not."""
@@ -125,19 +120,12 @@ class StabilityTopK(LabelsOnly):
             return []
         listed = np.setdiff1d(np.arange(len(histogram)), inside)
         taken = sum(row >= len(histogram) for row in inside)  # unlisted labels are alike: the first ones are taken
-        drawn = gumbel_top_k(
-            histogram.counts[listed],
-            self.k - len(inside),
-            epsilon=peeling_epsilon(self.k, self.epsilon, self.delta),
-            linf=histogram.sensitivity.linf,
-            bits=bits,
-            absent=histogram.absent - taken,
-        )
-        rows = [*listed.tolist()]
-        return [
-            rows[index] if index < len(rows) else len(histogram) + taken + index - len(rows)
-            for index in drawn.indices.tolist()
-        ]
+        each, linf = peeling_epsilon(self.k, self.epsilon, self.delta), histogram.sensitivity.linf
+        noise: dict[str, Any] = {"epsilon": each, "linf": linf, "absent": histogram.absent - taken}
+        drawn = gumbel_top_k(histogram.counts[listed], self.k - len(inside), bits=bits, **noise).indices
+        # Unlisted labels follow, from the first one on that is not taken.
+        beyond = len(histogram) + taken - listed.size
+        return [int(listed[index]) if index < listed.size else beyond + index for index in drawn.tolist()]
 
 
 def utilities(gaps: Ints, threshold: int) -> Ints:

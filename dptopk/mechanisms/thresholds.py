@@ -196,9 +196,13 @@ class ThresholdedMechanism(FromData):
     def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
         """Upper bound on the probability that the noise of the floor exceeds that of a count by more than c >= 0."""
 
+    def moved(self, sensitivity: Sensitivity) -> Sensitivity:
+        """How the counts that are given noise move, the floor's among them; ``sensitivity``: how all counts do."""
+        return sensitivity
+
     def noise_std(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of the noise on one count before any selection by it, of cut noise an upper bound."""
-        return self.counting.count_noise(sensitivity, labels=self.floor_rank)
+        return self.counting.count_noise(self.moved(sensitivity), labels=self.floor_rank)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of the noise on a count."""
@@ -212,7 +216,7 @@ class ThresholdedMechanism(FromData):
         self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
     ) -> float:
         """By the law of the noise before it is cut."""
-        return self.counting.count_width(sensitivity, labels=self.floor_rank, confidence=confidence)
+        return self.counting.count_width(self.moved(sensitivity), labels=self.floor_rank, confidence=confidence)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
         """Return the probability for two labels that both appear."""
@@ -263,14 +267,8 @@ class ThresholdedMechanism(FromData):
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """All counts, or d_bar and the floor, were given noise; rows above the threshold remained."""
         counted, offset = self.floor_rank and self.floor_rank - 1, self.threshold_offset(sensitivity)
-        return Measurement(
-            self.law(sensitivity),
-            counted,
-            whole=True,
-            threshold=offset,
-            noisy_floor=counted is not None,
-            at_threshold=self.at_threshold(sensitivity),
-        )
+        law, chance, noisy = self.law(sensitivity), self.at_threshold(sensitivity), counted is not None
+        return Measurement(law, counted, whole=True, threshold=offset, noisy_floor=noisy, at_threshold=chance)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` counts, int64, shape (size,)."""

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE
 from dptopk.costs import Charge
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.base import add_remove
@@ -63,7 +62,7 @@ class UnknownCentred(NoisyFloorMechanism):
         """The b of the centre a/b."""
         return self.counting.centre.denominator
 
-    def _moving(self, sensitivity: Sensitivity) -> Sensitivity:
+    def moved(self, sensitivity: Sensitivity) -> Sensitivity:
         """Return how slots and floor can move: for linf > 1 a displaced label's slot and the floor may share a move."""
         l0 = add_remove(sensitivity).l0
         return sensitivity if l0 is None else replace(sensitivity, l0=l0 + (sensitivity.linf > 1))
@@ -71,7 +70,7 @@ class UnknownCentred(NoisyFloorMechanism):
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """The pairs of Z for the slots and the floor, and of Y, + δ, for any ``labels``."""
         self.threshold_offset(sensitivity)
-        noised = self.counting.charge(self._moving(sensitivity), labels=self.d_bar + 1)
+        noised = self.counting.charge(self.moved(sensitivity), labels=self.d_bar + 1)
         return Charge.join(noised, Charge(delta=self.delta))
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
@@ -82,16 +81,6 @@ class UnknownCentred(NoisyFloorMechanism):
         """Upper bound on P[a count that is c + 1 above the threshold is not released]."""
         return self.noise.tails.difference(self.noise.spread(sensitivity), self.divisor * (c + 1) - 1)
 
-    def noise_std(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of the noise on one count, before any selection by it."""
-        return self.counting.noise_std(self._moving(sensitivity), labels=self.floor_rank)
-
-    def count_width(
-        self, sensitivity: Sensitivity, *, labels: int | None = None, confidence: float = CONFIDENCE
-    ) -> float:
-        """Return the width of Z and Y together."""
-        return super().count_width(self._moving(sensitivity), labels=labels, confidence=confidence)
-
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Z alone; Y is added to what passes."""
         own = self.noise.float_noise(scene, labels)
@@ -99,7 +88,7 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def simulate(self, scene: Scene) -> Draw:
         """The k largest noisy counts above the threshold, with one Y for all."""
-        passing, moving = super().simulate(scene), self._moving(scene.sensitivity)
+        passing, moving = super().simulate(scene), self.moved(scene.sensitivity)
         common = self.counting.float_common(replace(scene, sensitivity=moving), self.floor_rank)
 
         def draw(number: int) -> tuple[Any, Any]:
@@ -110,7 +99,7 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
         """Describe the noise to intervals: on d_bar counts and the floor; rows above the threshold are released."""
-        noised = self.counting.measurement(self._moving(sensitivity), self.floor_rank, whole=True)
+        noised = self.counting.measurement(self.moved(sensitivity), self.floor_rank, whole=True)
         offset = self.threshold_offset(sensitivity)
         return replace(noised, counted=self.d_bar, threshold=offset, noisy_floor=True)
 
@@ -120,5 +109,5 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def values(self, sensitivity: Sensitivity, counts: Any, noise: Any, bits: Any) -> Array:
         """The multiples of 1/b, all with one Y."""
-        law = self.counting.shared(self._moving(sensitivity), self.d_bar + 1)
+        law = self.counting.shared(self.moved(sensitivity), self.d_bar + 1)
         return self.counting.released(counts, noise + law.draw_noise(sensitivity, 1, bits))

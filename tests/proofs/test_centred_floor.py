@@ -23,7 +23,7 @@ def shown(mechanism, histogram):
     seen, sensitivity, b = mechanism.slots(histogram), histogram.sensitivity, mechanism.divisor
     size = len(seen.counts)
     own = table(mechanism.noise, sensitivity)
-    common = table(mechanism.counting.shared(mechanism._moving(sensitivity), mechanism.d_bar + 1), sensitivity)
+    common = table(mechanism.counting.shared(mechanism.moved(sensitivity), mechanism.d_bar + 1), sensitivity)
     axes = [own] * (size + 1) + [common]
     drawn = np.stack(np.indices([len(axis) for axis in axes]).reshape(len(axes), -1), axis=-1)
     mass = np.prod([axis[column] for axis, column in zip(axes, drawn.T, strict=True)], axis=0)

@@ -29,6 +29,7 @@ from dptopk.mechanisms.canonical import _log_comb
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Floats, Ints
 
+Inclusion = Callable[[Floats], Floats]
 _LEVELS = 192
 _DENSE = 64  # ranks next to the k-th each have a cell of their own; further cells grow
 _GROWTH = 1.06
@@ -71,14 +72,7 @@ class _Grid:
 
 
 def advantage(
-    ranked: Ranked,
-    k: int,
-    *,
-    linf: int,
-    epsilon: float,
-    scale: float,
-    inclusion: Callable[[Floats], Floats],
-    most: float,
+    ranked: Ranked, k: int, *, linf: int, epsilon: float, scale: float, inclusion: Inclusion, most: float
 ) -> float:
     """Return the statistic, cut to [-most, most]: neighbours move it by at most 1, floats by ``rounding(k)``/epsilon.
 
@@ -135,7 +129,7 @@ def _sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
     return before[split, column], after[split, column]
 
 
-def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Callable[[Floats], Floats]) -> Floats:
+def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Inclusion) -> Floats:
     """Return s_j for every level j: by how much the top k must rise for peeling to find j of them.
 
     Given how many others are peeled the threshold is known, and then how high the top k must stand.
@@ -176,21 +170,13 @@ def _grid(size: int, k: int) -> _Grid:
     found = i + (k - i - 1.0) ** 2 / np.maximum(many - i - 2, 1)
     quarters = (np.arange(k)[:, None] + np.array([0.25, 0.5, 0.75])).ravel()  # a whole number would leave no slope
     levels = quarters[np.linspace(0, 3 * k - 1, min(3 * k, _LEVELS)).astype(np.int64)]
-    reached = (
-        found[None, :, :] >= levels[:, None, None]
-    )  # it grows with the best rank that is missing, falls with the worst
+    # It grows with the best rank that is missing, falls with the worst.
+    reached = found[None, :, :] >= levels[:, None, None]
     levels[-1] = k - _NEARLY
-    return _Grid(
-        missed=head,
-        worst=(low + high - 1) // 2,
-        log_sizes=sizes,
-        levels=levels,
-        heads=head.size - reached.sum(axis=1),
-        tails=reached.sum(axis=2),
-        ranks=np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2)),
-        widths=np.concatenate((np.diff(heads), np.diff(tails))),
-        inside=heads.size - 1,
-    )
+    ranks = np.concatenate((heads[:-1] + np.diff(heads) // 2, tails[:-1] + np.diff(tails) // 2))
+    widths = np.concatenate((np.diff(heads), np.diff(tails)))
+    worst, split = (low + high - 1) // 2, (head.size - reached.sum(axis=1), reached.sum(axis=2))
+    return _Grid(head, worst, sizes, levels, *split, ranks, widths, inside=heads.size - 1)
 
 
 def _cuts(start: int, end: int) -> Ints:

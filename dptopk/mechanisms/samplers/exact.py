@@ -92,7 +92,7 @@ def bernoulli(chances: Floats, bits: Bits) -> Bools:
     # Where the first 64 bits of U and of the chance differ, they decide.
     drawn: Bools = words < whole
     for i in np.flatnonzero(words == whole):
-        drawn[i] = _below(int(words[i]), Fraction(float(chances[i])), bits)
+        drawn[i] = below(int(words[i]), 64, partial(_scaled, Fraction(float(chances[i]))), bits)
     return drawn
 
 
@@ -101,15 +101,8 @@ def _sides(chance: Fraction) -> list[int]:
     return [int((1 - chance) * (1 << LISTING_BITS)), int(chance * (1 << LISTING_BITS))]
 
 
-def _below(word: int, chance: Fraction, bits: Bits) -> bool:
-    """Decide U < chance for a uniform U whose first 64 bits are ``word``."""
-    known = 64
-    while True:
-        # U 2^known is in [word, word + 1]: decided unless the chance lies inside.
-        target = chance * 2**known
-        if word + 1 <= target or word >= target:
-            return bool(word < target)
-        word, known = bits.more(word), known + 64
+def _scaled(chance: Fraction, bits: int) -> int:
+    return int(chance * 2**bits)
 
 
 def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bools:

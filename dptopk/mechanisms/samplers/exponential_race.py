@@ -21,6 +21,7 @@ import numpy.typing as npt
 from dptopk.mechanisms.samplers.exact import precise
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 
+Words = npt.NDArray[np.uint64]
 STOP = -1  # the label of the stop element, whose level is any rational number
 LOWEST = -1e300  # scores below it are told apart exactly, not by floats
 SCORE_ROUNDING = 2.0**-48  # relative error of a logarithm and the few operations around it, with much to spare
@@ -41,7 +42,7 @@ class Arrivals:
 
     labels: Ints
     levels: Array
-    words: npt.NDArray[np.uint64]
+    words: Words
     time_blocks: npt.NDArray[np.int32]
     score: Floats
     doubt: Floats
@@ -170,9 +171,16 @@ class Race:
         exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))
         return float(max(min(exact, Fraction(10**300)), -Fraction(10**300)))
 
-    def _scores(
-        self, head: Floats, words: npt.NDArray[np.uint64], start: Fraction | None, width: Fraction
-    ) -> tuple[Floats, Floats]:
+    def _scores(self, head: Floats, words: Words, start: Fraction | None, width: Fraction) -> tuple[Floats, Floats]:
+        known, tail = self._tails(words, start, width)
+        # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit may ring at any
+        # time.
+        vague = known < 1024
+        doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
+
+    def _tails(self, words: Words, start: Fraction | None, width: Fraction) -> tuple[Floats, Floats]:
+        """How many units of its last bit E is above 0, at least, and -ln E."""
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
@@ -182,12 +190,7 @@ class Race:
             else:
                 e = float(start) + float(width) * (word * 2.0**-64)
                 known = word + 2.0**64 * float(start / width)
-            tail = -np.log(e)
-        # The unread bits can change E by a relative 3/known. A clock with hardly a significant bit may ring at any
-        # time.
-        vague = known < 1024
-        doubt = 4 / np.maximum(known, 1) + SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
-        return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
+            return known, -np.log(e)
 
     def exact_order(self, arrivals: Arrivals, origin: Any = None) -> Ints:
         """Return the positions of the clocks in the order in which they ring; exact.

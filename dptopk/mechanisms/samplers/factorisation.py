@@ -128,11 +128,8 @@ def _square_root(participation: Participation, error: Error) -> Array:
 
 def _dyadic(days: int) -> list[tuple[int, int]]:
     """All dyadic intervals within the days."""
-    return [
-        (start, start + length)
-        for length in (1 << level for level in range(days.bit_length()))
-        for start in range(0, days - length + 1, length)
-    ]
+    lengths = [1 << level for level in range(days.bit_length())]
+    return [(start, start + length) for length in lengths for start in range(0, days - length + 1, length)]
 
 
 def _tree(participation: Participation, _: Error) -> Array:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal, getcontext
 from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
-from dptopk.mechanisms.samplers.exact import Cells, precise
+from dptopk.mechanisms.samplers.exact import Cells, below, precise
 from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
 _LARGEST_ODDS = 1e15
@@ -146,35 +146,26 @@ def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
 
 def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
     """Decide U < chance for a uniform U; ``chance`` is right to nearly all digits of the context it is called in."""
-    word, known = 0, 0
-    while True:
-        word, known = bits.more(word), known + 64
+
+    def units(known: int) -> int:
         with precise(int(known * 0.30103) + 12):
-            near = int((chance() * (1 << known)).to_integral_value(ROUND_HALF_EVEN))  # less than 1 from chance·2^known
-        if word + 1 <= near - 1:
-            return True
-        if word >= near + 1:
-            return False
+            return int((chance() * (1 << known)).to_integral_value(ROUND_HALF_EVEN))  # less than 1 from chance·2^known
+
+    return below(bits.more(0), 64, units, bits)
 
 
 def _exp(x: Fraction) -> Decimal:
     """e^{-x}; the quotient's error grows with x, so x's own digits are added."""
-    with precise(_digits() + len(str(int(x)))):
+    with precise(getcontext().prec + len(str(int(x)))):
         value = (-Decimal(x.numerator) / Decimal(x.denominator)).exp()
     return +value
 
 
 def _one_minus_exp(x: Fraction) -> Decimal:
     """1 - e^{-x} for x > 0; for a small x as many digits as cancel are added."""
-    with precise(_digits() + len(str(int(1 / x))) + 2):
+    with precise(getcontext().prec + len(str(int(1 / x))) + 2):
         value = 1 - _exp(x)
     return +value
-
-
-def _digits() -> int:
-    from decimal import getcontext
-
-    return getcontext().prec
 
 
 def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) -> Callable[[int], list[int]]:

@@ -34,6 +34,7 @@ from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
 from dptopk.mechanisms.samplers.exponential_race import LOWEST, SCORE_ROUNDING, STOP, Arrivals, Race, above, exact_level
 from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
+Real = Fraction | float
 _BATCH = 64  # mean number of rings in a batch of a crowd
 _SAMPLE = 1 << 16
 _MOST_LABELS = 1 << 62  # labels: their numbers fit int64
@@ -228,7 +229,7 @@ def gumbel_top_k(
     linf: float,
     bits: Bits,
     absent: int = 0,
-    stop: Fraction | float | None = None,
+    stop: Real | None = None,
 ) -> Selection:
     """Select k labels as Gumbel top-k does: k times one of the rest, with probability ∝ e^{epsilon·count/linf}.
 
