@@ -183,26 +183,28 @@ class PublicSelection(LabelsOnly):
     #: Whether rows come in the order of the answer; a set is shown in label order, which tells nothing.
     ordered: ClassVar[bool] = True
 
-    def check(self, histogram: Histogram, **options: Any) -> None:
+    def check(self, histogram: Histogram) -> None:
         """Raise the error that ``release`` would raise for this histogram, without drawing noise."""
         known(histogram, self, self.k)
         self.charge(histogram.sensitivity)
 
     @abstractmethod
-    def rows(self, histogram: Histogram, bits: Bits, **options: Any) -> Sequence[int] | Ints:
+    def rows(self, histogram: Histogram, bits: Bits) -> Sequence[int] | Ints:
         """Draw rows; unlisted labels have the rows n, n + 1, ..."""
 
-    def release(self, histogram: Histogram, rng: np.random.Generator | None = None, **options: Any) -> Release:
+    def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the answer from a public, complete histogram; unlisted labels take part with count 0.
 
         Args:
             histogram: its counts are the scores.
             rng: a generator for tests and experiments (the release says so); None = a secure source.
-            options: none but those that the mechanism names.
 
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the domain.
         """
+        return self._drawn(histogram, rng)
+
+    def _drawn(self, histogram: Histogram, rng: Rng, **options: Any) -> Release:
         self.check(histogram, **options)
         charge, bits = self.charge(histogram.sensitivity), random_bits(rng)
         labels = drawn_labels(histogram, np.array(self.rows(histogram, bits, **options), dtype=np.int64), bits)

@@ -85,7 +85,7 @@ class Exponential(PublicSelection):
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the utilities and
                 utility_range is below linf; for utilities of another length or not finite.
         """
-        return super().release(histogram, rng, utilities=utilities)
+        return self._drawn(histogram, rng, utilities=utilities)
 
     def rows(self, histogram: Histogram, bits: Bits, *, utilities: Any = None) -> Sequence[int] | Ints:
         """Draw one row."""

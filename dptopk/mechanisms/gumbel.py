@@ -11,7 +11,6 @@ import math
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -105,7 +104,7 @@ class KnownGumbel(_Selections, PublicSelection):
         """The k largest counts with Gumbel noise."""
         return noisy_largest(scene, self.float_noise(scene))
 
-    def rows(self, histogram: Histogram, bits: Bits, **_: Any) -> Ints:
+    def rows(self, histogram: Histogram, bits: Bits) -> Ints:
         """Draw k rows, in the order of selection."""
         linf, absent = histogram.sensitivity.linf, histogram.absent
         return gumbel_top_k(histogram.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, absent=absent).indices

@@ -50,7 +50,7 @@ class AtOnce(JointSelection):
 
     cost: ClassVar[type[BoundedRange]] = BoundedRange
     #: The answers that k of the ranked labels can give.
-    answers: ClassVar[Callable[[Ranked, int], Answers]]
+    answers: ClassVar[Callable[..., Answers]]
 
     def simulate(self, scene: Scene) -> Draw:
         """By its own draws, of slacks that are rounded."""
