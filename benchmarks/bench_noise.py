@@ -13,7 +13,7 @@ from typing import Any
 import _timing
 import numpy as np
 
-from dptopk.mechanisms.samplers.noise import discrete_gaussian, discrete_laplace, gaussian_law, laplace_law
+from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.samplers.random import random_bits
 
 SCALES = [0.5, 10.0, 1000.0, 1e9]
@@ -24,8 +24,8 @@ def ours(kind: str, scale: float, draws: int, rng: np.random.Generator | None) -
     """A run with the secure source (None) or a NumPy generator."""
     bits = random_bits(rng)
     if kind == "Laplace":
-        return lambda: discrete_laplace(1.0 / scale, 1, draws, bits)
-    return lambda: discrete_gaussian(scale, draws, bits)
+        return lambda: laplace_law(1.0 / scale, 1).sample(draws, bits)
+    return lambda: gaussian_law(scale).sample(draws, bits)
 
 
 def numpy_floats(kind: str, scale: float, draws: int) -> Callable[[], Any]:

@@ -13,7 +13,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.renyi.concentrated import zcdp_curve
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
-from dptopk.mechanisms.samplers.noise import discrete_gaussian, discrete_laplace
+from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.samplers.random import random_bits
 
 DRAWS, SCALE, ALARM = 60_000, 3.0, 1e-6  # ALARM: chance that a correct pair of samplers is called different
@@ -72,7 +72,9 @@ def peers_noise(law: str) -> np.ndarray:
 
 def our_noise(law: str, scale: float, seed: int) -> np.ndarray:
     bits = random_bits(np.random.default_rng(seed))
-    return discrete_laplace(1 / scale, 1, DRAWS, bits) if law == "laplace" else discrete_gaussian(scale, DRAWS, bits)
+    return (
+        laplace_law(1 / scale, 1).sample(DRAWS, bits) if law == "laplace" else gaussian_law(scale).sample(DRAWS, bits)
+    )
 
 
 def same_law(one: np.ndarray, other: np.ndarray) -> float:

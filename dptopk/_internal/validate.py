@@ -140,9 +140,9 @@ RULES: dict[str, Callable[..., Any]] = {
 def parameters(made: Any, **rules: Callable[..., Any]) -> None:
     """Validate the fields of a frozen dataclass, in its ``__post_init__``: by these rules, else by those of RULES.
 
-    None stays None where that is the default.
+    None stays None where that is the default, or the annotation has it.
     """
     for field in fields(made):
         rule, value = rules.get(field.name) or RULES.get(field.name), getattr(made, field.name)
-        if rule is not None and not (value is None and field.default is None):
+        if rule is not None and not (value is None and (field.default is None or "None" in str(field.type))):
             object.__setattr__(made, field.name, rule(**{field.name: value}))

@@ -277,9 +277,8 @@ def known(histogram: Histogram, mechanism: Any, k: int = 0) -> Histogram:
     if not histogram.complete:
         raise InvalidParameter(f"complete: {name} needs the whole histogram, this one was cut to its top rows")
     if k > histogram.domain_size:
-        raise InvalidParameter(
-            f"k={k} is more than the {numbered(histogram.domain_size, 'label')} of the public domain"
-        )
+        labels = numbered(histogram.domain_size, "label")
+        raise InvalidParameter(f"k={k} is more than the {labels} of the public domain")
     if k > LARGEST_NAMING:
         raise InvalidParameter(f"k must be at most {LARGEST_NAMING}, got {k}")
     return histogram
@@ -309,7 +308,10 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Any) -
         InvalidParameter: where the counts of these labels cannot be told, or telling would reveal which are present.
     """
     if labels is None:
-        return _whole_domain(known(histogram, mechanism))
+        if known(histogram, mechanism).domain_size > (LARGEST_LISTING if histogram.listed else LARGEST_NAMING):
+            size = histogram.domain_size
+            raise InvalidParameter(f"domain_size={size} is too large to count every label; give labels=")
+        return Rows(*histogram.whole())
     validate.instance(Histogram, histogram=histogram)
     made_here = isinstance(labels, Release) and labels.made_on(histogram)
     names = list(labels.labels) if isinstance(labels, Release) else listed(labels)
@@ -318,12 +320,6 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Any) -
     if histogram.outside(names):
         raise InvalidParameter("labels: one of them is not in the public domain")
     return Rows(np.fromiter(names, dtype=object, count=len(names)), histogram.count_of(names))
-
-
-def _whole_domain(histogram: Histogram) -> Rows:
-    if histogram.domain_size > (LARGEST_LISTING if histogram.listed else LARGEST_NAMING):
-        raise InvalidParameter(f"domain_size={histogram.domain_size} is too large to count every label; give labels=")
-    return Rows(*histogram.whole())
 
 
 def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity, to_plain
 from dptopk.mechanisms.base import LARGEST_SCALE, add_remove, copies, finite_l0
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, Kind, factorise
-from dptopk.mechanisms.samplers.noise import discrete_gaussian
+from dptopk.mechanisms.samplers.noise import gaussian_law
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
 from dptopk.release.intervals import CountNoise, Measurement
@@ -78,7 +78,7 @@ class ContinualTopK:
     error: Error = "max"
 
     def __post_init__(self) -> None:
-        validate.parameters(self, delta=validate.probability, days_per_user=_days_per_user)
+        validate.parameters(self, delta=validate.probability)
         validate.member(tuple(FACTORISATIONS), factorisation=self.factorisation)
         validate.member(get_args(Error), error=self.error)
         if self.days > LARGEST_DAYS:
@@ -214,10 +214,6 @@ class ContinualTopK:
         if not 1 <= validate.count(day=day) <= self.days:
             raise InvalidParameter(f"day={day} must be from 1 to {self.days}")
         return day - 1
-
-
-def _days_per_user(*, days_per_user: int | None) -> int | None:
-    return None if days_per_user is None else validate.count(days_per_user=days_per_user)
 
 
 def _normal_tail(x: Any) -> Array:
@@ -364,7 +360,7 @@ class Stream:
     def _noise(self, size: int) -> Ints:
         """Noise of measurements; each measurement of each label is given its own, once."""
         scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
-        return discrete_gaussian(scale, size, random_bits(self.rng)) if size else np.empty(0, dtype=np.int64)
+        return gaussian_law(scale).sample(size, random_bits(self.rng)) if size else np.empty(0, dtype=np.int64)
 
     def _answer(self, histogram: Histogram) -> Release:
         """Post-processing of what has been measured so far."""

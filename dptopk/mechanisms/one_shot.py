@@ -78,13 +78,11 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
     few = absent if absent <= _FEW_UNLISTED else 0
     labels = np.arange(counts.size + few)
     levels = np.concatenate((counts, np.zeros(few, np.int64)))
-    best: Arrivals | None = None
+    best = race.clocks(labels[:0], levels[:0], origin)
     for begin in range(0, labels.size, _FIRST_STEP):
         part = slice(begin, begin + _FIRST_STEP)
         drawn = race.clocks(labels[part], levels[part], origin)
-        best = _prune(Arrivals.join(best, drawn) if best else drawn, None, k)[1]
-    if best is None:
-        best = race.clocks(labels, levels, origin)
+        best = _prune(Arrivals.join(best, drawn), None, k)[1]
     return _first(race, best, _earliest(race, counts.size, absent, k, origin) if absent > few else None, k)
 
 
@@ -114,8 +112,7 @@ class _FlipRace(Race):
             return known, -np.log(-np.expm1(-(float(start) + float(width) * (word * 2.0**-64))))
 
     def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
-        clock = super()._clock(arrivals, i)
-        return _FlipClock(clock.level, clock.word, clock.start, clock.width)
+        return _FlipClock(**vars(super()._clock(arrivals, i)))
 
 
 class _FlipClock(ArrivalTime):

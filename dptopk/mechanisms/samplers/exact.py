@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import decimal
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +25,11 @@ from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits, Bools, Floats,
 _GUIDE_BITS = 16
 
 
-@contextmanager
-def precise(digits: int) -> Iterator[None]:
+def precise(digits: int) -> AbstractContextManager[Any]:
     """Compute with the given number of decimal digits, correctly rounded, within the widest range of exponents."""
-    context = decimal.Context(
-        prec=digits,
-        rounding=decimal.ROUND_HALF_EVEN,
-        Emin=decimal.MIN_EMIN,
-        Emax=decimal.MAX_EMAX,
-        traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
-    )
-    with decimal.localcontext(context):
-        yield
+    traps = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
+    widest = {"Emin": decimal.MIN_EMIN, "Emax": decimal.MAX_EMAX, "traps": traps}
+    return decimal.localcontext(decimal.Context(digits, decimal.ROUND_HALF_EVEN, **widest))
 
 
 def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:

@@ -163,9 +163,8 @@ class Race:
             kinds = [int(time_blocks[0])] if alone else np.unique(time_blocks).tolist()
             for kind in kinds:
                 where = slice(None) if alone else time_blocks == kind
-                arrivals.score[part][where], arrivals.doubt[part][where] = self._scores(
-                    head[where], arrivals.words[part][where], *self._slabs[kind]
-                )
+                scores = self._scores(head[where], arrivals.words[part][where], *self._slabs[kind])
+                arrivals.score[part][where], arrivals.doubt[part][where] = scores
 
     def _stop_score(self, origin: Any) -> float:
         exact = self.rate * ((self.stop or Fraction(0)) - exact_level(origin))

@@ -49,10 +49,8 @@ class Ranked:
         order = equal[np.argsort(-self._counts[equal], kind="stable")]
         first = np.searchsorted(-self._counts[order], -values)
         above = self._rising.size - np.searchsorted(self._rising, values, side="right")
-        return [
-            int(order[start + rank - larger]) if rank < self._counts.size else rank
-            for rank, start, larger in zip(ranks, first.tolist(), above.tolist(), strict=True)
-        ]
+        found = zip(ranks, first.tolist(), above.tolist(), strict=True)
+        return [int(order[start + rank - more]) if rank < self._counts.size else rank for rank, start, more in found]
 
     def count(self, rank: int) -> int:
         """The count of a rank."""
@@ -177,10 +175,8 @@ def _weights(answers: Answers, blocks: list[tuple[int, int]], rate: Fraction) ->
             # P[first <= slack <= last] = e^{-rate·(first - lowest)} (1 - e^{-rate·width}), times the answers that fit.
             widths = [last - first + 1 for first, last in blocks[:-1]]
             parts = [_one_minus_exp(rate * width) for width in widths] + [Decimal(1)]  # the last block has no end
-            return [
-                size * _exp(rate * (first - answers.lowest)) * part
-                for (first, _), size, part in zip(blocks, sizes, parts, strict=True)
-            ]
+            blocked = zip(blocks, sizes, parts, strict=True)
+            return [size * _exp(rate * (first - answers.lowest)) * part for (first, _), size, part in blocked]
 
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
@@ -214,9 +210,8 @@ class _Cuts:
         self._sizes.update(zip(new.tolist(), self._answers.log_size(new).tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
         mass = np.log(-np.expm1(-self._rate * width)) - self._rate * (self.at - self._answers.lowest)
-        self.low, self.high = (
-            mass + np.array([self._sizes[end] for end in part.tolist()]) for part in (self.at, self._last)
-        )
+        sizes = self._sizes
+        self.low, self.high = (mass + np.array([sizes[end] for end in part.tolist()]) for part in (self.at, self._last))
 
     def bracket(self, cut: int) -> tuple[float, float]:
         """Logarithms between which the weight of all slacks from ``cut`` on lies, relative to e^{-rate·lowest}."""

@@ -123,8 +123,17 @@ class NoiseLaw:
         return Cells(self.weights)
 
     def sample(self, size: int, bits: Bits) -> Ints:
-        """Return ``size`` independent draws as int64, the law being exact."""
-        drawn = np.empty(size, dtype=np.int64)
+        """Return ``size`` independent draws as int64, the law being exact.
+
+        Args:
+            size: number of draws.
+            bits: source of random words (`random_bits`).
+
+        >>> from dptopk.mechanisms.samplers.random import random_bits
+        >>> laplace_law(1.0, 1).sample(5, random_bits(np.random.default_rng(7))).dtype
+        dtype('int64')
+        """
+        drawn = np.empty(_validate.count(size=size, at_least=0), dtype=np.int64)
         filled = 0
         while filled < size:
             some = self._candidates(min(size - filled, _CHUNK), bits)
@@ -173,7 +182,16 @@ class NoiseLaw:
 
 @lru_cache(maxsize=64)
 def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> NoiseLaw:
-    """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, for |n| <= bound if there is one; the float's exact value."""
+    """Return the law with pmf ∝ e^{-epsilon·|n|/linf}, for |n| <= bound if there is one.
+
+    Args:
+        epsilon: greater than 0, linf/epsilon at most 2^48; the smaller of the float and its decimal is used.
+        linf: how far one user moves a count, at least 1.
+        bound: an integer of at least 0, or None.
+
+    Raises:
+        InvalidParameter: an argument is out of its range.
+    """
     epsilon, linf = _validate.positive(epsilon=epsilon), _validate.count(linf=linf)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
@@ -182,7 +200,10 @@ def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> NoiseLaw
 
 @lru_cache(maxsize=64)
 def gaussian_law(scale: float, bound: int | None = None) -> NoiseLaw:
-    """Return the law with pmf ∝ e^{-n²/(2·scale²)}, for |n| <= bound if there is a bound."""
+    """Return the law with pmf ∝ e^{-n²/(2·scale²)}, for |n| <= bound if there is a bound.
+
+    It is that of the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
+    """
     scale = _validate.positive(scale=scale)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
@@ -195,38 +216,3 @@ def _checked(law: NoiseLaw) -> NoiseLaw:
     if slope * Fraction(largest) < 1:
         raise InvalidParameter(f"the noise scale must be at most {_LARGEST_SCALE:.3g} for int64 results")
     return law
-
-
-def discrete_laplace(epsilon: float, linf: int, size: int, bits: Bits) -> Ints:
-    """Return draws n of discrete Laplace noise, pmf ∝ e^{-epsilon·|n|/linf}.
-
-    Args:
-        epsilon: greater than 0, linf/epsilon at most 2^48; the smaller of the float and its decimal is used.
-        linf: how far one user moves a count, at least 1.
-        size: number of draws.
-        bits: source of random words (`random_bits`).
-
-    Returns:
-        int64, shape (size,). The law is exact.
-
-    Raises:
-        InvalidParameter: an argument is out of its range.
-
-    >>> from dptopk.mechanisms.samplers.random import random_bits
-    >>> discrete_laplace(1.0, 1, 5, random_bits(np.random.default_rng(7))).dtype
-    dtype('int64')
-    """
-    return laplace_law(epsilon, linf).sample(_validate.count(size=size, at_least=0), bits)
-
-
-def discrete_gaussian(scale: float, size: int, bits: Bits) -> Ints:
-    """Return draws n of discrete Gaussian noise, pmf ∝ e^{-n²/(2·scale²)}; see `discrete_laplace` for the arguments.
-
-    The law is exact for the exact value of the float ``scale``, which is greater than 0 and at most 2^48.
-    """
-    return gaussian_law(scale).sample(_validate.count(size=size, at_least=0), bits)
-
-
-def truncated_discrete_gaussian(scale: float, bound: int, size: int, bits: Bits) -> Ints:
-    """Return draws of discrete Gaussian noise conditioned on |n| <= bound, an integer of at least 0; exact."""
-    return gaussian_law(scale, bound).sample(_validate.count(size=size, at_least=0), bits)

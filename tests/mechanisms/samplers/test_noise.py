@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dptopk import KnownGaussian, KnownLaplace, Sensitivity, TruncatedGaussian
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers import noise
 from dptopk.mechanisms.samplers.random import random_bits
@@ -170,43 +171,46 @@ def test_candidates_beyond_the_bound_are_rejected(scripted):
     assert sorted(set(drawn.tolist())) == list(range(-6, 7))
 
 
-def test_public_functions_draw_from_their_laws():
+def test_mechanisms_draw_from_their_laws():
     def bits():
         return random_bits(np.random.default_rng(4))
 
-    assert (noise.discrete_laplace(0.5, 3, 99, bits()) == noise.laplace_law(0.5, 3).sample(99, bits())).all()
-    assert (noise.discrete_gaussian(7.5, 99, bits()) == noise.gaussian_law(7.5).sample(99, bits())).all()
-    drawn = noise.truncated_discrete_gaussian(7.5, 4, 99, bits())
-    assert (drawn == noise.gaussian_law(7.5, 4).sample(99, bits())).all()
+    three, cut = Sensitivity(linf=3, l0=1), TruncatedGaussian(sigma=2.5, delta=1e-6)
+    bound = cut.bound(three)
+    assert (
+        KnownLaplace(epsilon=0.5).draw_noise(three, 99, bits()) == noise.laplace_law(0.5, 3).sample(99, bits())
+    ).all()
+    assert (KnownGaussian(sigma=2.5).draw_noise(three, 99, bits()) == noise.gaussian_law(7.5).sample(99, bits())).all()
+    assert (cut.draw_noise(three, 99, bits()) == noise.gaussian_law(7.5, bound).sample(99, bits())).all()
     assert noise.laplace_law(0.5, 3).linear == Fraction(1, 6)
     assert noise.gaussian_law(0.1).square == 1 / (2 * Fraction(0.1) ** 2)
 
 
 def test_degenerate_scales():
     bits = random_bits()
-    assert noise.truncated_discrete_gaussian(100.0, 0, 5, bits).tolist() == [0] * 5
-    assert not noise.discrete_laplace(1e300, 1, 1000, bits).any()
-    assert not noise.discrete_gaussian(1e-300, 1000, bits).any()
-    assert noise.discrete_gaussian(3.0, 0, bits).size == 0
-    assert np.abs(noise.truncated_discrete_gaussian(2.0**40, 3, 1000, bits)).max() == 3
+    assert noise.gaussian_law(100.0, 0).sample(5, bits).tolist() == [0] * 5
+    assert not noise.laplace_law(1e300, 1).sample(1000, bits).any()
+    assert not noise.gaussian_law(1e-300).sample(1000, bits).any()
+    assert noise.gaussian_law(3.0).sample(0, bits).size == 0
+    assert np.abs(noise.gaussian_law(2.0**40, 3).sample(1000, bits)).max() == 3
     assert noise.laplace_law(1e300, 1).pmf(1).tolist() == [0.0, 1.0, 0.0]
 
 
 def test_secure_and_seeded_draws_of_more_than_one_chunk():
-    assert noise.discrete_gaussian(50.0, 200_001, random_bits()).shape == (200_001,)
+    assert noise.gaussian_law(50.0).sample(200_001, random_bits()).shape == (200_001,)
 
 
 @pytest.mark.parametrize(
     ("draw", "name"),
     [
-        (lambda bits: noise.discrete_laplace(0.0, 1, 1, bits), "epsilon"),
-        (lambda bits: noise.discrete_laplace(math.nan, 1, 1, bits), "epsilon"),
-        (lambda bits: noise.discrete_laplace(1.0, 0, 1, bits), "linf"),
-        (lambda bits: noise.discrete_laplace(1e-300, 1, 1, bits), "scale"),
-        (lambda bits: noise.discrete_laplace(1.0, 1, -1, bits), "size"),
-        (lambda bits: noise.discrete_gaussian(math.inf, 1, bits), "scale"),
-        (lambda bits: noise.discrete_gaussian(1e15, 1, bits), "scale"),
-        (lambda bits: noise.truncated_discrete_gaussian(1.0, -1, 1, bits), "bound"),
+        (lambda bits: noise.laplace_law(0.0, 1).sample(1, bits), "epsilon"),
+        (lambda bits: noise.laplace_law(math.nan, 1).sample(1, bits), "epsilon"),
+        (lambda bits: noise.laplace_law(1.0, 0).sample(1, bits), "linf"),
+        (lambda bits: noise.laplace_law(1e-300, 1).sample(1, bits), "scale"),
+        (lambda bits: noise.laplace_law(1.0, 1).sample(-1, bits), "size"),
+        (lambda bits: noise.gaussian_law(math.inf).sample(1, bits), "scale"),
+        (lambda bits: noise.gaussian_law(1e15).sample(1, bits), "scale"),
+        (lambda bits: noise.gaussian_law(1.0, -1).sample(1, bits), "bound"),
     ],
 )
 def test_invalid_parameters(draw, name):
