@@ -193,8 +193,8 @@ class ThresholdedMechanism(FromData):
         """Return the lead over the noisy floor that a noisy count needs to be released."""
 
     @abstractmethod
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on the probability that the noise of the floor exceeds that of a count by more than c >= 0."""
+    def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
+        """Upper bounds on the probability that the noise of the floor exceeds that of a count by more than c >= 0."""
 
     def moved(self, sensitivity: Sensitivity) -> Sensitivity:
         """How the counts that are given noise move, the floor's among them; ``sensitivity``: how all counts do."""
@@ -245,7 +245,7 @@ class ThresholdedMechanism(FromData):
         probability = validate.probability(allow_zero=False, probability=probability)
         offset = self.threshold_offset(sensitivity)
         # Not released: noise of the floor - noise of the count >= distance - offset, hence > distance - offset - 1.
-        c = smallest_offset(partial(self.threshold_tail, sensitivity), 1 - probability, "probability")
+        c = smallest_offset(self.threshold_tail(sensitivity), 1 - probability, "probability")
         return offset + 1 + c
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
@@ -329,10 +329,11 @@ class IndependentCounts(ThresholdedMechanism):
         """The smallest integer c with P[max of ``special`` noises - another > c] <= delta."""
         return self.counting.tails.offset(self.counting.spread(sensitivity), special, self.delta)
 
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor."""
-        tails, spread = self.counting.tails, self.counting.spread(sensitivity)
-        return tails.beyond(spread, c) if self.floor_rank is None else tails.difference(spread, c)
+    def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
+        """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor."""
+        tails = self.counting.tails
+        tail = tails.beyond if self.floor_rank is None else tails.difference
+        return partial(tail, self.counting.spread(sensitivity))
 
 
 class CutMechanism(IndependentCounts):
@@ -343,13 +344,13 @@ class CutMechanism(IndependentCounts):
         moving, linf, law = self.moving(sensitivity), sensitivity.linf, self.counting
         return fixed_threshold(law.tails.edge_mass, law.spread(sensitivity), linf, moving, self.delta)
 
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
+    def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
+        """Upper bounds on P[N1 - N2 > c], or on P[N > c] over a fixed floor: at most the uncut law's, given no cut."""
         bound, noises = self.bound(sensitivity), 1 if self.floor_rank is None else 2
-        if c >= bound * noises:
-            return 0.0
+        uncut = super().threshold_tail(sensitivity)
         inside = 1 - 2 * self.counting.tails.beyond(self.counting.spread(sensitivity), bound)
-        return min(super().threshold_tail(sensitivity, c) / (inside * inside if noises == 2 else inside), 0.5)
+        inside = inside * inside if noises == 2 else inside
+        return lambda c: min(uncut(c) / inside, 0.5) if c < bound * noises else 0.0
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the cut noise, int64, shape (size,)."""

@@ -65,12 +65,12 @@ class TruncatedLaplace(CutMechanism):
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """The smallest count that is released with at least this probability, 1/2 or more; see the base."""
         probability = validate.probability(allow_zero=False, probability=probability)
-        chance = self.at_threshold(sensitivity)
+        chance, tail = self.at_threshold(sensitivity), self.threshold_tail(sensitivity)
 
         def hidden(above: int) -> float:
             """P[a count of T + ``above`` is hidden]: noise below -above, or equal to it and the coin refuses."""
-            below = self.threshold_tail(sensitivity, above)
-            until = self.threshold_tail(sensitivity, above - 1) if above else 1 - below
+            below = tail(above)
+            until = tail(above - 1) if above else 1 - below
             return chance * below + (1 - chance) * until
 
         return self.bound(sensitivity) + smallest_offset(hidden, min(1 - probability, 0.5), "probability")

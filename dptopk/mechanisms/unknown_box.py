@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -61,9 +62,9 @@ class UnknownBox(NoisyFloorMechanism):
         """Draw the noise of d_bar + 1 counts, for any number of labels."""
         return self.counting.float_noise(scene, self.floor_rank)
 
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
-        return self.counting.law(sensitivity, self.floor_rank).tail(c)
+    def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
+        """Upper bounds on P[N1 - N2 > c], which is that of one noise: the corner cancels."""
+        return self.counting.law(sensitivity, self.floor_rank).tail
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Any) -> Array:
         """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -77,9 +78,10 @@ class UnknownCentred(NoisyFloorMechanism):
         """The smallest integer c with P[max of ``special`` Z - another Z > b·c] <= delta."""
         return -(-self.noise.tails.offset(self.noise.spread(sensitivity), special, self.delta) // self.divisor)
 
-    def threshold_tail(self, sensitivity: Sensitivity, c: int) -> float:
-        """Upper bound on P[a count that is c + 1 above the threshold is not released]."""
-        return self.noise.tails.difference(self.noise.spread(sensitivity), self.divisor * (c + 1) - 1)
+    def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
+        """Upper bounds on P[a count that is c + 1 above the threshold is not released]."""
+        spread, divisor = self.noise.spread(sensitivity), self.divisor
+        return lambda c: self.noise.tails.difference(spread, divisor * (c + 1) - 1)
 
     def float_noise(self, scene: Scene, labels: int) -> Noise:
         """Z alone; Y is added to what passes."""

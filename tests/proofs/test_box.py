@@ -226,7 +226,7 @@ def test_the_threshold_is_needed():
     """δ at ε, where the losses of the noise end, is the chance of a special slot: one lower is above it."""
     sensitivity = Sensitivity(l0=1)
     offset = UnknownBox(d_bar=1, epsilon=1.2, delta=0.1).threshold_offset(sensitivity)
-    tail = UnknownBox(d_bar=1, epsilon=1.2, delta=0.1).threshold_tail(sensitivity, offset - 1)
+    tail = UnknownBox(d_bar=1, epsilon=1.2, delta=0.1).threshold_tail(sensitivity)(offset - 1)
     exactly = UnknownBox(d_bar=1, epsilon=1.2, delta=tail * (1 + 1e-6))
     assert exactly.threshold_offset(sensitivity) == offset
     assert excess(exactly, sensitivity).max() <= 1e-6

@@ -95,7 +95,7 @@ def test_slots_that_share_the_floor_attain_delta_together(m, linf, mechanism):
     assert divergence(lower_threshold(mechanism), world)[-1] > mechanism.delta * 1.2
     # A union of m events over independent floors would need more than this δ here.
     c = mechanism.threshold_offset(sensitivity) - linf
-    assert m == 1 or m * mechanism.threshold_tail(sensitivity, c) > mechanism.delta * 1.02
+    assert m == 1 or m * mechanism.threshold_tail(sensitivity)(c) > mechanism.delta * 1.02
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ _GUIDE_BITS = 16
 def precise(digits: int) -> AbstractContextManager[Any]:
     """Compute with the given number of decimal digits, correctly rounded, within the widest range of exponents."""
     traps = [decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow]
-    widest = {"Emin": decimal.MIN_EMIN, "Emax": decimal.MAX_EMAX, "traps": traps}
-    return decimal.localcontext(decimal.Context(digits, decimal.ROUND_HALF_EVEN, **widest))
+    widest = decimal.Context(digits, decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX, traps=traps)
+    return decimal.localcontext(widest)
 
 
 def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[int]:
