@@ -52,17 +52,17 @@ def _exp_unit(x: Fraction, bits: int) -> int:
     return exp_units([x.numerator], x.denominator, bits)[0]
 
 
-def below(word: int, known: int, units: Callable[[int], int], bits: Bits) -> bool:
+def below(word: int, known: int, units: Callable[[int], int | Fraction], bits: Bits, error: int = 1) -> bool:
     """Decide U < p exactly for a uniform U in [0, 1) whose first ``known`` bits are ``word``.
 
-    units(b) is an integer within 1 of 2**b * p.
+    units(b) is within ``error`` of 2**b * p.
     """
     while True:
-        # U 2^known is in [word, word + 1], p 2^known within 1 of the target: decided unless these overlap.
+        # U 2^known is in [word, word + 1], p 2^known within the error of the target: decided unless these overlap.
         target = units(known)
-        if word + 1 <= target - 1:
+        if word + 1 <= target - error:
             return True
-        if word >= target + 1:
+        if word >= target + error:
             return False
         word, known = bits.more(word), known + 64
 
@@ -86,7 +86,7 @@ def bernoulli(chances: Floats, bits: Bits) -> Bools:
     # Where the first 64 bits of U and of the chance differ, they decide.
     drawn: Bools = words < whole
     for i in np.flatnonzero(words == whole):
-        drawn[i] = below(int(words[i]), 64, partial(_scaled, Fraction(float(chances[i]))), bits)
+        drawn[i] = below(int(words[i]), 64, partial(_scaled, Fraction(float(chances[i]))), bits, error=0)
     return drawn
 
 
@@ -95,8 +95,8 @@ def _sides(chance: Fraction) -> list[int]:
     return [int((1 - chance) * (1 << LISTING_BITS)), int(chance * (1 << LISTING_BITS))]
 
 
-def _scaled(chance: Fraction, bits: int) -> int:
-    return int(chance * 2**bits)
+def _scaled(chance: Fraction, bits: int) -> Fraction:
+    return chance * 2**bits
 
 
 def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bools:
