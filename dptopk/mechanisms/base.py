@@ -441,8 +441,8 @@ class CountingMechanism(Mechanism):
         charge, written = self.charge(sensitivity, labels=len(rows)), self.resolved(sensitivity, len(rows))
         values = self.measure(sensitivity, rows, rng)
         measured = self.measurement(sensitivity, len(rows), whole=labels is None)
-        known = {"charge": charge, "mechanism": written, "measurement": measured}
-        return ordered_release(values, rows.labels, histogram, rng, **known)
+        facts = {"charge": charge, "mechanism": written, "measurement": measured}
+        return ordered_release(values, rows.labels, histogram, rng, **facts)
 
     def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism that a release of n labels names: what depends on their number is made explicit."""
@@ -531,7 +531,7 @@ def copies(sensitivity: Sensitivity, labels: int | None) -> int:
     return touched
 
 
-def ordered_release(values: Array, labels: Array, histogram: Histogram, rng: Rng, **known: Any) -> Release:
+def ordered_release(values: Array, labels: Array, histogram: Histogram, rng: Rng, **facts: Any) -> Release:
     """A release of values with their labels, sorted by the values alone (ties in label order)."""
     order = descending(values, labels)
-    return Release.drawn(histogram, rng, labels=tuple(labels[order].tolist()), counts=values[order], **known)
+    return Release.drawn(histogram, rng, labels=tuple(labels[order].tolist()), counts=values[order], **facts)

@@ -32,6 +32,7 @@ from dptopk._internal.rounding import decimal, smaller_of
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp
 from dptopk.mechanisms.samplers.exponential_race import LOWEST, SCORE_ROUNDING, STOP, Arrivals, Race, above, exact_level
+from dptopk.mechanisms.samplers.listing import peeled
 from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
 Real = Fraction | float
@@ -153,8 +154,6 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
 
 def _listed(values: Array, need: int, race: Race, absent: int) -> Ints:
     """As `_select`, one order of the clocks after the other."""
-    from dptopk.mechanisms.samplers.listing import peeled
-
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
     if race.stop is not None:
