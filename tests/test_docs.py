@@ -72,11 +72,11 @@ def test_the_site_has_every_page():
 
 
 def test_every_public_name_is_in_the_reference():
-    """The module that defines it is on a page of docs/api: a face that imports lazily has an empty page."""
+    """The module that defines it is on a page of docs/api."""
     pages = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
     listed = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
     for face in (dptopk, dptopk.mechanisms, dptopk.datasets):
-        for public in dir(face):
+        for public in (name for name in dir(face) if not name.startswith("_")):
             module = getattr(getattr(face, public), "__module__", None)
             assert module is None or module in listed, f"{public}: ::: {module}"
 

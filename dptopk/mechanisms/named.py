@@ -11,9 +11,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.base import Mechanism
 
 Kind = TypeVar("Kind", bound=type[Mechanism])
-NAMES: tuple[str, ...] = tuple(dir(mechanisms))
-
-_REGISTERED: dict[str, type[Mechanism]] = {}
+_KINDS: dict[str, Any] = {name: kind for name, kind in sorted(vars(mechanisms).items()) if isinstance(kind, type)}
 _DESIGNS: list[Any] = []
 
 
@@ -30,7 +28,7 @@ def register(kind: Kind, *designs: Any) -> Kind:
     if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
         raise InvalidParameter("kind must be a class on top of dptopk.mechanisms.base.Mechanism")
     name = kind.__name__
-    if name in NAMES or _REGISTERED.setdefault(name, kind) is not kind:
+    if _KINDS.setdefault(name, kind) is not kind:
         raise InvalidParameter(f"kind: another mechanism has the name {name}")
     _DESIGNS.extend(design for design in designs if design not in _DESIGNS)
     return kind
@@ -38,7 +36,7 @@ def register(kind: Kind, *designs: Any) -> Kind:
 
 def names() -> tuple[str, ...]:
     """The names of all mechanisms."""
-    return (*NAMES, *_REGISTERED)
+    return tuple(_KINDS)
 
 
 def registered_designs() -> tuple[Any, ...]:
@@ -59,7 +57,7 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     name = parts.pop("name", None)
     if name not in names():
         raise InvalidParameter(f"mechanism: the name must be one of {', '.join(names())}")
-    kind = _REGISTERED.get(name) or getattr(mechanisms, name)
+    kind = _KINDS[name]
     if not issubclass(kind, Mechanism):
         raise InvalidParameter(f"mechanism: {name} is not asked by itself")
     try:

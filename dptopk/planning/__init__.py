@@ -1,25 +1,7 @@
 """From a total (ε, δ), or an accuracy, to the mechanisms that answer a top-k question best, before any data is seen."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from dptopk._internal.lazy import attach
-
-if TYPE_CHECKING:
-    from dptopk.planning.continual import plan_continual as plan_continual
-    from dptopk.planning.division import BudgetItem as BudgetItem, Division as Division, divide as divide
-    from dptopk.planning.plan import Phase as Phase, Plan as Plan
-    from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
-    from dptopk.planning.two_phase import TwoPhasePlan as TwoPhasePlan, plan_two_phases as plan_two_phases
-else:  # a type checker that saw __getattr__ would believe in any name
-    __getattr__, __dir__, __all__ = attach(
-        __name__,
-        {
-            ".continual": "plan_continual",
-            ".division": "Division BudgetItem divide",
-            ".plan": "Phase Plan",
-            ".search": "default_d_bar plan_topk",
-            ".two_phase": "TwoPhasePlan plan_two_phases",
-        },
-    )
+from dptopk.planning.continual import plan_continual as plan_continual
+from dptopk.planning.division import BudgetItem as BudgetItem, Division as Division, divide as divide
+from dptopk.planning.plan import Phase as Phase, Plan as Plan
+from dptopk.planning.search import default_d_bar as default_d_bar, plan_topk as plan_topk
+from dptopk.planning.two_phase import TwoPhasePlan as TwoPhasePlan, plan_two_phases as plan_two_phases

@@ -96,7 +96,7 @@ DESIGN = Design(
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setattr(named, "_REGISTERED", {})
+    monkeypatch.setattr(named, "_KINDS", dict(named._KINDS))
     monkeypatch.setattr(named, "_DESIGNS", [])
     named.register(StableHistogram, DESIGN)
 
