@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -30,9 +30,6 @@ LARGEST_CAP = 2**31 - 1
 DIGITS = 12
 # Where the engine's memory is full, the users are split into at most this many parts.
 MOST_PARTS = 64
-# By a hash, users fall into this many buckets, a power of 2; where those with more than Δ events hold at most this
-# share of all events, only their users are ranked.
-BUCKETS, MOST_CROWDED = 2**21, 0.25
 
 Progress = Callable[[int, int], None]
 # The columns that are summed up: name of the sum, and of what it sums.
@@ -88,8 +85,8 @@ class Bounds:
         return Sensitivity(linf=min(self.per_label_cap, most or LARGEST_CAP), l0=min(known, default=None))
 
 
-# Of a source and events, and where users need not be ranked also of ``bounds`` without Δ.
-Contribute = Callable[..., Any]
+# Of a source and events.
+Contribute = Callable[[OpenTable, Any], Any]
 
 
 def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:
@@ -115,7 +112,7 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     """The ranked labels of each user, up to Δ of them and up to the total of their values."""
     import ibis
 
-    so_far = ibis.window(group_by=[*within, "user"], order_by=ranked.place, preceding=None, following=0)
+    so_far = ibis.window(group_by=_each_user(ranked, within), order_by=ranked.place, preceding=None, following=0)
     summed = ranked.mutate(so_far=ranked.value.sum().over(so_far))
     left = summed.mutate(left=bounds.total_per_user - (summed.so_far - summed.value))
     kept = left.filter(left.left > 0).mutate(value=ibis.least(left.value, left.left))
@@ -123,24 +120,25 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
 
 
 def both(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = (), weights: bool = False) -> Any:
-    """Return what each user adds to each label: ``value`` without a cap on labels, ``capped`` with it.
+    """Return what each user adds to each label: ``value`` without the cap on labels (a number), ``capped`` with it.
 
     With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap.
     """
     import ibis
 
-    if bounds.labels_per_user is None:
-        found = contributions(source, events, bounds, within=within)
-        found = found.mutate(capped=found.value)
-    else:
-        found = _ranked(source, events, bounds, within)
-        found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
+    found = _ranked(source, events, bounds, within)
+    found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
     if not weights:
         return found
-    labels = (found.capped > 0).sum().over(ibis.window(group_by=[*within, "user"]))
+    labels = (found.capped > 0).sum().over(ibis.window(group_by=_each_user(found, within)))
     found = found.mutate(labels=labels)  # at least 1; the root of a small integer is rounded to no larger integer
     weight = (ibis.literal(WEIGHT**2) // found.labels).cast("float64").sqrt().floor().cast("int64")
     return found.mutate(capped=ibis.ifelse(found.capped > 0, weight, 0))
+
+
+def _each_user(rows: Any, within: Sequence[str]) -> list[str]:
+    """The columns that say whose rows they are: the codes of users where they are there, which sorts faster."""
+    return [*within, "person" if "person" in rows.columns else "user"]
 
 
 def _counting(events: Any) -> Any:
@@ -158,7 +156,7 @@ def _ranked(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str
     order = hash_ranks(source, pairs.user, pairs.item, bounds)
     if bounds.choose == "top":
         order.insert(0, pairs.amount.desc())
-    return pairs.mutate(place=ibis.row_number().over(group_by=[*within, "user"], order_by=order))
+    return pairs.mutate(place=ibis.row_number().over(group_by=_each_user(pairs, within), order_by=order))
 
 
 def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequence[str]) -> Any:
@@ -170,7 +168,10 @@ def _first_events(source: OpenTable, events: Any, bounds: Bounds, within: Sequen
     import ibis
 
     events = _counting(events)
-    window = ibis.window(group_by=[*within, "user"], order_by=hash_ranks(source, events.user, events.item, bounds))
+    *lots, _ = hash_ranks(source, events.user, events.item, bounds)
+    each, drawn = _each_user(events, within), {f"lot{n}": lot for n, lot in enumerate(lots)}
+    events = events.select(*each, "item", **drawn)  # nothing else is sorted, such as the users' texts
+    window = ibis.window(group_by=each, order_by=[*drawn, "item"])
     ranked = events.mutate(place=ibis.dense_rank().over(window), before=events.item.lag().over(window))
     return ranked.filter(~ranked.item.identical_to(ranked.before)).mutate(value=1)
 
@@ -180,7 +181,7 @@ def amounts(events: Any, bounds: Bounds, within: Sequence[str] = ()) -> Any:
     amount = events.count()
     if "weight" in events.columns:
         amount = _whole(events.weight, bounds.per_label_cap).sum()
-    pairs = events.group_by([*within, "user", "item"]).agg(amount=amount)
+    pairs = events.group_by(list(dict.fromkeys([*_each_user(events, within), "user", "item"]))).agg(amount=amount)
     return pairs.filter(pairs.amount > 0)
 
 
@@ -208,13 +209,14 @@ def label_counts(
     import pyarrow as pa
 
     keys = [*within, "item"]
-    crowded = _crowded(source, events, bounds)
-    names = None if crowded is not None or bounds.portable else _names(source, events)
+    if bounds.labels_per_user is not None and _codes(source, events, "user") is not None:
+        events = events.mutate(person=code(source, events.user))
+    names = None if bounds.portable else _codes(source, events, "item")
     events = source.together(events if names is None else events.mutate(item=code(source, events.item)))
 
     def counted(part: int, parts: int) -> Any:
         chosen = events if parts == 1 else events.filter(_part_of(source, events.user, parts) == part)
-        rows = _values(source, chosen, contribute, bounds, crowded, keys, sums)
+        rows = contribute(source, chosen)
         return rows.group_by(keys).agg(**{name: rows[column].sum() for name, column in sums.items()})
 
     parts = source.passes or 1
@@ -258,72 +260,19 @@ def _added_up(
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
 
 
-def _values(
-    source: OpenTable,
-    events: Any,
-    contribute: Contribute,
-    bounds: Bounds,
-    crowded: Any,
-    keys: Sequence[str],
-    sums: Mapping[str, str],
-) -> Any:
-    """Return what each user adds to each label, separately for users in ``crowded`` buckets and for others.
-
-    A user with at most Δ events has at most Δ labels, and all of them count: without Δ they are the same, also in their
-    order, by which a total cuts. So the answer does not depend on the buckets, which may therefore look at the data.
-    """
-    import ibis
-
-    if crowded is None:
-        return contribute(source, events)
-    placed = events.mutate(bucket=_bucket(source, events.user))
-    free = replace(bounds, labels_per_user=None, choose="top" if bounds.choose == "top" else "hash")
-    ranked = contribute(source, placed.semi_join(crowded, "bucket").drop("bucket"))
-    unranked = contribute(source, placed.anti_join(crowded, "bucket").drop("bucket"), bounds=free)
-    whole = dict.fromkeys(sums.values(), "int64")
-    return ibis.union(*(each.select(*keys, *whole).cast(whole) for each in (ranked, unranked)))
-
-
-def _bucket(source: OpenTable, user: Any) -> Any:
-    import ibis
-
-    hashed = source.mix(user)
-    return (hashed & ibis.literal(BUCKETS - 1, hashed.type())).cast("int32")
-
-
-def _crowded(source: OpenTable, events: Any, bounds: Bounds) -> Any:
-    """The buckets with more than Δ events (a table: bucket), where ranking their users alone is faster; else None.
-
-    It is where most users have few events, so that a query which has to look at all pairs of a user and a label is
-    spared a sort of them.
-    """
-    most = bounds.labels_per_user
-    if source.keep is None or most is None:
-        return None
-    size = _run(source, events.agg(events=events.count(), users=events.user.approx_nunique())).to_pylist()[0]
-    if size["events"] > most * size["users"]:
-        return None
-    placed = events.select(bucket=_bucket(source, events.user))
-    try:
-        loads = _keep(source, "dptopk_loads", placed.group_by("bucket").agg(n=placed.count()))
-    except MemoryFull:
-        return None
-    found = _run(source, loads.agg(all=loads.n.sum(), crowded=loads.n.sum(where=loads.n > most))).to_pylist()[0]
-    few = (found["crowded"] or 0) <= MOST_CROWDED * (found["all"] or 0)
-    return loads.filter(loads.n > most).select("bucket") if few else None
-
-
-def _names(source: OpenTable, events: Any) -> Any:
-    """The texts of the items and their codes (a table: item, name), where grouping by codes is faster.
+def _codes(source: OpenTable, events: Any, role: str) -> Any:
+    """The texts of the users or items and their codes (a table: item, name), where grouping by codes is faster.
 
     None where it is not, where the rows may change before they are counted, and where two texts share a code: then the
-    texts themselves are grouped, and ordered by the same codes, so that which labels of a user count is the same as
-    with codes. Others' texts never enter a choice.
+    texts themselves are grouped. The answer is the same: items are ordered by the same codes, and the code of a user
+    says only whose rows belong together. Others' texts never enter a choice.
     """
-    if source.keep is None or events.item.type().is_integer():
+    if source.keep is None or events[role].type().is_integer():
         return None
-    texts = events.select(name=events.item).distinct()
-    found = _keep(source, "dptopk_names", texts.mutate(item=code(source, texts["name"])))
+    texts = events.select(name=events[role]).distinct()
+    found = texts.mutate(item=code(source, texts["name"]))
+    if role == "item":
+        found = _keep(source, "dptopk_names", found)
     tally = _run(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[0]
     return found if tally["codes"] == tally["names"] else None
 
@@ -363,7 +312,7 @@ def _cut(counted: Any, top: int | None, within: Sequence[str], *, ties: bool = F
 
 
 def hash_ranks(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[Any]:
-    """By what the items of one user are ordered: a hash of key, user and item, then what tells equal hashes apart.
+    """By what one user's items are ordered: a hash of key, user and item, what tells equal hashes apart, then the item.
 
     The code of a text comes before the text, so that the order is the same where codes stand for the texts. At least
     two keys always: DuckDB turns a filter on the place in an order by one key into a slower plan.
@@ -373,7 +322,7 @@ def hash_ranks(source: OpenTable, user: Any, item: Any, bounds: Bounds) -> list[
     if source.backend.keep is None:  # no codes ever stand for the texts
         return [source.mix(_key(bounds.key), user, item), item]
     coded = code(source, item)
-    return [source.mix(_key(bounds.key), user, coded), coded, item]
+    return [source.mix(_key(bounds.key), user, coded), coded, *([] if coded is item else [item])]
 
 
 def _digested(source: OpenTable, bounds: Bounds) -> bool:

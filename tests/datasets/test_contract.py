@@ -22,7 +22,7 @@ from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
 from dptopk.datasets.backends.opening import REGISTERED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
-from dptopk.datasets.bounding import _names  # noqa: E402
+from dptopk.datasets.bounding import _codes  # noqa: E402
 
 
 def clause_of(name):
@@ -116,14 +116,14 @@ def test_a_mutant_is_caught(duckdb, name):
         clause_of(clause)(Tried(duckdb, mutant))
 
 
-def _names_anyway(source, events):
-    return _names(replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events)
+def _codes_anyway(source, events, role):
+    return _codes(replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events, role)
 
 
 RULES = {
     "integers of their own width": ("columns._LABELS", ((lambda kind: True, lambda column: column),)),
     "users by their bytes": ("backends.base.OpenTable.coarse", lambda *_: False),
-    "two statements": ("bounding._names", _names_anyway),
+    "two statements": ("bounding._codes", _codes_anyway),
     "all relations": ("backends.rowwise._allowed", lambda node: True),
 }
 CLAUSES = (

@@ -254,29 +254,37 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_users_who_need_no_ranking_are_left_out_of_it_without_a_trace(seed, monkeypatch):
-    """Whatever share of the users is ranked, in buckets of many users or of one, the histogram is the same."""
-    from dptopk.datasets import bounding, event_counts, events, segment_histograms
+def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
+    """Whether codes stand for the texts of users and of items, or not since two texts share one: the same histogram."""
+    from dptopk.datasets import bounding, event_counts, segment_histograms
 
     rng = np.random.default_rng(seed)
     users = rng.integers(-9, 9, 150) * rng.integers(1, 99, 150)  # some with many events, many with one
     rows = frame([*zip(users, rng.zipf(1.5, 150) % 30, rng.integers(0, 3, 150), strict=True)])
+    rows["user"] = "u" + rows["user"].astype(str)
     rows["item"] = rows["item"] if seed % 2 else "i" + rows["item"].astype(str)
     rows["segment"] = rng.integers(0, 3, 150)
     options = {"user": "user", "item": "item", "labels_per_user": 3 + seed % 2, "key": str(seed)}
     options |= [{}, {"per_label_cap": 2}, {"choose": "top"}, {"portable": True}][seed]
     options |= {"weight": "weight"} if seed < 2 else {}
     divided = {"segment": "segment", "segments": [0, 1], "segments_per_user": 1}
-    answers, halves, contribute = [], [], bounding.contributions
+    answers, asked, codes, code = [], [], bounding._codes, bounding.code
 
-    def counted(*args, **options):
-        halves.append(1)
-        return contribute(*args, **options)
+    def coded(roles):
+        def found(source, events, role):
+            asked.append(role)
+            return codes(source, events, role) if role in roles else None
 
-    monkeypatch.setattr(events, "contributions", counted)
-    for buckets, most in ((2**21, 1.0), (2**21, -1.0), (4, 1.0), (1, 1.0)):
-        monkeypatch.setattr(bounding, "BUCKETS", buckets)
-        monkeypatch.setattr(bounding, "MOST_CROWDED", most)
+        return found
+
+    def shared(source, text):
+        """A code that users share, so that its use as theirs would merge them."""
+        own = code(source, text)
+        return own if "user" not in text.get_name() and text.get_name() != "name" else own % 3
+
+    for roles, made in ((("user", "item"), code), ((), code), (("user",), code), (("user", "item"), shared)):
+        monkeypatch.setattr(bounding, "_codes", coded(roles))
+        monkeypatch.setattr(bounding, "code", made)
         each = [
             events_histogram(rows, **options, top=9),
             *segment_histograms(rows, **options, **divided, top=9).values(),
@@ -285,7 +293,7 @@ def test_users_who_need_no_ranking_are_left_out_of_it_without_a_trace(seed, monk
         ]
         answers.append([as_dict(histogram) for histogram in each])
     assert answers[1:] == answers[:1] * 3
-    assert len(halves) == 2 + 1 + 2 + 2
+    assert asked.count("user") == 4 * 3
 
 
 def test_duckdb_says_when_its_memory_is_full():
