@@ -49,8 +49,8 @@ def select_events(source: OpenTable, where: Any, **columns: str | None) -> Any:
     typed = {role: _typed(kept, role, name) for role, name in named.items()}
     person = partial(source.person, named.get("user", ""))
     read: dict[str, Callable[[Any], Any]] = {"weight": _as_it_is, "user": person}
-    events = kept.select(**{role: read.get(role, source.exact)(column) for role, column in typed.items()})
-    return events.filter(*[events[role].notnull() for role in typed if role != "weight"])
+    whole = kept.filter(*[column.notnull() for role, column in typed.items() if role != "weight"])
+    return whole.select(**{role: read.get(role, source.exact)(column) for role, column in typed.items()})
 
 
 def _told_apart(present: Sequence[str], named: Mapping[str, Any]) -> None:
