@@ -85,8 +85,8 @@ class Bounds:
         return Sensitivity(linf=min(self.per_label_cap, most or LARGEST_CAP), l0=min(known, default=None))
 
 
-# Of a source and events.
-Contribute = Callable[[OpenTable, Any], Any]
+# Of a source and events; those of segments are further given bounds and ``within``.
+Contribute = Callable[..., Any]
 
 
 def contributions(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = ()) -> Any:

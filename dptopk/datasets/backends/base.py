@@ -41,8 +41,8 @@ class Backend:
             the SHA-256 is used in its place, as with ``portable=True``.
         digest: text to the hexadecimal digits of its SHA-256.
         keep: of a connection, a name and an expression: a temporary table of this name with its rows, instead of an
-            earlier one. For engines on which several statements are faster than one: texts are grouped by 64-bit codes
-            and joined later, and users with few events are not ranked. None = a histogram is always one statement.
+            earlier one. For engines on which several statements are faster than one: 64-bit codes that no two texts
+            share stand for the texts of users and labels. None = a histogram is always one statement.
         peers: whether dense_rank gives equal rows the same place; else pairs are grouped before they are ranked.
         full: whether an error of the engine says that its memory is too small; a query of fewer users may then fit.
 

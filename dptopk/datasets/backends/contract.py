@@ -28,27 +28,8 @@ from dptopk.errors import InvalidParameter
 # Texts that some collation, folding, trimming, quoting or 16-bit order takes for one another, or for something else.
 TEXTS = (
     *("A", "a", "á", "a\u0301", "a ", " a", "", "ß", "ss", "İ", "i", "ı", "\u212b", "Å", "\uffff", "😀", "ﬁ", "fi"),
-    *(
-        "0",
-        "00",
-        "-0",
-        "a\u200b",
-        "Z",
-        "_",
-        "%",
-        "\\",
-        "\\n",
-        "\n",
-        "\r\n",
-        "\t",
-        "'",
-        '"',
-        "`",
-        ";--",
-        "{}",
-        "$1",
-        "?",
-    ),
+    *("0", "00", "-0", "a\u200b", "Z", "_", "%", "\\", "\\n", "\n", "\r\n", "\t"),
+    *("'", '"', "`", ";--", "{}", "$1", "?"),
     *("NULL", "null", "nan", ":a", "日本", "%s", "\\'", "''"),
 )
 EDGES = (-(2**63), -(2**53) - 1, -(2**31) - 1, -1, 0, 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1)
@@ -138,26 +119,9 @@ def weights_become_whole_numbers(tried: Tried) -> None:
     """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that spells no number are 0; nothing fails."""
     numbers = [-1e300, -1.0, -0.5, 0.0, 0.5, 1.0, 2.7, 3.0, 1e300, np.inf, -np.inf, np.nan, None]
     whole = [0, 0, 0, 0, 0, 1, 2, 3, 3, 3, 0, 0, 0]
-    texts = [
-        "2",
-        " 2.9 ",
-        "1e0",
-        "-1",
-        "+3",
-        "1_0",
-        "1d",
-        "",
-        " ",
-        "nan",
-        "inf",
-        "0x3",
-        "٣",
-        "1e999",
-        "9" * 400,
-        "2.",
-        "x",
-    ]
-    amounts = [2, 2, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]
+    spelt = {"2": 2, " 2.9 ": 2, "1e0": 1, "+3": 3, "2.": 2}
+    spelt |= dict.fromkeys(("-1", "1_0", "1d", "", " ", "nan", "inf", "0x3", "٣", "1e999", "9" * 400, "x"), 0)
+    texts, amounts = list(spelt), list(spelt.values())
     for weights, expected in ((numbers, whole), (texts, amounts)):
         places = list(range(len(weights)))
         table = tried.table(u=places, i=places, w=weights)
@@ -171,10 +135,8 @@ def the_hash_is_a_function(tried: Tried) -> None:
     users, items = [*TEXTS[:12], "u"], [*TEXTS[:6], "ab"]
     pairs = [(user, item) for user in users for item in items]
     bounds = [Bounds(labels_per_user=1, key=key) for key in ("", "k")]
-    first, again, other = (
-        tried.drawn(some, bound)
-        for some, bound in zip((pairs, pairs[::-1], pairs), (*bounds[:1] * 2, bounds[1]), strict=True)
-    )
+    first, other = (tried.drawn(pairs, bound) for bound in bounds)
+    again = tried.drawn(pairs[::-1], bounds[0])
     agree(again, first, "lots asked for again")
     for name, found in (("keys", (first, other)), ("pairs", (first,))):
         lot = [keys[0] for each in found for keys in each.values()]
@@ -204,11 +166,8 @@ def sha256_is_sha256(tried: Tried) -> None:
     table = tried.table(u=list(TEXTS), i=list(reversed(TEXTS)))
     user, item = table.exact(table.table.u), table.exact(table.table.i)
     found = table.run(table.table.select("u", "i", d=digest(table, user, item, "k"))).to_pylist()
-    agree(
-        {(row["u"], row["i"]): row["d"] for row in found},
-        {pair: _digest(*pair, "k") for pair in zip(TEXTS, reversed(TEXTS), strict=True)},
-        "digests",
-    )
+    expected = {pair: _digest(*pair, "k") for pair in zip(TEXTS, reversed(TEXTS), strict=True)}
+    agree({(row["u"], row["i"]): row["d"] for row in found}, expected, "digests")
 
 
 def _digest(user: Any, item: Any, key: str) -> str:
@@ -380,36 +339,23 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
 def the_answer_is_the_definition(tried: Tried) -> None:
     """Histograms are those of the definition: a user's Δ labels of least lot, or the most frequent, and τ on each."""
     rng = np.random.default_rng(1)
-    users, items = (
-        ("a", "b", "", "a|b", "😀", *map(str, range(8))),
-        ("x", "X", "b|x", "", "日本", "%", *map(str, range(6))),
-    )
-    events = [
-        (users[u], items[i])
-        for u, i in zip(rng.integers(0, len(users), 300), rng.zipf(1.3, 300) % len(items), strict=True)
-    ]
+    users = ("a", "b", "", "a|b", "😀", *map(str, range(8)))
+    items = ("x", "X", "b|x", "", "日本", "%", *map(str, range(6)))
+    places = zip(rng.integers(0, len(users), 300), rng.zipf(1.3, 300) % len(items), strict=True)
+    events = [(users[u], items[i]) for u, i in places]
     table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
     pairs = sorted(set(events))
     labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
     bins = users_by_labels(table, user="u", item="i")
     found = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
-    agree(
-        {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}, dict(labels), "users by labels"
-    )
-    for portable, choose, delta, cap in (
-        (False, "hash", 2, 1),
-        (False, "top", 3, 2),
-        (True, "hash", 2, 2),
-        (True, "top", 1, 1),
-    ):
-        bounds = Bounds(labels_per_user=delta, per_label_cap=cap, choose=choose, key="k", portable=portable)
-        drawn = (
-            {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
-            if portable
-            else tried.drawn(pairs, bounds)
-        )
-        expected = defined(Counter(events), drawn, bounds)
-        options = {"labels_per_user": delta, "per_label_cap": cap, "choose": choose, "key": "k", "portable": portable}
+    single = {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}
+    agree(single, dict(labels), "users by labels")
+    tried_on = ((False, "hash", 2, 1), (False, "top", 3, 2), (True, "hash", 2, 2), (True, "top", 1, 1))
+    for portable, choose, delta, cap in tried_on:
+        options = dict[str, Any](labels_per_user=delta, per_label_cap=cap, choose=choose, key="k", portable=portable)
+        bounds = Bounds(**options)
+        digested = {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
+        expected = defined(Counter(events), digested if portable else tried.drawn(pairs, bounds), bounds)
         agree(tried.counts(table, **options), expected, f"the histogram with {options}")
 
 
