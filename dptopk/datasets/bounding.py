@@ -263,17 +263,20 @@ def _added_up(
 def _codes(source: OpenTable, events: Any, role: str) -> Any:
     """The texts of the users or items and their codes (a table: item, name), where grouping by codes is faster.
 
-    None where it is not, where the rows may change before they are counted, and where two texts share a code: then the
-    texts themselves are grouped. The answer is the same: items are ordered by the same codes, and the code of a user
-    says only whose rows belong together. Others' texts never enter a choice.
+    None where it is not, where the rows may change before they are counted, where the texts alone fill the memory, and
+    where two of them share a code: then the texts themselves are grouped. The answer is the same: items are ordered by
+    the same codes, and the code of a user says only whose rows belong together. Others' texts never enter a choice.
     """
     if source.keep is None or events[role].type().is_integer():
         return None
     texts = events.select(name=events[role]).distinct()
     found = texts.mutate(item=code(source, texts["name"]))
-    if role == "item":
-        found = _keep(source, "dptopk_names", found)
-    tally = _run(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[0]
+    try:
+        if role == "item":
+            found = _keep(source, "dptopk_names", found)
+        tally = _run(source, found.agg(names=found.count(), codes=found.item.nunique())).to_pylist()[0]
+    except MemoryFull:  # a part of the users may still fit
+        return None
     return found if tally["codes"] == tally["names"] else None
 
 

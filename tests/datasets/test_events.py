@@ -296,6 +296,26 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
     assert asked.count("user") == 4 * 3
 
 
+@pytest.mark.parametrize("top", [None, 5])
+def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
+    from dptopk.datasets import bounding
+    from dptopk.datasets.backends.base import MemoryFull
+
+    rows = frame(random_events(np.random.default_rng(5), 300))
+    options = {"user": "user", "item": "item", "labels_per_user": 2, "top": top}
+    expected, run, full = as_dict(events_histogram(rows, **options)), bounding._run, []
+
+    def tight(source, expression):
+        if "codes" in expression.columns:
+            full.append(1)
+            raise MemoryFull("table")
+        return run(source, expression)
+
+    monkeypatch.setattr(bounding, "_run", tight)
+    assert as_dict(events_histogram(rows, **options)) == expected
+    assert len(full) == 2
+
+
 def test_duckdb_says_when_its_memory_is_full():
     from dptopk.datasets.backends.base import MemoryFull
 
