@@ -24,7 +24,7 @@ import pandas as pd
 from dptopk import Budget, Histogram, Sensitivity, plan_topk
 from dptopk.datasets import EventCounts, make_events
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.event_counts import WEIGHT, finding_sensitivity
+from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensitivity
 from dptopk.planning import Plan, plan_two_phases
 from dptopk.planning.two_phase import Find
 
@@ -69,10 +69,16 @@ def both(pairs: pd.DataFrame, cap: int | None, rng: np.random.Generator, *, weig
     weight = labels.map(lambda d: isqrt(WEIGHT**2 // d) if weights else 1)
     capped = weight.groupby(kept["item"]).sum()
     under = Sensitivity() if cap is None else finding_sensitivity(cap, 1, weights=weights)
-    everything = Histogram(true.index.to_numpy(), true.to_numpy())
+    counts = {narrow: pairs["item"][place <= narrow].value_counts() for narrow in NARROW}
+    degrees = pairs.groupby("user").size().to_numpy()
+    users = np.histogram(degrees, [*(cell + 1 for cell in CELLS), np.inf])[0]
     return EventCounts.beside(
-        everything, Histogram(capped.index.to_numpy(), capped.to_numpy(), sensitivity=under, capped=True)
-    )
+        Histogram(true.index.to_numpy(), true.to_numpy()),
+        Histogram(capped.index.to_numpy(), capped.to_numpy(), sensitivity=under, capped=True),
+        Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"),
+        {n: Histogram(c.index.to_numpy(), c.to_numpy(), sensitivity=Sensitivity(l0=n), capped=True)
+         for n, c in counts.items()},
+    )  # fmt: skip
 
 
 def loss(plan: Plan, histogram: Histogram, true: Histogram, k: int, draws: int = DRAWS) -> float:

@@ -141,8 +141,8 @@ class Source(Columns):
         if self._stored_events:
             self._alone()
             with EventsStore(self.path) as store:
-                return datasets.event_counts(store, **_finding(plan))
-        bounds = self._bounds(plan.sensitivity, None) | _finding(plan)
+                return datasets.event_counts(store, **plan.reading)
+        bounds = self._bounds(plan.sensitivity, None) | plan.reading
         del bounds["top"]
         with working("bounding contributions") as report:
             return datasets.event_counts(self.path, **bounds, progress=report)
@@ -223,7 +223,7 @@ class Source(Columns):
             raise InvalidParameter(f"there is no store {str(self.path)!r}; dptopk refresh makes one")
 
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
-        two = _finding(plan) | {"count_capped": False} if isinstance(plan, TwoPhasePlan) else {}
+        two = plan.reading | {"count_capped": False} if isinstance(plan, TwoPhasePlan) else {}
         bounds = self._bounds(plan.sensitivity, _rows(plan)) | two
         of: dict[str, Any] = {
             "segment": self.segment_by,
@@ -243,11 +243,6 @@ class Source(Columns):
         if self.memory_limit is not None or self.passes is not None:
             options["engine"] = datasets.DuckDB(memory_limit=self.memory_limit, passes=self.passes)
         return options | {"top": top}
-
-
-def _finding(plan: TwoPhasePlan) -> dict[str, Any]:
-    """How events find labels for a plan."""
-    return {"labels_per_user": plan.under.l0, "weights": plan.weights}
 
 
 def _rows(plan: Plan) -> int | None:

@@ -241,7 +241,7 @@ def _in_phases(planned: partial[Plan], *, two: bool, min_users: int) -> Callable
     same: dict[str, Any] = {name: planned.keywords[name] for name in ("k", "counts", "users")}
     caps = planned.keywords["sensitivity"]
     same |= {"labels_per_user": caps.l0 or "auto", "per_label_cap": caps.linf}
-    return partial(plan_two_phases, **same, min_users=min_users)
+    return partial(plan_two_phases, **same, min_users=min_users, profile=True)
 
 
 def _by_segment(

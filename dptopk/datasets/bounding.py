@@ -17,7 +17,7 @@ from typing import Any
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import MemoryFull, OpenTable, without_data
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.event_counts import WEIGHT
+from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
 from dptopk.histogram.histogram import Sensitivity
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ MOST_PARTS = 64
 Progress = Callable[[int, int], None]
 # The columns that are summed up: name of the sum, and of what it sums.
 COUNT: Mapping[str, str] = {"count": "value"}
+# Those of a profile: the row of a user's label number n + 1 is there where the user has more than n labels.
+PROFILE = (*(f"under_{cap}" for cap in NARROW), *(f"above_{cell}" for cell in CELLS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,15 +121,27 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
     return kept if bounds.labels_per_user is None else kept.filter(kept.place < bounds.labels_per_user)
 
 
-def both(source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = (), weights: bool = False) -> Any:
+def both(
+    source: OpenTable,
+    events: Any,
+    bounds: Bounds,
+    *,
+    within: Sequence[str] = (),
+    weights: bool = False,
+    profile: bool = False,
+) -> Any:
     """Return what each user adds to each label: ``value`` without the cap on labels (a number), ``capped`` with it.
 
-    With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap.
+    With ``weights`` the second is isqrt(WEIGHT² // d) for a user of d labels under the cap; with ``profile``, of users
+    who add at most 1 to a label and bounds with a cap, the columns of PROFILE are there too.
     """
     import ibis
 
     found = _ranked(source, events, bounds, within)
     found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
+    if profile:
+        places = [*(found.place < cap for cap in NARROW), *(found.place == cell for cell in CELLS)]
+        found = found.mutate(**{name: there.cast("int64") for name, there in zip(PROFILE, places, strict=True)})
     if not weights:
         return found
     labels = (found.capped > 0).sum().over(ibis.window(group_by=_each_user(found, within)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import COUNT, Bounds, Contribute, Progress, both, contributions, hash_ranks, label_counts
 from dptopk.datasets.columns import fitting
 from dptopk.datasets.events import to_histogram
-from dptopk.datasets.two_counts import BOTH, beside
+from dptopk.datasets.two_counts import beside, sums_of
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 
@@ -66,6 +66,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
     segments_per_user: int | None = None,
     count_capped: bool = True,
     weights: bool = False,
+    profile: bool = False,
     per_label_cap: int = 1,
     top: int | None = None,
     weight: str | None = None,
@@ -91,6 +92,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
             With s = 1 releases on different segments compose in parallel.
         count_capped: False: EventCounts for two phases, in which Δ is the cap for finding labels; no ``top``.
         weights: of these, as in event_counts.
+        profile: of these, as in event_counts; in each segment.
         per_label_cap: τ, the most that one user adds to one label of one segment.
         top: rows to bring back for each segment; None = all.
         weight: as in events_histogram.
@@ -130,6 +132,8 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
     if weights and (count_capped or per_label_cap != 1):
         raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
+    if profile and not weights:
+        raise InvalidParameter("profile: it goes with weights=True")
     columns = {"user": user, "item": item, "weight": weight, "segment": segment}
     with selected(table, where, engine, table_name, **columns) as (source, events):
         named = source.text(events.segment) if events.segment.type().is_binary() else events.segment
@@ -138,12 +142,13 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
             raise InvalidParameter("segments: two of them are the same value of the column")
         kept = without_data("segments", "they do not fit the column", lambda: source.among(named, fitted))
         names = _numbers(source, events, fitted)
-        each = contributions if count_capped else partial(both, weights=weights)
+        each = contributions if count_capped else partial(both, weights=weights, profile=profile)
         contribute = partial(_contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s)
         events = _numbered(events.filter(kept), names)
-        sums = COUNT if count_capped else BOTH
+        sums = COUNT if count_capped else sums_of(profile=profile)
+        ranked = replace(bounds, labels_per_user=None) if profile else bounds
         counted = label_counts(
-            source, events, contribute, bounds, top=top, within=("segment",), sums=sums, progress=progress
+            source, events, contribute, ranked, top=top, within=("segment",), sums=sums, progress=progress
         )
     values = fitted if names is None else range(len(fitted))
     pairs = zip(listed, values, strict=True)

@@ -32,10 +32,10 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.datasets.backends.base import imported, without_data
 from dptopk.datasets.backends.duckdb import DUCKDB
 from dptopk.datasets.backends.opening import Engine, selected
-from dptopk.datasets.bounding import DIGITS, Bounds, contributions
+from dptopk.datasets.bounding import DIGITS, PROFILE, Bounds, contributions
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.event_counts import WEIGHT
+from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
 from dptopk.histogram.histogram import Histogram
 
 FORMAT = 2
@@ -63,12 +63,18 @@ _FEWER_DAYS = """WHERE user NOT IN (
     SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING count(DISTINCT place) >= {most})"""
 
 _BOTH = """
-SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0 END)::BIGINT AS capped
+SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0 END)::BIGINT AS capped{more}
 FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place,
              least(count(*) OVER (PARTITION BY user), $most) AS labels
       FROM (SELECT *, {code} AS code FROM kept))
 GROUP BY item
 """
+_PROFILE = "".join(
+    f", count(*) FILTER ({place}) AS {name}"
+    for name, place in zip(
+        PROFILE, [*(f"place <= {cap}" for cap in NARROW), *(f"place = {cell + 1}" for cell in CELLS)], strict=True
+    )
+)
 _WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
 
 
@@ -324,10 +330,10 @@ class EventsStore:
         """Whether amounts at a label are clipped at τ; false if every user merely counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
-    def both(self, labels_per_user: int, *, weights: bool = False) -> tuple[Any, Bounds]:
+    def both(self, labels_per_user: int, *, weights: bool = False, profile: bool = False) -> tuple[Any, Bounds]:
         """All events' counts and those under a cap on labels (pyarrow.Table: item, count, capped), and its bounds.
 
-        ``weights``: sums of weights instead of the second.
+        ``weights``: sums of weights instead of the second; ``profile``: the columns PROFILE too.
 
         Raises:
             InvalidParameter: when the store was made with a cap: what lies above it was not stored.
@@ -343,10 +349,11 @@ class EventsStore:
         under = replace(bounds, labels_per_user=labels_per_user)
         kind = self._kinds()
         if not kind:
-            none = pa.array([], pa.int64())
-            return pa.table({"item": pa.array([], pa.string()), "count": none, "capped": none}), under
+            sums = dict.fromkeys(("count", "capped", *(PROFILE if profile else ())), pa.array([], pa.int64()))
+            return pa.table({"item": pa.array([], pa.string()), **sums}), under
         each = _WEIGHT if weights else "amount"
-        query = _BOTH.format(code=_CODE[kind[1]], lot=_LOT[bounds.portable], each=each)
+        more = _PROFILE if profile else ""
+        query = _BOTH.format(code=_CODE[kind[1]], lot=_LOT[bounds.portable], each=each, more=more)
         return self._file.sql(query, params=_values(under)).to_arrow_table(), under
 
     def _kinds(self) -> list[str]:

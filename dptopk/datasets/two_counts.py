@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected
-from dptopk.datasets.bounding import Bounds, Progress, both, label_counts
+from dptopk.datasets.bounding import PROFILE, Bounds, Progress, both, label_counts
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
+from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
-# The sums of both, of what ``bounding.both`` makes.
-BOTH = {"count": "value", "capped": "capped"}
+
+def sums_of(*, profile: bool) -> Mapping[str, str]:
+    """The sums of what ``bounding.both`` makes."""
+    return {"count": "value", "capped": "capped"} | (dict(zip(PROFILE, PROFILE, strict=True)) if profile else {})
 
 
 def event_counts(  # noqa: PLR0913 - as events_histogram
@@ -24,6 +28,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     item: str | None = None,
     labels_per_user: int,
     weights: bool = False,
+    profile: bool = False,
     per_label_cap: int = 1,
     weight: str | None = None,
     where: Any = None,
@@ -44,6 +49,8 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
         labels_per_user: the cap Δ of the second histogram.
         weights: the second histogram has sums of weights, isqrt(100² // d) for each of the d labels of a user under the
             cap, instead of counts; where τ is 1.
+        profile: with weights: count users by their number of labels too, and labels under some narrow caps, by which
+            ``plan_two_phases(profile=True)`` chooses.
         per_label_cap: τ, in both histograms.
         weight: as for events_histogram.
         where: as for events_histogram.
@@ -63,6 +70,8 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     cap = validate.count(labels_per_user=labels_per_user)
     if weights and per_label_cap != 1:
         raise InvalidParameter("weights: of users who add at most 1 to a label; per_label_cap must be 1")
+    if profile and not weights:
+        raise InvalidParameter("profile: it goes with weights=True")
     if isinstance(table, EventsStore):
         given = (weight, where, engine, table_name, progress, key or None, portable or None)
         named = (user, item) in ((None, None), table.columns)
@@ -70,23 +79,35 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
             raise InvalidParameter("table: a store of events has its own columns, bounds and choice; give it alone")
         if weights and table.bounds.per_label_cap != 1:
             raise InvalidParameter("weights: users add at most 1 to a label, and the store has another per_label_cap")
-        counted, under = table.both(cap, weights=weights)
+        counted, under = table.both(cap, weights=weights, profile=profile)
         return beside(counted, under, weights=weights, clipped=table.clipped)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
     under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
     with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
-        contribute = partial(both, bounds=under, weights=weights)
-        counted = label_counts(source, events, contribute, under, top=None, sums=BOTH, progress=progress)
+        contribute = partial(both, bounds=under, weights=weights, profile=profile)
+        ranked = replace(under, labels_per_user=None) if profile else under  # a profile needs the place of all labels
+        sums = sums_of(profile=profile)
+        counted = label_counts(source, events, contribute, ranked, top=None, sums=sums, progress=progress)
     return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
 
 
 def beside(counted: Any, under: Bounds, *, weights: bool, clipped: bool) -> EventCounts:
-    """Of the columns item, count and capped (pyarrow.Table); ``clipped``: sums were cut at linf."""
-    labels, counts, capped = (counted[name].to_pandas().to_numpy() for name in ("item", "count", "capped"))
-    there = capped > 0
-    finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
-    return EventCounts.beside(
-        Histogram(labels, counts, sensitivity=Sensitivity(linf=under.per_label_cap), capped=clipped),
-        Histogram(labels[there], capped[there], sensitivity=finding, capped=True),
-    )
+    """Of the columns item, count and capped, perhaps PROFILE (pyarrow.Table); ``clipped``: sums were cut at linf."""
+    columns = {name: counted[name].to_pandas().to_numpy() for name in counted.column_names}
+
+    def present(name: str, sensitivity: Sensitivity) -> Histogram:
+        there = columns[name] > 0
+        return Histogram(columns["item"][there], columns[name][there], sensitivity=sensitivity, capped=True)
+
+    everything = Sensitivity(linf=under.per_label_cap)
+    made = [
+        Histogram(columns["item"], columns["count"], sensitivity=everything, capped=clipped),
+        present("capped", finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)),
+    ]
+    if PROFILE[0] not in columns:
+        return EventCounts.beside(*made)
+    above = [int(columns[f"above_{cell}"].sum()) for cell in CELLS]
+    users = [more - most for more, most in zip(above, [*above[1:], 0], strict=True)]
+    cells = Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public")
+    return EventCounts.beside(*made, cells, {cap: present(f"under_{cap}", Sensitivity(l0=cap)) for cap in NARROW})

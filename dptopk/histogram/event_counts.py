@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
 WEIGHT = 100  # of a user's only label; of d labels each has isqrt(WEIGHT² // d)
+# The profile of users: in a cell are those who have more labels than its number, and not more than the next one.
+CELLS = (0, 1, 2, 5, 10, 20, 60, 100, 250)
+NARROW = (5, 10, 20, 60)  # the caps of further counts beside a profile
 
 
 class EventCounts(Histogram):
@@ -13,15 +19,25 @@ class EventCounts(Histogram):
     Attributes:
         under_cap: the histogram of the events of at most l0 labels of each user, or the sums of their users' weights;
             which labels of a user, is decided by this user's own rows (docs/notes/two-phases.md).
+        profile: how many users are in each of CELLS, by their number of labels; None where it was not asked for.
+        narrow: beside a profile: cap -> the counts of the events under that cap.
     """
 
     under_cap: Histogram
+    profile: Histogram | None = None
+    narrow: Mapping[int, Histogram] = MappingProxyType({})
 
     @classmethod
-    def beside(cls, everything: Histogram, under_cap: Histogram) -> EventCounts:
-        """The two histograms as one; both of the same users' events, whole and private."""
+    def beside(
+        cls,
+        everything: Histogram,
+        under_cap: Histogram,
+        profile: Histogram | None = None,
+        narrow: Mapping[int, Histogram] = MappingProxyType({}),
+    ) -> EventCounts:
+        """These histograms as one; all of the same users' events, whole and, but for the profile, private."""
         made = cls(everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped)
-        made.__dict__["under_cap"] = under_cap
+        made.__dict__.update(under_cap=under_cap, profile=profile, narrow=narrow)
         return made
 
 

@@ -77,8 +77,8 @@ class WeightedGaussian(FromData, LabelsOnly):
         return _offset(self.scale(sensitivity), sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
-        """That of a sum, in users of a single label."""
-        return self.scale(sensitivity) / (sensitivity.l2 or 1)
+        """That of a sum."""
+        return self.scale(sensitivity)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """The smallest sum at which a label is shown with at least this probability, in (0, 1)."""

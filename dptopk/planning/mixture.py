@@ -73,6 +73,11 @@ class Mixture:
         """How many ranks a group has."""
         return np.diff(self.edges)
 
+    def of_top(self, k: int) -> Array:
+        """How many of the k first ranks are in each group."""
+        of_top: Array = np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))
+        return of_top
+
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         """Each by itself."""
@@ -89,7 +94,7 @@ class Mixture:
         most = first.appears_at(sensitivity, probability=0.95)
         alone = np.ones_like(self.counts) if half is None else self._alone(first.floor_rank, half, most)
         shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
-        rows, top = shown @ self.sizes, np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))
+        rows, top = shown @ self.sizes, self.of_top(k)
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
         error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
         return self._means(error, missed, shown @ top / k, rows)

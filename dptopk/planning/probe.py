@@ -41,12 +41,12 @@ PROBE_SHARE, SHAPES, TRIED, SMALL = 0.035, 48, 4000, 10
 STDS_SEEN = 4.0
 
 
-def ranks(k: int) -> tuple[int, ...]:
+def ranks(k: int, factors: tuple[int, ...] = RANK_FACTORS) -> tuple[int, ...]:
     """The ranks that are looked at."""
-    return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in RANK_FACTORS))))
+    return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in factors))))
 
 
-def at_ranks(histogram: Histogram, k: int) -> Histogram:
+def at_ranks(histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTORS) -> Histogram:
     """The sorted counts at the ranks that are looked at, as a histogram of their own.
 
     Raises:
@@ -57,7 +57,7 @@ def at_ranks(histogram: Histogram, k: int) -> Histogram:
     sensitivity = add_remove(histogram.sensitivity)
     if not histogram.complete:
         raise InvalidParameter("look: needs the whole histogram, this one has only the top rows")
-    looked = ranks(k)
+    looked = ranks(k, factors)
     top = histogram.counts[histogram.top_rows(looked[-1])]
     counts = [int(top[rank - 1]) if rank <= len(top) else 0 for rank in looked]
     names = [f"rank {rank}" for rank in looked]
@@ -139,7 +139,16 @@ class Look:
         return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
 
 
-def shapes(seen: Array, k: int, mechanism: Box, linf: int, length: int) -> Mixture:
+def shapes(
+    seen: Array,
+    k: int,
+    mechanism: Box,
+    linf: int,
+    length: int,
+    *,
+    factors: tuple[int, ...] = RANK_FACTORS,
+    falls: int = 4,
+) -> Mixture:
     """Shapes that the noisy counts at the ranks leave open: noise of the same law taken off again, with fixed seeds.
 
     Args:
@@ -148,10 +157,12 @@ def shapes(seen: Array, k: int, mechanism: Box, linf: int, length: int) -> Mixtu
         mechanism: whose noise it is.
         linf: of the sensitivity.
         length: how many ranks a shape has.
+        factors: as for ``ranks``.
+        falls: between two of the ranks counts fall in one of the first ways of four; in the first one by powers.
 
     Beyond the last rank counts follow the power law between the last two.
     """
-    looked = np.array(ranks(k), dtype=np.float64)
+    looked = np.array(ranks(k, factors), dtype=np.float64)
     noises = _noise(mechanism, len(looked), linf, TRIED, np.random.default_rng(k))
     # Of the noise that may have been drawn, what leaves falling counts that are not negative, or nearly so; of these,
     # since small counts are commoner than large ones, some by the density 1/(count + SMALL).
@@ -161,7 +172,7 @@ def shapes(seen: Array, k: int, mechanism: Box, linf: int, length: int) -> Mixtu
     noises = noises[np.argsort(-weight - np.random.default_rng(k + 1).gumbel(size=TRIED), kind="stable")[:SHAPES]]
     counts = np.log(np.maximum([_falling(seen - noise) for noise in noises], 0.5))
     # Between two of the ranks counts fall in one of four ways, in each shape and between each two in one drawn.
-    how = np.random.default_rng(k + 2).integers(4, size=(SHAPES, len(looked)))
+    how = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
 
     def through(rank: Array) -> Array:
         at = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1

@@ -22,8 +22,9 @@ from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box, GaussianCounts, PartitionSelection, SparseGaussian, WeightedGaussian
 from dptopk.mechanisms.base import in_label_order
+from dptopk.planning import profile as by_profile
 from dptopk.planning.in_rho import plan_in_rho
-from dptopk.planning.plan import Phase, Plan, appearing, shown
+from dptopk.planning.plan import Phase, Plan, appearing, joined, shown
 from dptopk.planning.request import ceil_digits, floor_digits
 from dptopk.release.release import Release
 
@@ -61,10 +62,22 @@ class TwoPhasePlan(Plan):
     Attributes:
         under: the sensitivity of the histogram on which the labels are found.
         min_users: no label with fewer users is found, whatever the noise.
+        looks: what is looked at first, to choose another way of finding and counting at the same charge; or nothing.
     """
 
     under: Sensitivity = finding_sensitivity(CAPS[True], 1, weights=True)  # noqa: RUF009 - immutable
     min_users: int = 1
+    looks: tuple[Phase, ...] = ()
+
+    @property
+    def charge(self) -> Charge:
+        """The most that a release of this plan can cost, the looks included."""
+        return joined((*self.looks, *self.phases))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The options of ``event_counts`` for the histograms that this plan runs on."""
+        return {"labels_per_user": self.under.l0, "weights": self.weights, "profile": bool(self.looks)}
 
     @property
     def weights(self) -> bool:
@@ -122,6 +135,8 @@ class TwoPhasePlan(Plan):
         for mine, theirs in ((self.sensitivity, both.sensitivity), (self.under, both.under_cap.sensitivity)):
             if not mine.covers(theirs):
                 raise InvalidParameter(f"histogram has the sensitivity {theirs}, the plan is for {mine}")
+        if self.looks and both.profile is None:
+            raise InvalidParameter("histogram has no profile of users: read the events with profile=True")
         self.mechanisms[0].check(self._findable(both))
 
     def _findable(self, both: EventCounts) -> Histogram:
@@ -160,6 +175,8 @@ class TwoPhasePlan(Plan):
         """
         self.check(histogram)
         assert isinstance(histogram, EventCounts)  # noqa: S101 - checked
+        if self.looks:
+            return by_profile.answer(self, histogram, rng)
         finding, counting = self.mechanisms
         found = finding.release(self._findable(histogram), rng)
         if not finding.open_ended:  # its noisy counts are charged: choosing by them is free
@@ -214,6 +231,7 @@ def plan_two_phases(
     find: Find = "auto",
     min_users: int = 1,
     users: int | None = None,
+    profile: bool = False,
 ) -> TwoPhasePlan:
     """The plan that finds labels under a cap and counts them without one, for a total (ε, δ) or ρ.
 
@@ -231,6 +249,9 @@ def plan_two_phases(
             are counted; "counts": a threshold up to k = 25, coins above; "auto": weights where τ is 1, else counts.
         min_users: no label that fewer users have is shown, whatever the noise; many labels with more are missed too.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
+        profile: where nothing of cap, share and find is stated, counts are shown with Gaussian noise and any number of
+            users will do, take the way by two looks with noise: at users by their number of labels, and at the counts
+            of a few ranks (docs/notes/two-phases.md). It runs on histograms read with ``profile=True``.
 
     Returns:
         TwoPhasePlan: the composition of both phases, as a product, is at most budget.epsilon at budget.delta.
@@ -253,24 +274,27 @@ def plan_two_phases(
     min_users = validate.count(min_users=min_users)
     told: dict[str, Any] = {"labels_per_user": cap, "per_label_cap": per_label_cap, "counts": counts, "share": share}
     if budget.rho is not None:
-        asked = partial(plan_two_phases, k, find=find, min_users=min_users, users=users, **told)
+        asked = partial(plan_two_phases, k, find=find, min_users=min_users, users=users, profile=profile, **told)
         return cast("TwoPhasePlan", plan_in_rho(budget, asked))
     under = finding_sensitivity(cap, per_label_cap, weights=weights)
     everything = Sensitivity(linf=per_label_cap)
     ways = [way for way in WAYS if find in ("auto", "counts", way[1]) and (way[1] == "weights") == weights]
     usual = next((way for way in ways if k <= way[0]), ways[-1])
+    unstated = labels_per_user == share == find == "auto" and min_users == 1 and counts not in (None, "none")
+    looks = by_profile.looks(budget.epsilon) if profile and weights and unstated else ()
     mu, refusal = gaussian_mu(epsilon=budget.epsilon, delta=budget.delta), None
     for _, how, own in sorted(ways, key=lambda way: way != usual):  # another way where there is no noise or coin for it
         part, made = own if share == "auto" else share, []
         for noise in _noises(counts, how, k):
             try:
                 finding = _finding(how, under, math.sqrt(part) * mu, budget.delta)
-                made.append((noise, *_phases(finding, COUNTING[noise], under, everything, k, budget)))
+                looked = looks if (how, noise) == ("weights", "gaussian") else ()
+                made.append((looked, noise, *_phases(finding, COUNTING[noise], under, everything, k, budget, looked)))
             except InvalidParameter as error:
                 refusal = refusal or error
         if not made:
             continue
-        noise, phases, bound = min(made, key=lambda each: noise_on(each[1], everything, k))
+        looked, noise, phases, bound = min(made, key=lambda each: noise_on(each[2], everything, k))
         return TwoPhasePlan(
             k=k,
             budget=budget,
@@ -284,6 +308,7 @@ def plan_two_phases(
             users=users,
             under=under,
             min_users=min_users,
+            looks=looked,
         )
     raise refusal or InvalidParameter("budget: it is too small for every way of finding labels")
 
@@ -308,13 +333,19 @@ def _noises(counts: Counts | None, how: str, k: int) -> tuple[str, ...]:
 
 
 def _phases(
-    finding: Any, family: Callable[[float], Any], under: Sensitivity, everything: Sensitivity, k: int, budget: Budget
+    finding: Any,
+    family: Callable[[float], Any],
+    under: Sensitivity,
+    everything: Sensitivity,
+    k: int,
+    budget: Budget,
+    looks: tuple[Phase, ...],
 ) -> tuple[tuple[Phase, ...], Bound]:
-    """Both phases, the second with all that the budget leaves to it, and their composition."""
+    """Both phases, the second with all that the budget leaves to it, and their composition with the looks."""
     first = finding.charge(under)
 
     def both(size: float) -> Charge:
-        return Charge.join(first, family(size).charge(everything))
+        return Charge.join(*(look.charge for look in looks), first, family(size).charge(everything))
 
     size = calibrate(both, budget)
     while (bound := compose(both(floor_digits(size)), delta=budget.delta, lower=False)).epsilon > budget.epsilon:

@@ -114,7 +114,7 @@ class AnswerService:
 
         asked = spec.segmented(question.segments, question.where)
         if isinstance(plan, TwoPhasePlan):
-            asked = replace(asked, finding=plan.under)
+            asked = replace(asked, finding=tuple(plan.reading.items()))
         return self.histograms.get(spec, version, question.where, asked, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:

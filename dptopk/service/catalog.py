@@ -86,13 +86,13 @@ class Segmented:
         column: that says which segment a row belongs to.
         values: the segments.
         per_user: in how many of them one user counts.
-        finding: EventCounts, with what finds labels of this sensitivity; None: histograms under the catalog's caps.
+        finding: EventCounts, made with these options of ``event_counts``; none: histograms under the catalog's caps.
     """
 
     column: str = ""
     values: tuple[str, ...] = ()
     per_user: int = 1
-    finding: Sensitivity | None = None
+    finding: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

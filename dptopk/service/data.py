@@ -86,8 +86,7 @@ def _source(spec: DatasetSpec, version: str, where: Mapping[str, str], asked: Se
         return _counts(spec, path, where, asked, progress)
     options: dict[str, Any] = {"user": spec.user, "item": spec.item, "where": dict(where) or None, "progress": progress}
     options |= {"labels_per_user": spec.labels_per_user, "per_label_cap": spec.per_label_cap}
-    finding = asked.finding
-    two = {} if finding is None else {"labels_per_user": finding.l0, "weights": finding.l2 is not None}
+    two = dict(asked.finding)
     if spec.engine == "spark":
         from dptopk.datasets import Spark
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dptopk._internal.choices import CONFIDENCE
@@ -28,6 +29,7 @@ def error_bar(made: Plan) -> float | None:
         histogram = Histogram(labels, counts, sensitivity=made.sensitivity)
         if isinstance(made, TwoPhasePlan):
             histogram = EventCounts.beside(histogram, Histogram(labels, counts, sensitivity=made.under))
+            made = replace(made, looks=())  # the bars of the usual way
         table = made.release(histogram).intervals()
     except InvalidParameter:  # of a mechanism without intervals
         return None

@@ -145,7 +145,7 @@ class TopK(Question):
         """
         if spec.finds and self.counts != "laplace" and (self.accuracy, self.method, self.d_bar) == (None, "auto", None):
             asked: dict[str, Any] = {"counts": self.counts, "per_label_cap": spec.per_label_cap}
-            asked["labels_per_user"] = spec.labels_per_user or "auto"
+            asked |= {"labels_per_user": spec.labels_per_user or "auto", "profile": True}
             return plan_two_phases(self.k, **self.total, **asked)
         options: dict[str, Any] = {"counts": self.counts, "method": self.method, "d_bar": self.d_bar}
         if spec.top is not None:

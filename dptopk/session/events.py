@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from dptopk.budgets.accountant import Accountant
 from dptopk.costs import Budget
 from dptopk.datasets.events import events_histogram
 from dptopk.datasets.store import EventsStore
@@ -15,6 +17,7 @@ from dptopk.planning import TwoPhasePlan, plan_two_phases
 from dptopk.planning.two_phase import CAPS
 
 if TYPE_CHECKING:
+    from dptopk.budgets.account import Account
     from dptopk.ledger.ledger import Ledger
 
 TAKEN = {"counts", "share", "find", "min_users"}
@@ -42,8 +45,9 @@ def read_events(
         store = isinstance(table, EventsStore)
         most = table.bounds.per_label_cap if store else options.get("per_label_cap", 1)
         weighted = most == 1 if weights == "auto" else weights
-        cap = CAPS[weighted] if labels_per_user == "auto" else labels_per_user
-        return event_counts(table, labels_per_user=cap, weights=weighted, **options)
+        stated = labels_per_user != "auto"
+        cap = labels_per_user if stated else CAPS[weighted]
+        return event_counts(table, labels_per_user=cap, weights=weighted, profile=weighted and not stated, **options)
     if weights is True:
         raise InvalidParameter("weights: of two phases alone, where labels_per_user is a number or 'auto'")
     if isinstance(table, EventsStore):
@@ -55,8 +59,13 @@ def read_events(
     return events_histogram(table, labels_per_user=labels_per_user, **options)
 
 
-def plan_of_events(both: EventCounts, k: int, budget: Budget, options: dict[str, Any]) -> TwoPhasePlan:
-    """The plan of two phases for these histograms; ``options`` are those of plan_two_phases, or refused."""
+def plan_of_events(
+    both: EventCounts, k: int, budget: Budget, account: Account, options: dict[str, Any]
+) -> TwoPhasePlan:
+    """The plan of two phases for these histograms; ``options`` are those of plan_two_phases, or refused.
+
+    With a profile where there is one, and where an account of registered costs takes its looks.
+    """
     under = both.under_cap.sensitivity
     if options.pop("look", None) not in (None, "auto"):
         raise InvalidParameter(f"look: a look is for one phase; {ONE_PHASE}")
@@ -67,6 +76,9 @@ def plan_of_events(both: EventCounts, k: int, budget: Budget, options: dict[str,
         raise InvalidParameter(f"find={find!r}: weights are decided when events are read, by from_events(weights=)")
     if find == "auto" and under.l2 is None:
         find = "counts"
-    return plan_two_phases(
-        k, budget, labels_per_user=under.l0 or 1, per_label_cap=both.sensitivity.linf, find=find, **options
-    )
+    planned = partial(plan_two_phases, k, budget, per_label_cap=both.sensitivity.linf, find=find, **options)
+    if both.profile is not None:
+        plan = planned(profile=True)
+        if not isinstance(account, Accountant) or account.can_spend(plan.charge):
+            return plan
+    return planned(labels_per_user=under.l0 or 1)

@@ -508,7 +508,8 @@ class EventsSession(Session):
         from dptopk.session.events import plan_of_events
 
         both = validate.instance(EventCounts, histogram=self._histogram)
-        return self.run(plan_of_events(both, k, budget, options | {"counts": counts}), reuse=reuse)
+        plan = plan_of_events(both, k, budget, self._book.account(), options | {"counts": counts})
+        return self.run(plan, reuse=reuse)
 
 
 def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
