@@ -1,7 +1,7 @@
 """What a cap costs: the loss of one phase and of two against the true counts, on eight made-up tables of events.
 
     python -m benchmarks.caps                # docs/notes/events-measured.md, its first four tables
-    python -m benchmarks.caps --hindsight    # the default and the best of caps, shares, ways and phases, on all eight
+    python -m benchmarks.caps --hindsight    # docs/notes/two-phases.md, the choice by a profile, on all eight
     python -m benchmarks.caps --coverage     # how often error bars cover the true counts
 
 Loss: root mean square error of the shown counts against the true (uncapped) counts, plus the count missed per row.
@@ -30,8 +30,8 @@ from dptopk.planning.two_phase import Find
 
 BUDGET = Budget(1.0, 1e-6)
 RANKS, ONE, TWO = (10, 25, 100), (5, 10, 20, 60, None), (2, 5, 10, 30, 100, 300)
-ALL_RANKS, SHARES, CAPS = (10, 25, 100, 300), (0.1, 0.2, 0.3, 0.5), (10, 30, 100)
-DRAWS, SCREEN, ANEW = 20, 8, 50
+ALL_RANKS, SHARES, CAPS = (10, 25, 100, 300), (0.1, 0.2, 0.3, 0.5, 0.7), (10, 30, 100)
+DRAWS, SCREEN, ANEW = 20, 8, 100
 FIXED: tuple[int, float] = (5, 0.4)
 
 
@@ -104,6 +104,12 @@ def two_phases(k: int, cap: int, find: Find, share: float | Literal["auto"] = "a
     return plan_two_phases(k, BUDGET, labels_per_user=cap, find=find, share=share)
 
 
+@cache
+def by_profile(k: int) -> Plan:
+    """The default of events whose cap is not stated: a look first, where it pays."""
+    return plan_two_phases(k, BUDGET, profile=True)
+
+
 def table() -> None:
     """A line for each world, k and way."""
     rng = np.random.default_rng(11)
@@ -117,7 +123,7 @@ def table() -> None:
 
 
 def hindsight() -> None:
-    """The default, a fixed choice, and the best of all, which is drawn anew after it was chosen."""
+    """The fixed default, that by a profile, a fixed cap of 5, and the best of all, drawn anew after it was chosen."""
     rng = np.random.default_rng(11)
     for name, pairs in worlds(8):
         caps = sorted({*CAPS, FIXED[0]})
@@ -134,12 +140,13 @@ def hindsight() -> None:
             true = under[CAPS[0], True]
             found = {way: loss(plan, histogram, true, k, SCREEN) for way, (plan, histogram) in tried.items()}
             best = min(found, key=found.__getitem__)
-            default = loss(two_phases(k, 100, "weights"), under[100, True], true, k, ANEW)
+            before = loss(two_phases(k, 100, "weights"), under[100, True], true, k, ANEW)
+            default = loss(by_profile(k), under[100, True], true, k, ANEW)
             fixed = loss(two_phases(k, FIXED[0], "counts", FIXED[1]), under[FIXED[0], False], true, k, ANEW)
             again = loss(*tried[best], true, k, ANEW)
             print(
-                f"| {name}, {k} | {default:.3g} | {fixed:.3g} | {again:.3g} | {best} | {default / again:.2f} |",
-                f"{default / fixed:.2f} |",
+                f"| {name}, {k} | {before:.3g} | {default:.3g} | {fixed:.3g} | {again:.3g} | {best} |",
+                f"{before / again:.2f} | {default / again:.2f} | {default / fixed:.2f} |",
                 flush=True,
             )
 

@@ -122,13 +122,7 @@ def _under_total(ranked: Any, bounds: Bounds, within: Sequence[str]) -> Any:
 
 
 def both(
-    source: OpenTable,
-    events: Any,
-    bounds: Bounds,
-    *,
-    within: Sequence[str] = (),
-    weights: bool = False,
-    profile: bool = False,
+    source: OpenTable, events: Any, bounds: Bounds, *, within: Sequence[str] = (), weights: bool = False, profile: bool
 ) -> Any:
     """Return what each user adds to each label: ``value`` without the cap on labels (a number), ``capped`` with it.
 

@@ -132,8 +132,7 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
     if weights and (count_capped or per_label_cap != 1):
         raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
-    if profile and not weights:
-        raise InvalidParameter("profile: it goes with weights=True")
+    sums = COUNT if count_capped else sums_of(weights=weights, profile=profile)
     columns = {"user": user, "item": item, "weight": weight, "segment": segment}
     with selected(table, where, engine, table_name, **columns) as (source, events):
         named = source.text(events.segment) if events.segment.type().is_binary() else events.segment
@@ -145,7 +144,6 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         each = contributions if count_capped else partial(both, weights=weights, profile=profile)
         contribute = partial(_contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s)
         events = _numbered(events.filter(kept), names)
-        sums = COUNT if count_capped else sums_of(profile=profile)
         ranked = replace(bounds, labels_per_user=None) if profile else bounds
         counted = label_counts(
             source, events, contribute, ranked, top=top, within=("segment",), sums=sums, progress=progress

@@ -16,8 +16,10 @@ from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_se
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
 
-def sums_of(*, profile: bool) -> Mapping[str, str]:
-    """The sums of what ``bounding.both`` makes."""
+def sums_of(*, weights: bool, profile: bool) -> Mapping[str, str]:
+    """The sums of what ``bounding.both`` makes; refuses a profile without weights."""
+    if profile and not weights:
+        raise InvalidParameter("profile: it goes with weights=True")
     return {"count": "value", "capped": "capped"} | (dict(zip(PROFILE, PROFILE, strict=True)) if profile else {})
 
 
@@ -70,8 +72,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     cap = validate.count(labels_per_user=labels_per_user)
     if weights and per_label_cap != 1:
         raise InvalidParameter("weights: of users who add at most 1 to a label; per_label_cap must be 1")
-    if profile and not weights:
-        raise InvalidParameter("profile: it goes with weights=True")
+    sums = sums_of(weights=weights, profile=profile)
     if isinstance(table, EventsStore):
         given = (weight, where, engine, table_name, progress, key or None, portable or None)
         named = (user, item) in ((None, None), table.columns)
@@ -87,7 +88,6 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
         contribute = partial(both, bounds=under, weights=weights, profile=profile)
         ranked = replace(under, labels_per_user=None) if profile else under  # a profile needs the place of all labels
-        sums = sums_of(profile=profile)
         counted = label_counts(source, events, contribute, ranked, top=None, sums=sums, progress=progress)
     return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from typing import Any
 
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
 WEIGHT = 100  # of a user's only label; of d labels each has isqrt(WEIGHT² // d)
 # The profile of users: in a cell are those who have more labels than its number, and not more than the next one.
-CELLS = (0, 1, 2, 5, 10, 20, 60, 100, 250)
+CELLS = (0, 1, 2, 5, 10, 20, 60, 250)
 NARROW = (5, 10, 20, 60)  # the caps of further counts beside a profile
 
 
@@ -25,19 +24,15 @@ class EventCounts(Histogram):
 
     under_cap: Histogram
     profile: Histogram | None = None
-    narrow: Mapping[int, Histogram] = MappingProxyType({})
+    narrow: dict[int, Histogram]
 
     @classmethod
     def beside(
-        cls,
-        everything: Histogram,
-        under_cap: Histogram,
-        profile: Histogram | None = None,
-        narrow: Mapping[int, Histogram] = MappingProxyType({}),
+        cls, everything: Histogram, under_cap: Histogram, profile: Any = None, narrow: Any = None
     ) -> EventCounts:
-        """These histograms as one; all of the same users' events, whole and, but for the profile, private."""
+        """These histograms as one: of the same users' events, whole and, but for a profile, private."""
         made = cls(everything.labels, everything.counts, sensitivity=everything.sensitivity, capped=everything.capped)
-        made.__dict__.update(under_cap=under_cap, profile=profile, narrow=narrow)
+        made.__dict__.update(under_cap=under_cap, profile=profile, narrow=narrow or {})
         return made
 
 

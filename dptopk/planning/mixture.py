@@ -75,8 +75,7 @@ class Mixture:
 
     def of_top(self, k: int) -> Array:
         """How many of the k first ranks are in each group."""
-        of_top: Array = np.minimum(self.sizes, np.maximum(k - self.edges[:-1], 0))
-        return of_top
+        return np.clip(k - self.edges[:-1], 0, self.sizes)
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:

@@ -140,14 +140,7 @@ class Look:
 
 
 def shapes(
-    seen: Array,
-    k: int,
-    mechanism: Box,
-    linf: int,
-    length: int,
-    *,
-    factors: tuple[int, ...] = RANK_FACTORS,
-    falls: int = 4,
+    seen: Array, k: int, mechanism: Box, linf: int, length: int, factors: tuple[int, ...] = RANK_FACTORS, falls: int = 4
 ) -> Mixture:
     """Shapes that the noisy counts at the ranks leave open: noise of the same law taken off again, with fixed seeds.
 

@@ -333,13 +333,7 @@ def _noises(counts: Counts | None, how: str, k: int) -> tuple[str, ...]:
 
 
 def _phases(
-    finding: Any,
-    family: Callable[[float], Any],
-    under: Sensitivity,
-    everything: Sensitivity,
-    k: int,
-    budget: Budget,
-    looks: tuple[Phase, ...],
+    finding: Any, family: Any, under: Sensitivity, everything: Sensitivity, k: int, budget: Budget, looks: Any
 ) -> tuple[tuple[Phase, ...], Bound]:
     """Both phases, the second with all that the budget leaves to it, and their composition with the looks."""
     first = finding.charge(under)
