@@ -135,7 +135,7 @@ def both(
     found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
     if profile:
         places = [*(found.place < cap for cap in NARROW), *(found.place == cell for cell in CELLS)]
-        found = found.mutate(**{name: there.cast("int64") for name, there in zip(PROFILE, places, strict=True)})
+        found = found.mutate(**{name: ibis.ifelse(there, 1, 0) for name, there in zip(PROFILE, places, strict=True)})
     if not weights:
         return found
     labels = (found.capped > 0).sum().over(ibis.window(group_by=_each_user(found, within)))

@@ -108,6 +108,49 @@ def test_both_histograms_are_those_of_duckdb(table, events):
     assert sum(found.counts) > sum(found.under_cap.counts)
 
 
+WEIGHTED = {"user": "member", "item": "article", "labels_per_user": 3, "key": "k", "portable": True, "weights": True}
+
+
+def all_of(both):
+    """Every histogram of an EventCounts, as sorted rows."""
+    looked = (both.profile, *both.narrow.values()) if both.profile is not None else ()
+    return [sorted(rows(each)) for each in (both, both.under_cap, *looked)]
+
+
+@pytest.mark.parametrize("profile", [False, True])
+@pytest.mark.parametrize("change", [{}, {"choose": "top"}, {"where": {"region": ["north", "west"]}}], ids=str)
+def test_weights_and_profiles_are_those_of_duckdb(table, events, change, profile):
+    found, same = (event_counts(each, **WEIGHTED | change, profile=profile) for each in (table, events))
+    assert all_of(found) == all_of(same)
+    assert (found.under_cap.sensitivity.l2, found.profile is not None) == (100, profile)
+    assert sum(found.under_cap.counts) > 50 * len(found)
+
+
+def test_weights_by_segments_are_those_of_duckdb(table, events):
+    options = WEIGHTED | {"segment": "region", "segments": ["west", "north"], "segments_per_user": 1}
+    found, same = (segment_histograms(each, **options, count_capped=False, profile=True) for each in (table, events))
+    assert [all_of(found[name]) for name in found] == [all_of(same[name]) for name in same]
+
+
+def test_one_user_moves_weights_and_profile_as_they_say(connection, table):
+    """With the engine's own hash: random users left out, against the norm of 100, and one cell of the profile."""
+    options = {"user": "member", "item": "article", "labels_per_user": 3, "weights": True, "profile": True}
+    before = event_counts(table, **options)
+    for member in (f"m{user}" for user in np.random.default_rng(5).integers(0, 150, 12)):
+        after = event_counts(table, **options, where=lambda t, member=member: t.member != member)
+        moved = {name: count - dict(rows(after.under_cap)).get(name, 0) for name, count in rows(before.under_cap)}
+        assert min(moved.values()) >= 0
+        assert sum(move**2 for move in moved.values()) <= 100**2
+        assert sum(move > 0 for move in moved.values()) <= 3
+        cells = before.profile.counts - after.profile.counts
+        assert sorted(cells) == [0] * (len(cells) - 1) + [1]
+        for cap, narrow in before.narrow.items():
+            less = dict(rows(after.narrow[cap]))
+            moves = [count - less.get(name, 0) for name, count in rows(narrow)]
+            assert set(moves) <= {0, 1}
+            assert sum(moves) <= cap
+
+
 def test_segments_and_users_by_labels(table, events):
     options = OPTIONS | {"segment": "region", "segments": ["west", "north"], "segments_per_user": 1, "top": 3}
     for name, histogram in segment_histograms(table, **options).items():

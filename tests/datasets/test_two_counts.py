@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 
 from dptopk.datasets import DuckDB, EventsStore, event_counts, events_histogram, segment_histograms
+from dptopk.histogram.event_counts import CELLS, NARROW
 
 COLUMNS = {"user": "user", "item": "item"}
 
@@ -169,3 +171,65 @@ def test_one_user_moves_the_sums_by_equal_weights_of_norm_100():
         moves = [most - less.get(item, 0) for item, most in all_of_them.items() if most != less.get(item, 0)]
         assert set(moves) == {math.isqrt(10_000 // len(moves))}
         assert len(moves) <= 4
+
+
+def profiled(frame: pd.DataFrame) -> tuple[list[int], dict]:
+    """How many users are in each cell, and the sums of the counts under narrow caps, in plain Python."""
+    degrees = frame[["user", "item"]].drop_duplicates().groupby("user").size().tolist()
+    ends = [*CELLS[1:], math.inf]
+    cells = [sum(start < d <= end for d in degrees) for start, end in zip(CELLS, ends, strict=True)]
+    return cells, {cap: sum(min(d, cap) for d in degrees) for cap in NARROW}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"portable": True}, {"choose": "top"}, {"engine": DuckDB(passes=3)}, {"labels_per_user": 2}],
+    ids=str,
+)
+def test_a_profile_counts_every_user_in_one_cell(options):
+    frame = events(8, rows=500, users=80)
+    options = COLUMNS | {"labels_per_user": 20, "weights": True} | options
+    made = event_counts(frame, **options, profile=True)
+    cells, totals = profiled(frame)
+    assert made.profile.counts.tolist() == cells
+    assert made.profile.sensitivity == Sensitivity(l0=1)
+    assert {cap: sum(narrow.counts) for cap, narrow in made.narrow.items()} == totals
+    for cap, narrow in made.narrow.items():
+        assert (narrow.sensitivity, narrow.capped) == (Sensitivity(l0=cap), True)
+    without = event_counts(frame, **options)
+    assert (without.profile, without.narrow) == (None, {})
+    assert (as_dict(made), as_dict(made.under_cap)) == (as_dict(without), as_dict(without.under_cap))
+
+
+def test_one_user_moves_one_cell_by_one_and_narrow_counts_by_their_cap():
+    frame = events(9, rows=90, users=7)
+    before = event_counts(frame, **COLUMNS, labels_per_user=4, weights=True, profile=True)
+    for user in frame["user"].unique():
+        after = event_counts(frame[frame["user"] != user], **COLUMNS, labels_per_user=4, weights=True, profile=True)
+        assert sorted(before.profile.counts - after.profile.counts) == [0] * (len(CELLS) - 1) + [1]
+        for cap, narrow in before.narrow.items():
+            less = as_dict(after.narrow[cap])
+            moves = [count - less.get(item, 0) for item, count in as_dict(narrow).items()]
+            assert set(moves) <= {0, 1}
+            assert sum(moves) <= cap
+
+
+def test_a_profile_of_a_store_of_segments_and_of_nothing(tmp_path):
+    frame = events(10)
+    options = {"labels_per_user": 20, "weights": True, "profile": True}
+    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:
+        assert sum(event_counts(store, **options).profile.counts) == 0
+        store.append(frame[:200], version="1")
+        store.append(frame[200:], version="2")
+        stored, made = event_counts(store, **options), event_counts(frame, **COLUMNS, **options)
+    assert stored.profile.counts.tolist() == made.profile.counts.tolist() == profiled(frame)[0]
+    assert all(as_dict(stored.narrow[cap]) == as_dict(made.narrow[cap]) for cap in NARROW)
+    apart = frame.assign(segment=frame["user"] % 2)
+    found = segment_histograms(apart, **COLUMNS, segment="segment", segments=[0, 1], count_capped=False, **options)
+    for name, both in found.items():
+        assert both.profile.counts.tolist() == profiled(apart[apart["segment"] == name])[0]
+    assert sum(event_counts(frame[:0], **COLUMNS, **options).profile.counts) == 0
+    for wrong in ({"weights": False}, {"count_capped": False}):
+        read = partial(segment_histograms, segment="segment", segments=[0]) if "count_capped" in wrong else event_counts
+        with pytest.raises(InvalidParameter, match="weights"):
+            read(apart, **COLUMNS, **options | {"weights": False} | wrong)
