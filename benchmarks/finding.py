@@ -2,7 +2,8 @@
 
     python -m benchmarks.finding    # the table of docs/notes/two-phases.md
 
-Labels found, and the loss of two phases with k labels (as in benchmarks.caps), at (1, 1e-6). Every way has the same
+Labels found, and the share of all counts that is on no label found; the loss of two phases with k labels (as in
+benchmarks.caps), and the share of the true top k's counts that is missed; at (1, 1e-6). Every way has the same
 Gaussian budget, its own cap of 100 labels (coins: 10) and continuous noise; what is published is written anew from the
 papers, with the parameters they name, not their authors' code:
 
@@ -11,6 +12,7 @@ papers, with the parameters they name, not their authors' code:
     coins       PartitionSelection, cap of 10 (Harrison-Manurangsi 2026)
     policy      policy Gaussian (Gopi et al. 2020): users in random order fill labels up to a cut-off, α = 3
     sips        DP-SIPS (Swanberg et al. 2023): three rounds of weights, a third as much for each round before the last
+    peel        weights, of which k are selected one by one (WGM + peel: 2603.14016), then counted
     mad         in the manner of MAD (Chen et al. 2025): what a popular label has above its cut-off goes to other labels
 """
 
@@ -136,6 +138,7 @@ def by_mad(table: Table, mu: float, delta: float, rng: np.random.Generator) -> t
 
 WAYS = {
     "weights": by_weights,
+    "peel": by_weights,
     "counts": by_counts,
     "coins": by_coins,
     "policy": by_policy,
@@ -144,33 +147,45 @@ WAYS = {
 }
 
 
-def loss(table: Table, k: int, find: Any, rng: np.random.Generator) -> float:
-    """Of two phases, the better of counting all that was found, and the k labels with the largest noisy sums."""
-    mu, counting = (MU * part**0.5 for part in (SHARES[k], 1 - SHARES[k]))
+def loss(table: Table, k: int, find: Any, rng: np.random.Generator, *, peel: bool = False) -> tuple[float, float]:
+    """Of two phases: the loss of a top k with counts, and the share of the true top k's counts that is missed.
+
+    Of counting all that was found, and of counting the k labels with the largest noisy sums, what has the less loss;
+    with ``peel`` instead k labels are selected one by one with Gumbel noise, for half of what is left, and counted.
+    """
+    mu, counting = (MU * part**0.5 for part in (SHARES[k], (1 - SHARES[k]) * (0.5 if peel else 1.0)))
     top, told = np.sort(table.true.to_numpy())[::-1][:k].sum(), []
     drawn = [find(table, mu, DELTA / 2, rng) for _ in range(DRAWS)]
-    for most in (k, len(table.items)):
+    for most in (k,) if peel else (k, len(table.items)):
         squares, missed = [], 0.0
         for found, values in drawn:
-            true = table.true.loc[table.items[found[np.argsort(-values)[:most]]]].to_numpy()
+            order = values
+            if peel:  # ρ = k ε²/8 of k selections with Gumbel noise of scale 1/ε
+                order = table.true.loc[table.items[found]].to_numpy() + rng.gumbel(
+                    0, (k / 4) ** 0.5 / counting, len(found)
+                )
+            true = table.true.loc[table.items[found[np.argsort(-order)[:most]]]].to_numpy()
             noise = rng.normal(0, (len(true) ** 0.5 + 1) / 2 / counting, len(true))
             shown = np.argsort(-(true + noise))[:k]
             squares += (noise[shown] ** 2).tolist()
             missed += max(top - true[shown].sum(), 0) / k / DRAWS
-        told.append((np.sqrt(np.mean(squares)) if squares else 0.0) + missed)
+        told.append(((np.sqrt(np.mean(squares)) if squares else 0.0) + missed, missed * k / top))
     return min(told)
 
 
 def main() -> None:
-    """Print a line for each world and way: labels found with the whole budget, and the losses."""
+    """Print a line for each world and way: labels found, and the mass missed, with all of it; losses, mass missed."""
     rng = np.random.default_rng(17)
     for name, pairs in worlds(4):
         wide, narrow = Table(pairs, CAP, rng), Table(pairs, COINS, rng)
         for way, find in WAYS.items():
             table = narrow if way in ("counts", "coins") else wide
-            number = np.mean([len(find(table, MU, DELTA / 2, rng)[0]) for _ in range(DRAWS)])
-            told = (loss(table, k, find, rng) for k in SHARES)
-            print(f"| {name} | {way} | {number:.0f} |", " | ".join(f"{x:.3g}" for x in told), "|", flush=True)
+            found = [find(table, MU, DELTA / 2, rng)[0] for _ in range(DRAWS)]
+            mass = np.mean([table.true.loc[table.items[labels]].sum() for labels in found]) / table.true.sum()
+            told = [loss(table, k, find, rng, peel=way == "peel") for k in SHARES]
+            numbers = f"{np.mean([len(labels) for labels in found]):.0f} | {1 - mass:.1%}"
+            cells = (f"{lost:.3g}, {missed:.1%}" for lost, missed in told)
+            print(f"| {name} | {way} | {numbers} |", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -272,7 +272,12 @@ def plan_two_phases(
     cap = CAPS[weights] if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
     min_users = validate.count(min_users=min_users)
-    told: dict[str, Any] = {"labels_per_user": cap, "per_label_cap": per_label_cap, "counts": counts, "share": share}
+    told: dict[str, Any] = {
+        "labels_per_user": labels_per_user,
+        "per_label_cap": per_label_cap,
+        "counts": counts,
+        "share": share,
+    }
     if budget.rho is not None:
         asked = partial(plan_two_phases, k, find=find, min_users=min_users, users=users, profile=profile, **told)
         return cast("TwoPhasePlan", plan_in_rho(budget, asked))

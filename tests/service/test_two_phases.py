@@ -90,8 +90,30 @@ def test_answers_cover_the_true_counts_also_by_segment_and_stay_what_was_charged
         parts = ann.post("/v1/datasets/events/topk", json=body, headers={"Idempotency-Key": "two-phases-2"}).json()
         assert [part["segment"] for part in parts["segments"]] == ["a", "b"]
         assert all("counted on all data" in part["release"]["note"] for part in parts["segments"])
+        wide = TOP | {"k": 60}
+        once = [
+            ann.post("/v1/datasets/events/topk", json=wide, headers={"Idempotency-Key": "two-phases-4"}).json()
+            for _ in range(2)
+        ]
+        assert once[0] == once[1]
+        assert "chosen by a look" not in once[0]["release"]["note"]  # the cap is stated
         capped = ann.post(
             "/v1/datasets/events/topk", json=TOP | {"method": "threshold"}, headers={"Idempotency-Key": "two-phases-3"}
         ).json()
         assert "capped data" in capped["release"]["note"]
         assert max(row["count"] for row in capped["release"]["rows"]) < 1500
+
+
+@pytest.mark.slow
+def test_a_look_chooses_the_way_and_a_retry_gives_the_same(tmp_path):
+    catalog(tmp_path)
+    text = (tmp_path / "catalog.toml").read_text(encoding="utf-8")
+    with Server(tmp_path, text).running() as server, server.client("ann") as ann:
+        for number, more in enumerate(({}, {"segments": {"where": []}})):
+            key = {"Idempotency-Key": f"a-look-{number}"}
+            body = TOP | {"k": 60} | more
+            once = [ann.post("/v1/datasets/events/topk", json=body, headers=key).json() for _ in range(2)]
+            assert once[0] == once[1]
+            for part in once[0].get("segments", [once[0]]):
+                assert "chosen by a look, for DP(0.0299999) + DP(0.04)" in part["release"]["note"]
+                assert part["release"]["phases"].keys() == {"users", "ranks", "find", "count"}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from dptopk import Budget, Charge, Histogram, InvalidParameter, KnownLaplace, Ledger, Sensitivity, Session, compose
+from dptopk import Accountant, Budget, Charge, Histogram, InvalidParameter, KnownLaplace, Ledger, Sensitivity, Session
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import DiscreteLaplaceDP, GaussianDP, PureDP
 from dptopk.datasets import EventCounts
 from dptopk.errors import DptopkError
-from dptopk.histogram.event_counts import finding_sensitivity
+from dptopk.histogram.event_counts import CELLS, NARROW, finding_sensitivity
 from dptopk.planning import TwoPhasePlan, plan_two_phases
+from dptopk.planning.profile import SHARES, ways
 
 pytest.importorskip("duckdb")
 
@@ -217,8 +222,9 @@ def test_a_way_that_was_asked_for_is_not_replaced():
 def test_a_budget_in_rho_is_planned_and_paid(events):
     budget = Budget(rho=0.05, delta=1e-6)
     session = Session.from_events(events, **COLUMNS, budget=budget, rng=np.random.default_rng(2))
-    plan = plan_two_phases(40, budget)
+    plan = plan_two_phases(40, budget, profile=True)
     assert session.top_k(40, budget=budget).charge == plan.charge
+    assert [look.name for look in plan.looks] == ["users", "ranks"]
     assert session.remaining().to_dict()["epsilon_left"] < 0.02
     with pytest.raises(DptopkError):
         session.top_k(40, budget=Budget(rho=0.01, delta=1e-7))
@@ -246,6 +252,89 @@ def test_no_label_of_fewer_users_than_asked_for(find):
     assert len(seen[1]) == 80
     assert set(seen[300]) == set(labels[40:]) < set(seen[1])
     assert f"never with fewer than {least} users" in plan.explain()
+
+
+@pytest.fixture(scope="module")
+def few():
+    """20,000 users with 1.5 labels each, of 200: one phase under a cap of 5 leaves next to nothing out."""
+    rng = np.random.default_rng(3)
+    degrees, law = rng.geometric(0.65, 20_000), 1 / np.arange(1, 201)
+    items = rng.choice(200, size=degrees.sum(), p=law / law.sum())
+    return pd.DataFrame({"who": np.repeat(np.arange(20_000), degrees), "what": items})
+
+
+def test_a_look_chooses_the_way_and_the_answer_says_so(few, events):
+    session = Session.from_events(few, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
+    answer = session.top_k(60, budget=BUDGET)
+    assert "one phase under a cap of 5 labels: chosen by a look, for DP(0.0299999) + DP(0.04)" in answer.note
+    assert "counts are of capped data: each user was limited to at most 5 labels" in answer.note
+    assert "at the counts of the ranks 1, 60, 180; 56 labels and a loss of 12.7 were predicted" in answer.note
+    assert answer.capped
+    plan = plan_two_phases(60, BUDGET, profile=True)
+    assert answer.charge == plan.charge  # known before anything is seen
+    assert list(answer.phases) == ["users", "ranks", "find", "count"]
+    assert answer.charge.costs == Charge.join(*answer.phases.values()).costs
+    assert 0.99 < compose(answer.charge, delta=1e-6).epsilon <= 1
+    truth = few.drop_duplicates()["what"].value_counts()
+    assert np.abs(answer.counts - truth.loc[list(answer.labels)]).max() < 45  # the noise, and what the cap cuts off
+    again = Session.from_events(few, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1)).top_k(60, budget=BUDGET)
+    assert (again.labels, again.note, again.counts.tolist()) == (answer.labels, answer.note, answer.counts.tolist())
+    many = Session.from_events(events, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1)).top_k(40, budget=BUDGET)
+    assert not many.capped
+    assert "two phases, " in many.note or "the usual way" in many.note
+
+
+def test_no_look_where_it_does_not_pay_or_something_is_stated(few):
+    session = Session.from_events(few, **COLUMNS, budget=Budget(9.0, 1e-5))
+    for k, options in ((5, {}), (60, {"share": 0.4}), (60, {"find": "weights"}), (60, {"min_users": 3})):
+        answer = session.top_k(k, budget=BUDGET, **options)
+        assert list(answer.phases) == ["find", "count"]
+    assert list(session.top_k(60, budget=BUDGET, counts=None).phases) == ["find", "count"]
+    stated = Session.from_events(few, **COLUMNS, labels_per_user=100, budget=BUDGET)
+    assert stated.histogram.profile is None
+    assert stated.top_k(60, budget=BUDGET).charge == plan_two_phases(60, BUDGET).charge
+    unweighted = Session.from_events(few, **COLUMNS, weights=False, budget=BUDGET)
+    assert unweighted.histogram.profile is None
+    with pytest.raises(InvalidParameter, match="profile=True"):
+        stated.run(plan_two_phases(60, BUDGET, profile=True))
+
+
+def test_registered_costs_take_looks_only_where_they_are_registered(few):
+    for profile in (False, True):
+        plan = plan_two_phases(60, BUDGET, profile=profile)
+        session = Session.from_events(few, **COLUMNS, budget=Accountant(plan.charge, delta=1e-6))
+        assert session.top_k(60, budget=BUDGET).charge == plan.charge
+
+
+def test_where_nothing_is_seen_the_usual_way_is_taken():
+    """Twenty users: fewer than the noise of the look; and no users at all."""
+    plan = plan_two_phases(60, BUDGET, profile=True)
+    for users in (20, 0):
+        histogram, cells = Histogram(["x"][:users], [users][: min(users, 1)]), [users, *[0] * (len(CELLS) - 1)]
+        weighed = Histogram(["x"][:users], [100 * users][: min(users, 1)], sensitivity=plan.under)
+        profile = Histogram(list(CELLS), cells, sensitivity=Sensitivity(l0=1), domain="public")
+        answer = plan.release(EventCounts.beside(histogram, weighed, profile), np.random.default_rng(1))
+        assert "nothing was seen" in answer.note
+        assert answer.charge == plan.charge
+
+
+@pytest.mark.parametrize("budget", [BUDGET, Budget(8.0, 1e-4), Budget(0.05, 1e-8)])
+def test_every_way_is_within_the_pair_that_is_charged(budget):
+    plan = plan_two_phases(60, budget, profile=True)
+    assert compose(plan.charge, delta=budget.delta, lower=False).epsilon <= budget.epsilon
+    usual, *others = ways(plan)
+    (first, second), bad = usual.charge.of(GaussianDP), usual.charge.delta
+    assert len(others) == len(SHARES) + len(NARROW)
+    for way in others:
+        assert way.mechanisms[0].delta <= bad
+        if len(way.phases) == 2:
+            mus = [cost.mu for cost in way.charge.of(GaussianDP)]
+        else:
+            ((cost, _),) = way.charge.costs.items()
+            mus = [dominating_mu(cost.scale)] * cost.labels
+        squares = sum(Fraction(mu) ** 2 for mu in mus)
+        most = Fraction(first.mu) ** 2 + Fraction(second.mu) ** 2
+        assert Fraction(95, 100) * most < squares <= most
 
 
 def test_a_survey_of_one_row_a_person(events):
