@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 # The columns that are summed up: name of the sum, and of what it sums.
 COUNT: Mapping[str, str] = {"count": "value"}
 # Those of a profile: the row of a user's label number n + 1 is there where the user has more than n labels.
-PROFILE = (*(f"under_{cap}" for cap in NARROW), *(f"above_{cell}" for cell in CELLS))
+PROFILE = {f"under_{cap}": ("<", cap) for cap in NARROW} | {f"above_{cell}": ("=", cell) for cell in CELLS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +134,8 @@ def both(
     found = _ranked(source, events, bounds, within)
     found = found.mutate(capped=ibis.ifelse(found.place < bounds.labels_per_user, found.value, 0))
     if profile:
-        places = [*(found.place < cap for cap in NARROW), *(found.place == cell for cell in CELLS)]
-        found = found.mutate(**{name: ibis.ifelse(there, 1, 0) for name, there in zip(PROFILE, places, strict=True)})
+        there = {name: found.place < at if sign == "<" else found.place == at for name, (sign, at) in PROFILE.items()}
+        found = found.mutate(**{name: ibis.ifelse(one, 1, 0) for name, one in there.items()})
     if not weights:
         return found
     labels = (found.capped > 0).sum().over(ibis.window(group_by=_each_user(found, within)))

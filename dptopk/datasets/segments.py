@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -144,9 +144,8 @@ def segment_histograms(  # noqa: PLR0913 - those of events_histogram, and three 
         each = contributions if count_capped else partial(both, weights=weights, profile=profile)
         contribute = partial(_contributions, bounds=bounds, each=each, names=names, s=None if s >= len(listed) else s)
         events = _numbered(events.filter(kept), names)
-        ranked = replace(bounds, labels_per_user=None) if profile else bounds
         counted = label_counts(
-            source, events, contribute, ranked, top=top, within=("segment",), sums=sums, progress=progress
+            source, events, contribute, bounds, top=top, within=("segment",), sums=sums, progress=progress
         )
     values = fitted if names is None else range(len(fitted))
     pairs = zip(listed, values, strict=True)

@@ -35,7 +35,7 @@ from dptopk.datasets.backends.opening import Engine, selected
 from dptopk.datasets.bounding import DIGITS, PROFILE, Bounds, contributions
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
+from dptopk.histogram.event_counts import WEIGHT
 from dptopk.histogram.histogram import Histogram
 
 FORMAT = 2
@@ -69,12 +69,7 @@ FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) 
       FROM (SELECT *, {code} AS code FROM kept))
 GROUP BY item
 """
-_PROFILE = "".join(
-    f", count(*) FILTER ({place}) AS {name}"
-    for name, place in zip(
-        PROFILE, [*(f"place <= {cap}" for cap in NARROW), *(f"place = {cell + 1}" for cell in CELLS)], strict=True
-    )
-)
+_PROFILE = "".join(f", count(*) FILTER (place - 1 {sign} {at}) AS {name}" for name, (sign, at) in PROFILE.items())
 _WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
 
 
@@ -352,8 +347,8 @@ class EventsStore:
             sums = dict.fromkeys(("count", "capped", *(PROFILE if profile else ())), pa.array([], pa.int64()))
             return pa.table({"item": pa.array([], pa.string()), **sums}), under
         each = _WEIGHT if weights else "amount"
-        more = _PROFILE if profile else ""
-        query = _BOTH.format(code=_CODE[kind[1]], lot=_LOT[bounds.portable], each=each, more=more)
+        options = {"code": _CODE[kind[1]], "lot": _LOT[bounds.portable], "each": each}
+        query = _BOTH.format(**options, more=_PROFILE if profile else "")
         return self._file.sql(query, params=_values(under)).to_arrow_table(), under
 
     def _kinds(self) -> list[str]:

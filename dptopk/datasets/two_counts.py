@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected
@@ -16,11 +16,11 @@ from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_se
 from dptopk.histogram.histogram import Histogram, Sensitivity
 
 
-def sums_of(*, weights: bool, profile: bool) -> Mapping[str, str]:
+def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
     """The sums of what ``bounding.both`` makes; refuses a profile without weights."""
     if profile and not weights:
         raise InvalidParameter("profile: it goes with weights=True")
-    return {"count": "value", "capped": "capped"} | (dict(zip(PROFILE, PROFILE, strict=True)) if profile else {})
+    return {"count": "value", "capped": "capped"} | {name: name for name in PROFILE if profile}
 
 
 def event_counts(  # noqa: PLR0913 - as events_histogram
@@ -87,8 +87,7 @@ def event_counts(  # noqa: PLR0913 - as events_histogram
     under = Bounds(labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable)
     with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (source, events):
         contribute = partial(both, bounds=under, weights=weights, profile=profile)
-        ranked = replace(under, labels_per_user=None) if profile else under  # a profile needs the place of all labels
-        counted = label_counts(source, events, contribute, ranked, top=None, sums=sums, progress=progress)
+        counted = label_counts(source, events, contribute, under, top=None, sums=sums, progress=progress)
     return beside(counted, under, weights=weights, clipped=weight is not None or under.per_label_cap > 1)
 
 
@@ -100,14 +99,11 @@ def beside(counted: Any, under: Bounds, *, weights: bool, clipped: bool) -> Even
         there = columns[name] > 0
         return Histogram(columns["item"][there], columns[name][there], sensitivity=sensitivity, capped=True)
 
-    everything = Sensitivity(linf=under.per_label_cap)
-    made = [
-        Histogram(columns["item"], columns["count"], sensitivity=everything, capped=clipped),
-        present("capped", finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)),
-    ]
-    if PROFILE[0] not in columns:
-        return EventCounts.beside(*made)
-    above = [int(columns[f"above_{cell}"].sum()) for cell in CELLS]
-    users = [more - most for more, most in zip(above, [*above[1:], 0], strict=True)]
-    cells = Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public")
-    return EventCounts.beside(*made, cells, {cap: present(f"under_{cap}", Sensitivity(l0=cap)) for cap in NARROW})
+    found = present("capped", finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights))
+    moved, looked = Sensitivity(linf=under.per_label_cap), list[Any]()
+    if PROFILE.keys() <= columns.keys():
+        users = -np.diff([int(columns[f"above_{cell}"].sum()) for cell in CELLS], append=0)
+        looked.append(Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"))
+        looked.append({cap: present(f"under_{cap}", Sensitivity(l0=cap)) for cap in NARROW})
+    everything = Histogram(columns["item"], columns["count"], sensitivity=moved, capped=clipped)
+    return EventCounts.beside(everything, found, *looked)

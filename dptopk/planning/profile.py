@@ -98,24 +98,21 @@ def predicted(way: Any, users: Array, drawn: Mixture) -> tuple[float, float]:
 
 def chosen(plan: Any, users: Release, counts: Release) -> tuple[Any, str]:
     """The way with the least predicted loss by what was seen, and its promise; the usual one if nothing was seen."""
+    ranked = ranks(plan.k, FACTORS)
     cells, top = (dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True)) for seen in (users, counts))
-    there, at = np.array([cells[cell] for cell in CELLS]), np.array([top[f"rank {rank}"] for rank in _ranks(plan)])
+    there, at = np.array([cells[cell] for cell in CELLS]), np.array([top[f"rank {rank}"] for rank in ranked])
     spread, box = (look.mechanism.count_noise(Sensitivity(l0=1), labels=len(top)) for look in plan.looks)
     there = np.where(there < STDS * spread, 0.0, there)
     if not there.any() or at[0] < STDS_SEEN * box:
         return ways(plan)[0], "nothing was seen"
     drawn = shapes(at, plan.k, plan.looks[1].mechanism, 1, 10 * plan.k + 92, factors=FACTORS, falls=1)
     # All counts sum up to the pairs of a user and a label: those of the first ranks to no more, with a tail to no less.
-    pairs, first, whole = there @ LABELS, drawn.counts @ drawn.of_top(_ranks(plan)[-1]), drawn.counts @ drawn.sizes
+    pairs, first, whole = there @ LABELS, drawn.counts @ drawn.of_top(ranked[-1]), drawn.counts @ drawn.sizes
     odd = np.maximum(np.maximum(first / pairs, pairs / np.maximum(whole, 1.0)), 1.0)
     drawn = replace(drawn, counts=drawn.counts[np.argsort(odd, kind="stable")[:LIKELY]])
     told = [(*predicted(way, there, drawn), way) for way in ways(plan)]
     loss, rows, best = min(told, key=lambda each: each[0])
     return best, f"{rows:.0f} labels and a loss of {loss:.3g} were predicted, {told[0][0]:.3g} for the usual way"
-
-
-def _ranks(plan: Any) -> tuple[int, ...]:
-    return ranks(plan.k, FACTORS)
 
 
 def answer(plan: Any, both: EventCounts, rng: np.random.Generator | None) -> Release:
@@ -124,7 +121,7 @@ def answer(plan: Any, both: EventCounts, rng: np.random.Generator | None) -> Rel
     seen = [look.mechanism.release(each, rng) for look, each in zip(plan.looks, looked, strict=True)]
     way, promise = chosen(plan, *seen)
     made = way.release(both if len(way.phases) > 1 else both.narrow[way.sensitivity.l0], rng)
-    price, named = Charge.join(*(look.charge for look in plan.looks)), ", ".join(map(str, _ranks(plan)))
+    price, named = Charge.join(*(look.charge for look in plan.looks)), ", ".join(map(str, ranks(plan.k, FACTORS)))
     why = f"a look, for {price}, at how many labels users have and at the counts of the ranks {named}; {promise}"
     phases = {phase.name: phase.charge for phase in (*plan.looks, *plan.phases)}
     return replace(made, charge=plan.charge, phases=phases, note=f"{made.note}; {way.design}: chosen by {why}")

@@ -17,7 +17,6 @@ from dptopk.planning import TwoPhasePlan, plan_two_phases
 from dptopk.planning.two_phase import CAPS
 
 if TYPE_CHECKING:
-    from dptopk.budgets.account import Account
     from dptopk.ledger.ledger import Ledger
 
 TAKEN = {"counts", "share", "find", "min_users"}
@@ -59,9 +58,7 @@ def read_events(
     return events_histogram(table, labels_per_user=labels_per_user, **options)
 
 
-def plan_of_events(
-    both: EventCounts, k: int, budget: Budget, account: Account, options: dict[str, Any]
-) -> TwoPhasePlan:
+def plan_of_events(both: EventCounts, k: int, budget: Budget, account: Any, options: dict[str, Any]) -> TwoPhasePlan:
     """The plan of two phases for these histograms; ``options`` are those of plan_two_phases, or refused.
 
     With a profile where there is one, and where an account of registered costs takes its looks.

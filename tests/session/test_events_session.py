@@ -277,7 +277,7 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few, events):
     assert 0.99 < compose(answer.charge, delta=1e-6).epsilon <= 1
     truth = few.drop_duplicates()["what"].value_counts()
     assert np.abs(answer.counts - truth.loc[list(answer.labels)]).max() < 45  # the noise, and what the cap cuts off
-    again = Session.from_events(few, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1)).top_k(60, budget=BUDGET)
+    again = plan.release(session.histogram, np.random.default_rng(1))
     assert (again.labels, again.note, again.counts.tolist()) == (answer.labels, answer.note, answer.counts.tolist())
     many = Session.from_events(events, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1)).top_k(40, budget=BUDGET)
     assert not many.capped
