@@ -206,6 +206,12 @@ class TwoPhasePlan(Plan):
         return "\n".join(
             [
                 f"Top {self.k} of a private domain, in two phases; one user moves each count by at most {cost}.",
+                *(f"First a look at {look.name}: {look.mechanism}, costs {look.charge}" for look in self.looks),
+                *(
+                    ["By the looks another share, or one phase, may be taken, at the same charge."]
+                    if self.looks
+                    else ()
+                ),
                 f"1. find labels, on capped data, {describe_l0(self.under.l0)} of one user{each}: {finding.mechanism}",
                 f"   costs at most {finding.charge}",
                 f"   {self.appearing(confidence)}",
@@ -272,13 +278,8 @@ def plan_two_phases(
     cap = CAPS[weights] if labels_per_user == "auto" else validate.count(labels_per_user=labels_per_user)
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
     min_users = validate.count(min_users=min_users)
-    told: dict[str, Any] = {
-        "labels_per_user": labels_per_user,
-        "per_label_cap": per_label_cap,
-        "counts": counts,
-        "share": share,
-    }
     if budget.rho is not None:
+        told = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "counts": counts, "share": share}
         asked = partial(plan_two_phases, k, find=find, min_users=min_users, users=users, profile=profile, **told)
         return cast("TwoPhasePlan", plan_in_rho(budget, asked))
     under = finding_sensitivity(cap, per_label_cap, weights=weights)
