@@ -66,8 +66,8 @@ def ways(plan: Any) -> list[Any]:
         )  # its μ is a little above 1/scale: less at larger ones
         both = SparseGaussian(sigma=ceil_digits(scale * scale * dominating_mu(scale)), delta=delta)
         if cap * Fraction(dominating_mu(both.sigma)) ** 2 <= squares:
-            phases = (Phase("count and select", both, both.charge(under)),)
-            one = Plan(plan.k, plan.budget, under, "private", phases, plan.bound, plan.split)
+            phase = Phase("count and select", both, both.charge(under))
+            one = Plan(plan.k, plan.budget, under, "private", (phase,), plan.bound, plan.split)
             made.append(replace(one, design=f"one phase under a cap of {cap} labels"))
     return made
 

@@ -279,8 +279,9 @@ def plan_two_phases(
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
     min_users = validate.count(min_users=min_users)
     if budget.rho is not None:
-        told = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "counts": counts, "share": share}
-        asked = partial(plan_two_phases, k, find=find, min_users=min_users, users=users, profile=profile, **told)
+        told: dict[str, Any] = {"labels_per_user": labels_per_user, "per_label_cap": per_label_cap, "counts": counts}
+        told |= {"share": share, "find": find, "min_users": min_users, "users": users, "profile": profile}
+        asked = partial(plan_two_phases, k, **told)
         return cast("TwoPhasePlan", plan_in_rho(budget, asked))
     under = finding_sensitivity(cap, per_label_cap, weights=weights)
     everything = Sensitivity(linf=per_label_cap)

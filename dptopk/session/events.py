@@ -44,9 +44,9 @@ def read_events(
         store = isinstance(table, EventsStore)
         most = table.bounds.per_label_cap if store else options.get("per_label_cap", 1)
         weighted = most == 1 if weights == "auto" else weights
-        stated = labels_per_user != "auto"
-        cap = labels_per_user if stated else CAPS[weighted]
-        return event_counts(table, labels_per_user=cap, weights=weighted, profile=weighted and not stated, **options)
+        profile = weighted and labels_per_user == "auto"
+        cap = CAPS[weighted] if labels_per_user == "auto" else labels_per_user
+        return event_counts(table, labels_per_user=cap, weights=weighted, profile=profile, **options)
     if weights is True:
         raise InvalidParameter("weights: of two phases alone, where labels_per_user is a number or 'auto'")
     if isinstance(table, EventsStore):

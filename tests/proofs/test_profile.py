@@ -20,7 +20,7 @@ from dptopk.planning.plan import Phase
 
 from .test_two_phases import boxed, by_own_coins, counts_of, gaussian, law, pairs
 
-TABLES = pairs("ab", 2)
+TABLES = pairs("ab", 1)
 UNDER = Sensitivity(4, 2, l2=4)
 USERS, RANKS = 2.0, 0.4
 
