@@ -60,10 +60,8 @@ def ways(plan: Any) -> list[Any]:
         made.append(replace(usual, phases=phases, design=f"two phases, {share:.0%} of μ² to find labels"))
     made = [way for way in made if _squares(way.charge) <= squares]
     for cap in NARROW:
-        under, scale = (
-            Sensitivity(l0=cap),
-            math.sqrt(cap / squares),
-        )  # its μ is a little above 1/scale: less at larger ones
+        # The μ of noise of a scale is a little above 1/scale, relatively the less the larger the scale is.
+        under, scale = Sensitivity(l0=cap), math.sqrt(cap / squares)
         both = SparseGaussian(sigma=ceil_digits(scale * scale * dominating_mu(scale)), delta=delta)
         if cap * Fraction(dominating_mu(both.sigma)) ** 2 <= squares:
             phase = Phase("count and select", both, both.charge(under))

@@ -20,7 +20,7 @@ from dptopk.planning.plan import Phase
 
 from .test_two_phases import boxed, by_own_coins, counts_of, gaussian, law, pairs
 
-TABLES = pairs("ab", 1)
+TABLES = pairs("ab", 2)
 UNDER = Sensitivity(4, 2, l2=4)
 USERS, RANKS = 2.0, 0.4
 
@@ -149,7 +149,7 @@ def ratio(ways, *, charged=USERS, cells=one_cell, noisy=True, epsilons=(1.0,)):
 
 
 def test_looks_and_answer_cost_at_most_their_product(ways):
-    assert 0.9 < ratio(ways, epsilons=(0.0, 1.0)) <= 1
+    assert 0.9 < ratio(ways, epsilons=(1.0,)) <= 1
 
 
 def test_mutants_are_caught(ways):
