@@ -49,6 +49,31 @@ def test_events_are_bounded_counted_and_answered(events, one_phase):
     assert {row["label"] for row in made["rows"]} <= set(truth)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--segment-by", "region", "--segments", "north,south")], ids=["all", "segments"])
+def test_a_look_comes_first_where_no_cap_is_stated(events, more):
+    """Its cost is part of what is charged, and the note says what was chosen by it."""
+    asked = (
+        "--user-col",
+        "member",
+        "--item-col",
+        "article",
+        "--epsilon",
+        1,
+        "--delta",
+        1e-7,
+        "--format",
+        "json",
+        *more,
+    )
+    made = answer(run("topk", events, *asked, "--k", 40))
+    for part in made.get("segments", {"": made}).values():
+        assert "chosen by a look, for" in part["note"]
+        assert list(part["phases"]) == ["users", "ranks", "find", "count"]
+    few = answer(run("topk", events, *asked, "--k", 4))
+    assert all(list(part["phases"]) == ["find", "count"] for part in few.get("segments", {"": few}).values())
+
+
 @pytest.mark.parametrize("form", ["table", "html"])
 def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form):
     said = " ".join(topk(events, "--format", form, "--count-capped").stdout.split())
