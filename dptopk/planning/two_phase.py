@@ -72,7 +72,7 @@ class TwoPhasePlan(Plan):
     @property
     def charge(self) -> Charge:
         """The most that a release of this plan can cost, the looks included."""
-        return joined((*self.looks, *self.phases))
+        return joined([phase.charge for phase in (*self.looks, *self.phases)])
 
     @property
     def reading(self) -> dict[str, Any]:
