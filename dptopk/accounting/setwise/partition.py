@@ -210,44 +210,27 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[Group]:
 
 
 def _joined(groups: list[Group], allowed: float, work: float, steps: int) -> list[Group]:
-    """Neighbouring ranges joined, as many as need be, or as there is time for.
-
-    Ranges are packed into groups from the largest down, each of limited multisets; the limit rises until the
-    groups are few enough, or not even the first one can be done in time.
-    """
+    """Neighbouring ranges joined, as many as need be, or as there is work for: of rising limits the best one."""
     best, least, most = groups, _excess(groups), tuning.FEWEST_STATES
     more = tuning.MORE_STATES if len(groups) <= tuning.MOST_TRIED else tuning.MORE_STATES**3
     while least > allowed and most <= tuning.MOST_STATES:
-        wish = _packed(groups, most, steps)
-        packed = _in_time(wish, work)
+        packed = _packed(groups, most, work, steps)
         excess = _excess(packed)
         if excess < least:
             best, least = packed, excess
-        if len(packed) > len(wish) and all(group.single for group in packed):
-            break
         most *= more
     return best
 
 
-def _in_time(groups: list[Group], work: float) -> list[Group]:
-    """Split groups that exceed the time limit, smallest first."""
-    found: list[Group] = []
-    for group in reversed(groups):
-        if group.single or group.work <= work:
-            work -= 0.0 if group.single else group.work
-            found.append(group)
-        else:
-            found += [Group((one,)) for one in reversed(group.ranges)]
-    return found[::-1]
-
-
-def _packed(groups: list[Group], most: float, steps: int) -> list[Group]:
-    """Join single ranges, in decreasing order, while a group has at most n multisets."""
+def _packed(groups: list[Group], most: float, work: float, steps: int) -> list[Group]:
+    """Single ranges joined, from the largest down, while a group has at most ``most`` multisets and there is work."""
     found: list[Group] = []
     for group in sorted(groups, key=lambda one: -one.largest):
         if found and found[-1].copies == group.copies == 1:
             joined = Group(group.ranges + found[-1].ranges, steps=steps)
-            if joined.states <= most:
+            further = joined.work - (0.0 if found[-1].single else found[-1].work)
+            if joined.states <= most and further <= work:
+                work -= further
                 found[-1] = joined
                 continue
         found.append(group)

@@ -19,7 +19,7 @@ AIM, LEAP = 0.8, 0.05
 # narrowed the bracket to no less than STUCK of what it was.
 COARSER, STUCK = 1.25, 0.85
 # Share of what is left of a stage that the groups of a run may take.
-GROUPS_SHARE = 0.75
+GROUPS_SHARE = 0.9
 # Share of the tolerance left to the lattice of the product, and its length at most.
 LATTICE_SHARE, MOST_POINTS = 0.05, 2**19
 WORK_PER_FACTOR = 5e-4  # of a product
@@ -31,7 +31,7 @@ WORK_PER_LATTICE_POINT = 1e-5  # of a wide discrete Gaussian, whose lattice is s
 WINDOW, CELLS_PER_STD, SPLITTING = 30.0, 4.0, 5.0
 # What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES standard deviations, so
 # that groups can be used again.
-WINDOW_SHARE, REACHES = 1e-7, 1.5
+WINDOW_SHARE, REACHES = 1e-5, 0.5
 # Orders among which the best one of the Rényi route is looked for: a grid of this many, refined so often; of very
 # many different costs a smaller one.
 ORDERS, ZOOMS, FEW_ORDERS = 60, 5, 12
@@ -56,18 +56,18 @@ SENSITIVITY = 0.7
 # Shares of the tolerance that the split into groups and the grids may use; the rest is for the lower bound.
 GROUP_SHARE, GRID_SHARE = 0.35, 0.4
 # Work of a step from above: for the call, and for each node.
-PER_STEP, PER_NODE = 1.5e-4, 5.5e-8
+PER_STEP, PER_NODE = 1e-4, 3.8e-8
 # The same of one of several multisets that are stepped together; their grids have about WIDER times the steps that are
 # asked for. A step for prices takes FOR_WEIGHTS times as long as one alone.
-PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 2e-5, 1.1e-7, 1.6
-FOR_WEIGHTS = 0.75
+PER_STEP_TOGETHER, PER_NODE_TOGETHER, WIDER = 1e-5, 5.5e-8, 1.6
+FOR_WEIGHTS = 1.4
 # Grid steps that are assumed before the grids are chosen; each is tried. Grids of joined groups that take too
 # much work are made coarser, until they add this share of the variance.
-STEPS_JOINED, COARSEST_GRIDS = (16, 32), 0.02
+STEPS_JOINED, COARSEST_GRIDS = (10, 16, 32), 0.02
 # Of more different ranges than this one split is made only, and one first run is planned: plans themselves take time.
 MOST_TRIED = 40
 # Share of the work that groups of several ranges may take.
-JOINED_SHARE = 0.85
+JOINED_SHARE = 0.95
 # Nodes of a layer: this many standard deviations, averaged over the layers of a ladder.
 LAYER_NODES = 10.0
 FEWEST_STEPS, MOST_STEPS = 6, 1024
@@ -89,7 +89,7 @@ MOST_ATOMS = 150_000
 # ---- recursion and its steps ---------------------------------------------------------------------------------------
 # The windows' half-widths in standard deviations. To the left V is close to 1 - u, and to the chord that replaces it;
 # from any point of a window of ``REACH`` the walk to the origin strays by less than STRAY.
-BELOW, STRAY, REACH = 6.0, 5.2, 9.0
+BELOW, STRAY, REACH = 5.0, 4.5, 9.0
 # Layers of a ladder that are kept: the first ones, and every LADDER_PERIOD-th.
 LADDER_HEAD, LADDER_PERIOD = 64, 32
 BATCH = 2**15  # node values that are stepped at a time
