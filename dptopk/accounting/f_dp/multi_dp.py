@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -163,7 +163,7 @@ class MixtureCurve(Curve):
     @cached_property
     def note(self) -> str:
         """Describes the constraints that were dropped."""
-        dropped = [pair for cost in self.costs for pair in _mixture_of(cost, 0.0).dropped]
+        dropped = [pair for cost in self.costs if isinstance(cost, MultiDP) for pair in worst_case(cost, 0.0).dropped]
         if len(dropped) > MOST_NAMED_COSTS:
             return f"{len(dropped)} inactive constraints dropped"
         listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
@@ -198,6 +198,7 @@ def _log(values: Floats) -> Floats:
     return logs
 
 
+@lru_cache(maxsize=1024)
 def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> Mixture:
     return worst_case(cost, nudge) if isinstance(cost, MultiDP) else mixture([(cost.epsilon, 0.0)], nudge=nudge)
 

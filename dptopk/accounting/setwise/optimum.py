@@ -230,8 +230,9 @@ class Run:
 
     @cached_property
     def variance(self) -> float:
-        """About the variance of the whole loss under the tilt."""
-        return self.curve.variance(self.order)
+        """About the variance of the whole loss under the tilt; next to the largest loss differences say nothing."""
+        least = tuning.LEAST_VARIANCE * math.fsum(part.spread() for part in self.curve.parts)
+        return max(self.curve.variance(self.order), least)
 
     @cached_property
     def groups(self) -> list[Group]:

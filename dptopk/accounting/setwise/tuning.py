@@ -42,6 +42,8 @@ CONCENTRATED_REACH, CONCENTRATED_POINTS = 8.0, 2**15
 # A strategy's ε is looked for up to this many standard deviations below the upper bound; once it is within SETTLED
 # tolerances, no other strategy is tried.
 STRATEGY_REACH, SETTLED = 5.0, 4.0
+# The variance of the loss under the tilt is at least this share of what it is without it.
+LEAST_VARIANCE = 1e-6
 # How far below the upper bound, relatively, a lower bound on one concentrated cost is tried.
 CONCENTRATED_RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
