@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,9 @@ from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.gaussian.pair import gaussian_delta
 from dptopk.accounting.pld.dominating import dominating_mu
+from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.custom_costs import CustomRules, profile
-from dptopk.accounting.setwise.recursion import Layer
+from dptopk.accounting.setwise.recursion import Layer, Rules
 from dptopk.accounting.setwise.weights import capacity, game_layers, weight_layers, weights_of
 from dptopk.accounting.work import Work
 from dptopk.budgets.accountant import Accountant
@@ -78,14 +79,20 @@ def best_play(costs: list[Cost], accepts: Callable[[tuple[int, ...]], bool], x: 
     return value((0,) * len(costs), x)
 
 
+def layers_of(prices: dict[float, int]) -> Iterator[Layer]:
+    """The price game of some ranges."""
+    rules = Rules.of(dict.fromkeys(prices, 1), tuning.WEIGHT_STEPS, upper=True)
+    return weight_layers(rules, tuple(prices.values()))
+
+
 GAMES = [({0.8: 3, 0.4: 1}, 6), ({0.6: 2, 0.3: 1}, 5), ({0.5: 5, 0.3: 2, 0.2: 1}, 9), ({0.4: 1}, 4)]
 
 
 @pytest.mark.parametrize(("prices", "money"), GAMES)
 def test_free_choice_within_prices_never_exceeds_the_price_game(prices: dict[float, int], money: int) -> None:
     costs: list[Cost] = [BoundedRange(epsilon) for epsilon in prices]
-    layer = next(islice(weight_layers(prices), money, None))
-    cheaper = next(islice(weight_layers({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None))
+    layer = next(islice(layers_of(prices), money, None))
+    cheaper = next(islice(layers_of({0.97 * epsilon: price for epsilon, price in prices.items()}), money, None))
     caught = 0
     for x in range(0, 12, 2):
         played = best_play(costs, lambda ran: sum(map(int.__mul__, ran, prices.values())) <= money, x)
@@ -174,7 +181,7 @@ def test_one_filter_for_selections_noise_and_pure_costs() -> None:
 
 def test_a_registration_is_one_way_of_spending() -> None:
     prices = {0.2: 4, 0.1: 1}
-    layer = next(islice(weight_layers(prices), 3 * 4 + 5, None))
+    layer = next(islice(layers_of(prices), 3 * 4 + 5, None))
     lower = compose(Charge({BoundedRange(0.2): 3, BoundedRange(0.1): 5}), epsilon=0.5).lower
     above = float(layer.above(np.array([0.5]))[0])
     assert lower is not None

@@ -20,7 +20,7 @@ from dptopk.accounting.setwise.groups import (
     mixed_ranges_pair,
     pair_above,
 )
-from dptopk.accounting.setwise.two_outcomes import two_outcomes_law
+from dptopk.accounting.setwise.two_outcomes import largest_log_mass
 from dptopk.costs import ZCDP, BoundedRange, Charge
 
 from .adversary import brute_force
@@ -91,6 +91,12 @@ def test_a_further_group_adds_what_is_said() -> None:
     assert exact.lower <= sizes[-1] <= exact.lower * 1.002
     excess = (sizes[0] / sizes[-1]) ** 2 - 1  # relative variance, ε being small
     assert excess == pytest.approx(11 * 0.19 / 15, rel=0.35)
+
+
+def two_outcomes_law(rho: float, xi: float, loss: float) -> tuple[float, float]:
+    """(l, p) of a law that is (ξ, ρ)-zCDP in both directions, p close to the largest possible."""
+    log_p = -max(max(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3)
+    return loss, math.exp(largest_log_mass(rho, xi, loss, log_p))
 
 
 @pytest.mark.slow

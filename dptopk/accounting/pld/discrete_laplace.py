@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
-from dptopk.accounting.pld.lattice import product
-from dptopk.accounting.pld.loss_components import Grid, LossComponent
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, summed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 # Atoms of one pair that are listed: LISTED for one copy, LISTED / sqrt(count) but no fewer than FEWEST for several.
@@ -93,12 +92,7 @@ class DiscreteLaplace(LossComponent):
         shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
         one = replace(_pair(self.scale, shift, m, grid.side), count=self.count)
         spacing, offset = 2 * m / self.scale, self.count * shift * m / self.scale
-        total = one
-        if self.count > 1:
-            total = product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
-        losses = offset + spacing * total.losses
-        loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
-        return [replace(total, losses=losses, count=1, loss_error=loss_error)]
+        return [summed(one, spacing, offset, grid)]
 
 
 def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:

@@ -19,8 +19,7 @@ import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.discrete_laplace import FEWEST, LISTED, DiscreteLaplace, continuous_mean_loss
-from dptopk.accounting.pld.lattice import product
-from dptopk.accounting.pld.loss_components import Grid, LossComponent
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, summed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 
@@ -68,13 +67,7 @@ class Laplace(LossComponent):
             return DiscreteLaplace(math.nextafter(cells / self.epsilon, 0.0), cells, self.count).pairs(grid)
         epsilon = self.epsilon * (1 - 4 * EPS)
         h = epsilon / cells
-        one, total = replace(_middles(h, cells), count=self.count), None
-        if self.count > 1:
-            total = product([one], step=1.0, tilt=grid.tilt * h, side=-1).pairs()
-        total = total or one
-        losses = self.count * epsilon + h * total.losses
-        loss_error = h * total.loss_error + 8 * EPS * float(np.abs(losses).max() + self.count * epsilon)
-        return [replace(total, losses=losses, count=1, loss_error=loss_error)]
+        return [summed(replace(_middles(h, cells), count=self.count), h, self.count * epsilon, grid)]
 
 
 def _middles(h: float, cells: int) -> Pairs:

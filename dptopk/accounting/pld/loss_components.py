@@ -112,10 +112,10 @@ class Responses(LossComponent):
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         many = {epsilon: times for epsilon, times in self.counts.items() if times > FEW_COPIES}
-        found = [_trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt) for epsilon, times in many.items()]
+        found = [trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt) for epsilon, times in many.items()]
         few = {epsilon: times for epsilon, times in self.counts.items() if times <= FEW_COPIES}
         if grid.side < 0:
-            return found + [_trimmed(merged_responses(group), grid.tilt) for group in _close_groups(few, grid.width)]
+            return found + [trimmed(merged_responses(group), grid.tilt) for group in _close_groups(few, grid.width)]
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
             found.append(randomised_response(epsilons, times))
@@ -149,7 +149,7 @@ def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
     return [np.array(group) for group in groups]
 
 
-def _trimmed(pairs: Pairs, tilt: float) -> Pairs:
+def trimmed(pairs: Pairs, tilt: float) -> Pairs:
     """One row without the atoms that are negligible under the tilt."""
     exponents = pairs.log_masses[0] + tilt * pairs.losses[0]
     weights = np.exp(exponents - exponents.max())
@@ -158,6 +158,16 @@ def _trimmed(pairs: Pairs, tilt: float) -> Pairs:
     errors = pairs.log_error[:, kept] if isinstance(pairs.log_error, np.ndarray) else pairs.log_error
     losses, log_masses = pairs.losses[:, kept], pairs.log_masses[:, kept]
     return replace(pairs, losses=losses, log_masses=log_masses, log_error=errors, error=pairs.error + lost)
+
+
+def summed(one: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
+    """All copies of a pair whose losses are given as integers: their sum, the losses spacing · integer + offset."""
+    total = one
+    if one.count > 1:
+        total = product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
+    losses = offset + spacing * total.losses
+    loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
+    return replace(total, losses=losses, count=1, loss_error=loss_error)
 
 
 @dataclass(frozen=True)
@@ -248,10 +258,7 @@ class DiscreteGaussian(LossComponent):
         log_masses = -(y**2) / (2 * self.scale**2) - _log_total(self.scale)
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         one = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=1e-30)
-        total = one if self.count == 1 else product([one], step=1.0, tilt=grid.tilt * spacing, side=grid.side).pairs()
-        losses = offset + spacing * total.losses
-        loss_error = spacing * total.loss_error + 8 * EPS * float(np.abs(losses).max() + offset)
-        return [replace(total, losses=losses, count=1, loss_error=loss_error)]
+        return [summed(one, spacing, offset, grid)]
 
 
 @lru_cache(maxsize=256)

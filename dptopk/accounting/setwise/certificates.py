@@ -102,7 +102,7 @@ def certify(
 def proven(charge: Charge, delta: float, run: Run, left: float) -> Certificate:
     """The run, as a file; its ε is that of ``left``, which is less than the δ of the run."""
     curve = run.curve
-    reach = run.reach(max(sum(group.copies for group in run.groups), 1))
+    reach = run.reach
     recorded = [_recorded(group, reach) for group in run.groups]
     pairs = [pair for _, found in recorded for pair in found]
     step = run.lattice_step(pairs)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
-from dptopk.accounting.pld.loss_components import Grid, LossComponent
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, trimmed
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.renyi.composition import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
@@ -66,14 +66,9 @@ class GroupPair(LossComponent):
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """The finite part, without what is negligible under the tilt; valid from above only."""
-        exponents = self.log_masses + grid.tilt * self.losses
-        weights = np.exp(exponents - exponents.max())
-        kept = weights > math.exp(-tuning.NEGLIGIBLE)
-        lost = float(weights[~kept].sum() / weights.sum()) * 1.01
-        losses, log_masses = self.losses[kept], self.log_masses[kept]
-        errors = 64 * ROUNDOFF * (1 + np.abs(log_masses))
-        pair = pair_of(losses, log_masses, self.count, log_error=errors)
-        return [replace(pair, loss_error=4 * ROUNDOFF * float(np.abs(losses).max()), error=lost)]
+        errors = 64 * ROUNDOFF * (1 + np.abs(self.log_masses))
+        pair = pair_of(self.losses, self.log_masses, self.count, log_error=errors)
+        return [trimmed(replace(pair, loss_error=4 * ROUNDOFF * float(np.abs(self.losses).max())), grid.tilt)]
 
 
 def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:

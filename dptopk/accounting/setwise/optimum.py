@@ -259,8 +259,10 @@ class Run:
         steps = steps_from_below(last, self.variance, self.tolerance)
         return above + 2 * Group(((max(last), sum(last.values())),), steps=steps).work
 
-    def reach(self, copies: int) -> float:
+    @property
+    def reach(self) -> float:
         """Number of standard deviations of a group's loss that matter: beyond, V <= e^{-z²/2} is a small share of δ."""
+        copies = max(sum(group.copies for group in self.groups), 1)
         delta = self.query.delta if self.query.epsilon is None else self.guess / 100
         z = math.sqrt(2 * math.log(copies / (tuning.WINDOW_SHARE * max(delta, FLOOR))))
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
@@ -268,19 +270,15 @@ class Run:
     def pairs(self) -> list[GroupPair]:
         """The pairs of all groups of ranges."""
         found = []
-        copies = sum(group.copies for group in self.groups)
-        reach = self.reach(max(copies, 1))
         for group in self.groups:
             if group.levels:
-                found.append(weighted_ranges_pair(group.ranges, group.levels, reach=reach))
-                continue
-            if not group.single:
-                found.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach))
-                continue
-            epsilon = group.largest
-            for count, times in group.sizes:
-                pair = equal_ranges_pair(epsilon, count, group.steps, reach=reach)
-                found.append(replace(pair, count=times))
+                found.append(weighted_ranges_pair(group.ranges, group.levels, reach=self.reach))
+            elif not group.single:
+                found.append(mixed_ranges_pair(group.ranges, group.steps, reach=self.reach))
+            else:
+                for count, times in group.sizes:
+                    pair = equal_ranges_pair(group.largest, count, group.steps, reach=self.reach)
+                    found.append(replace(pair, count=times))
         return found
 
     def above(self) -> float:
@@ -340,7 +338,7 @@ class Run:
                 variance=self.variance,
                 tolerance=self.tolerance,
                 steps={group.ranges[0][0]: group.steps for group in self.groups if group.single},
-                reach=self.reach(max(sum(group.copies for group in self.groups), 1)),
+                reach=self.reach,
                 adaptive=adaptive,
             )
             best = max(best, found.answer(query, low, value))

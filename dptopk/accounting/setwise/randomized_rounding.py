@@ -91,7 +91,7 @@ def law_of_weights(ranges: Mapping[float, int], levels: Floats, weights: tuple[i
 def weighted_ranges_pair(ranges: tuple[tuple[float, int], ...], levels: RoundingLevels, *, reach: float) -> GroupPair:
     """The pair of E[W_S], an upper bound on V of (ε, count), ... together (Theorem E)."""
     rules = levels.rules(max(epsilon for epsilon, _ in ranges), reach)
-    layers = weight_layers(dict(zip(rules.epsilons, levels.weights, strict=True)), rules=rules)
+    layers = weight_layers(rules, levels.weights)
     return Money.of(ranges, rules, levels.weights).pair(rules, levels.weights, layers)
 
 

@@ -31,8 +31,9 @@ from dptopk.accounting.work import check
 
 # Added to V before the first step (a constant passes through every step): no positive value underflows.
 FLOOR = 1e-290
-# glibc gives the memory of each freed array back and faults it in again, which took a third of the time. Once a block of
-# this size was freed, it keeps up to twice as much (mallopt(3), M_MMAP_THRESHOLD); elsewhere this does nothing.
+# The C library of Linux returns the memory of freed arrays to the system and faults it in again for the next ones, a
+# third of the time of all steps. Once a block of this size was freed it keeps up to twice as much (mallopt(3),
+# M_MMAP_THRESHOLD). Elsewhere this does nothing.
 np.empty(2**21)
 Nodes = NDArray[Any]
 

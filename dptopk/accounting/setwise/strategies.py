@@ -190,26 +190,21 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
     was evaluated.
     """
     points = high - (high - low) * _BACK
-    values = function(points)
-    above = np.flatnonzero(values > level)
-    if not above.size:
-        return 0.0
-    last = int(above[-1])
-    if last == len(points) - 1:
-        return float(points[last])
-    low, high = float(points[last]), float(points[last + 1])
-    at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
-    for _ in range(3):
-        root = math.log(at[0] / level) / math.log(at[0] / at[1]) if at[0] > at[1] else 0.0
-        points = np.append(low + (high - low) * np.clip(root + _CLUSTER, 0.0, 1.0), high)
-        values = np.append(function(points[:-1]), at[1])
+    values, found = function(points), 0.0
+    for left in range(3, -1, -1):
         above = np.flatnonzero(values > level)
         if not above.size:
-            return low
-        last = min(int(above[-1]), len(points) - 2)
-        low, high = float(points[last]), float(points[last + 1])
+            break
+        last = int(above[-1])
+        found = float(points[last])
+        if last == len(points) - 1 or not left:
+            break
         at = np.array([values[last], max(float(values[last + 1]), level * 1e-9)])
-    return low
+        root = math.log(at[0] / level) / math.log(at[0] / at[1]) if at[0] > at[1] else 0.0
+        end = float(points[last + 1])
+        points = np.append(found + (end - found) * np.clip(root + _CLUSTER, 0.0, 1.0), end)
+        values = np.append(function(points[:-1]), min(at[1], level))
+    return found
 
 
 _BACK = np.geomspace(1.0, 1e-5, 26)

@@ -100,8 +100,6 @@ BATCH = 2**15  # node values that are stepped at a time
 SAMPLED, SAMPLED_BLOCKS, END_SAMPLES = 12, 4, 2
 GRID_CELL = 0.25  # of the variance that a grid of different ε's adds, h² a step
 LISTED = 4_000  # sums of losses that are listed one by one; a grid is used for more
-# Atoms this far (in logarithms) below the largest, under the tilt, are cut off; their mass is charged as an error.
-NEGLIGIBLE = 60.0
 # Passes in which points above the convex minorant are dropped; any points left after that only cost tightness.
 HULL_PASSES = 100
 

@@ -39,17 +39,11 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     for at in np.argsort(-(log_p + worth)):
         if log_p[at] + worth[at] <= best:
             break
-        best = max(best, _largest_mass(rho, xi, float(loss[at]), float(log_p[at])) + float(worth[at]))
+        best = max(best, largest_log_mass(rho, xi, float(loss[at]), float(log_p[at])) + float(worth[at]))
     return math.exp(best) * (1 - 1e-12)
 
 
-def two_outcomes_law(rho: float, xi: float, loss: float) -> tuple[float, float]:
-    """(l, p) of a law that is (ξ, ρ)-zCDP in both directions, p close to the largest possible."""
-    log_p = -max(max(loss - xi - rho, 0.0) ** 2 / (4 * rho), 1e-3)
-    return loss, math.exp(_largest_mass(rho, xi, loss, log_p))
-
-
-def _largest_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
+def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
     """A ln p, not above the one given, with which the law satisfies the statement; -inf if none is found."""
     orders = _orders(rho, xi, loss)
 

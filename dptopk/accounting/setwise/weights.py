@@ -55,24 +55,9 @@ def proportional(worth: Mapping[Key, float], largest: float = math.inf) -> dict[
     return {key: max(1, round(unit * share)) for key, share in zip(worth, shares, strict=True)}
 
 
-def weight_layers(
-    weights: Mapping[float, int],
-    *,
-    steps: int = tuning.WEIGHT_STEPS,
-    reach: float = tuning.REACH,
-    rules: Rules | None = None,
-) -> Iterator[Layer]:
-    """Upper bounds on W_0, W_1, W_2, ... of bounded ranges, as node values.
-
-    Args:
-        weights: of each range ε.
-        steps: about how many grid steps the largest ε takes.
-        reach: how many standard deviations beyond the mean W matters to the right.
-        rules: the ranges of ``weights`` on a grid of their own, instead of ``steps`` and ``reach``.
-    """
-    rules = rules or Rules.of(dict.fromkeys(weights, 1), steps, upper=True, reach=reach)
-    costs = tuple(weights[epsilon] for epsilon in rules.epsilons)
-    yield from game_layers(rules, costs, lambda money: window_of(rules, costs, money))
+def weight_layers(rules: Rules, weights: tuple[int, ...]) -> Iterator[Layer]:
+    """Upper bounds on W_0, W_1, W_2, ... of the bounded ranges of ``rules``, as node values."""
+    return game_layers(rules, weights, lambda money: window_of(rules, weights, money))
 
 
 def game_layers(
