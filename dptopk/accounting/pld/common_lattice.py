@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dptopk._internal.rounding import ROUNDOFF, Floats
+from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.pld.laws import LossLaw, Power, power
 
 Responses = tuple[tuple[float, float], ...]  # (ε, weight) pairs by falling ε, the weights adding up to 1
@@ -36,22 +36,17 @@ class CommonLattice:
     step: float
     nodes: Mapping[float, int]
 
-    def masses(self, responses: Responses) -> tuple[Floats, int]:
-        """The masses under P of one mixture on the nodes, and the first node."""
-        reach = self.nodes[responses[0][0]]
-        masses = np.zeros(2 * reach + 1)
-        for epsilon, weight in responses:
-            plus, minus = signs(epsilon)
-            masses[reach + self.nodes[epsilon]] += weight * plus
-            masses[reach - self.nodes[epsilon]] += weight * minus
-        return masses, -reach
-
     def law(self, parts: Parts) -> LossLaw:
         """The law under P of the sum of all losses; an ε may be off its node by 8 units of roundoff."""
         total = Power(np.ones(1))
         for responses, times in parts:
-            masses, first = self.masses(responses)
-            total = total.times(power(Power(masses, first), times))
+            reach = self.nodes[responses[0][0]]
+            masses = np.zeros(2 * reach + 1)
+            for epsilon, weight in responses:
+                plus, minus = signs(epsilon)
+                masses[reach + self.nodes[epsilon]] += weight * plus
+                masses[reach - self.nodes[epsilon]] += weight * minus
+            total = total.times(power(Power(masses, -reach), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of roundoff.
         mass_error = (total.error + 16 * ROUNDOFF * sum(times for _, times in parts)) * (1 + 1e-6)
         loss_error = 24 * ROUNDOFF * sum(times * responses[0][0] for responses, times in parts)

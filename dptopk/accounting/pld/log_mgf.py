@@ -166,12 +166,7 @@ def quadratic_log_mgf(coefficients: Callable[[Any], tuple[float, float]]) -> Cal
 
 def zcdp_log_mgf(zcdp: Callable[[Any], tuple[float, float]]) -> Callable[[Mapping[Any, int]], LogMGF]:
     """Bound the log moment generating function of (ξ, ρ)-zCDP costs: λ D_{1+λ} <= λ (ξ + ρ (1 + λ))."""
-
-    def coefficients(cost: Any) -> tuple[float, float]:
-        xi, rho = zcdp(cost)
-        return sum_up([xi, rho]), rho
-
-    return quadratic_log_mgf(coefficients)
+    return quadratic_log_mgf(lambda cost: (sum_up(list(zcdp(cost))), zcdp(cost)[1]))
 
 
 @dataclass(frozen=True)

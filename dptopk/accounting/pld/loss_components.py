@@ -297,7 +297,7 @@ class SeveralConstraints(LossComponent):
         return self._pair(1).log_mgf(tilt)
 
     def spread(self) -> float:
-        return self._pair(1).moments(0.0)[1]
+        return self._pair(1).variance()
 
     def roundings(self) -> tuple[int, int]:
         return self.count, self.count

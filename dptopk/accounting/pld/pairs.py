@@ -33,13 +33,12 @@ class Pairs:
         """K(θ) = ln E[e^{θ L}], summed over all rows and counts."""
         return self.count * math.fsum(log_sum(self.log_masses + tilt * self.losses))
 
-    def moments(self, tilt: float) -> tuple[float, float]:
-        """Mean and variance of the total loss under the tilt."""
-        exponents = self.log_masses + tilt * self.losses
-        weights = np.exp(exponents - log_sum(exponents)[:, None])
+    def variance(self) -> float:
+        """The variance of the total loss."""
+        weights = np.exp(self.log_masses - log_sum(self.log_masses)[:, None])
         means = (weights * self.losses).sum(axis=1)
         variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
-        return self.count * float(means.sum()), self.count * float(variances.sum())
+        return self.count * float(variances.sum())
 
 
 def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:

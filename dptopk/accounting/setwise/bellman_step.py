@@ -123,13 +123,8 @@ class _Cells:
     def best(self, offsets: NDArray[np.intp]) -> Floats:
         """Value of the best chord of each cell at the node of an offset."""
         # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1 is this square.
-        worth = np.take(self.geometry.root_omega, offsets)
-        worth *= self._roots[0]
-        worth -= self._roots[1]
-        worth *= worth
-        worth *= self.geometry.scale
-        near, far = self._ends
-        return self._added(worth, offsets, near, far)
+        root = np.take(self.geometry.root_omega, offsets) * self._roots[0] - self._roots[1]
+        return self._added(root * root * self.geometry.scale, offsets, *self._ends)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
         """Value, at the node of an offset, of the chord that ends in the first points of some cells."""
@@ -137,10 +132,8 @@ class _Cells:
         return self._added(np.zeros(len(some)), offsets, near[some], far[some])
 
     def _added(self, worth: Floats, offsets: NDArray[np.intp], near: Floats, far: Floats) -> Floats:
-        for weights, ends in ((self.geometry.near, near), (self.geometry.far, far)):
-            part = np.take(weights, offsets)
-            part *= ends
-            worth += part
+        worth += np.take(self.geometry.near, offsets) * near
+        worth += np.take(self.geometry.far, offsets) * far
         return worth
 
     def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -164,17 +157,14 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     """
     N, n = steps, values.shape[-1] - 2 * steps
     geometry = _geometry(N, h, -1)
-    shape = (*values.shape[:-1], n)
-    out, chord, part = np.zeros(shape), np.empty(shape), np.empty(shape)
+    out = np.zeros((*values.shape[:-1], n))
     for begin, end, first, last in _trial_points(values, n, geometry):
         block = (..., slice(begin, end))
         for offset in range(first, last + 1):
             near = values[..., begin + N - offset : end + N - offset]
             far = values[..., begin + 2 * N - offset : end + 2 * N - offset]
-            np.multiply(near, geometry.near[offset], out=chord[block])
-            np.multiply(far, geometry.far[offset], out=part[block])
-            np.add(chord[block], part[block], out=chord[block])
-            np.maximum(out[block], chord[block], out=out[block])
+            chord = near * geometry.near[offset] + far * geometry.far[offset]
+            np.maximum(out[block], chord, out=out[block])
     return out
 
 

@@ -184,21 +184,6 @@ class SetwiseCurve(Curve):
     def _beside(self) -> Charge:
         return Charge({**self.rest.costs, **self.concentrated.costs})
 
-    def lattice_step(self, groups: Sequence[Group], pairs: Sequence[GroupPair], variance: float, query: Query,
-                     tolerance: float) -> float:  # fmt: skip
-        """The step of the product's lattice: that of the groups if all have the same, else one fine enough to split."""
-        own = {group.largest / group.steps for group in groups}
-        if len(own) == 1 and not self.parts and not self.concentrated.costs and all(g.single for g in groups):
-            return own.pop()
-        spread = variance + math.fsum(part.spread() for part in self.parts)
-        splits = sum(part.roundings()[0] for part in self.parts) + sum(pair.count for pair in pairs)
-        step = math.sqrt(tuning.SPLITTING * tuning.LATTICE_SHARE * tolerance * variance / max(splits, 1))
-        coarsest = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
-        step = max(min(step, math.sqrt(variance) / tuning.CELLS_PER_STD), coarsest)
-        if query.epsilon is not None and query.epsilon > step:  # a lattice point at ε, where the chord touches
-            step = query.epsilon / math.ceil(query.epsilon / step)
-        return step
-
 
 def _rounded(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
     """The ranges rounded up, or down, to the largest, or smallest, of each of MOST_RANGES classes of equal ratio."""
@@ -295,8 +280,19 @@ class Run:
         return least
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
-        """The step of the lattice of its product."""
-        return self.curve.lattice_step(self.groups, pairs, self.variance, self.query, self.tolerance)
+        """The step of the product's lattice: that of the groups if all have the same, else one fine enough to split."""
+        curve, query, variance = self.curve, self.query, self.variance
+        own = {group.largest / group.steps for group in self.groups}
+        if len(own) == 1 and not curve.parts and not curve.concentrated.costs and all(g.single for g in self.groups):
+            return own.pop()
+        spread = variance + math.fsum(part.spread() for part in curve.parts)
+        splits = sum(part.roundings()[0] for part in curve.parts) + sum(pair.count for pair in pairs)
+        step = math.sqrt(tuning.SPLITTING * tuning.LATTICE_SHARE * self.tolerance * variance / max(splits, 1))
+        coarsest = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
+        step = max(min(step, math.sqrt(variance) / tuning.CELLS_PER_STD), coarsest)
+        if query.epsilon is not None and query.epsilon > step:  # a lattice point at ε, where the chord touches
+            step = query.epsilon / math.ceil(query.epsilon / step)
+        return step
 
     def concentrated(self, step: float, inside: Charge) -> GroupPair:
         """The pair of the concentrated costs together with others."""
@@ -313,8 +309,7 @@ class Run:
             tilt=self.order,
             side=1,
         )
-        infinite = math.fsum(part.infinite * part.count for part in parts if isinstance(part, GroupPair))
-        infinite *= 1 + 1e-14
+        infinite = math.fsum(part.infinite * part.count for part in parts if isinstance(part, GroupPair)) * (1 + 1e-14)
         if self.query.epsilon is not None:
             return min(float(outward(law.delta(self.query.epsilon) + infinite)), 1.0)
         left = (self.query.delta - infinite) * (1 - 1e-14)

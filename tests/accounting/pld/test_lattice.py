@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from scipy.special import log_ndtr
 from dptopk.accounting.cost_models.dominating_pairs import Bracket, certified_bracket
 from dptopk.accounting.curves import Query
 from dptopk.accounting.pld import loss_components
+from dptopk.accounting.pld.characteristic_function import CharacteristicFunction
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.accounting.pld.lattice import product, splitting_gap
 from dptopk.accounting.pld.laws import Power, power
@@ -50,6 +52,23 @@ def test_one_pair_on_the_grid(side: int, tilt: float) -> None:
         exact = float(masses @ np.maximum(1 - np.exp(x - losses), 0))
         assert side * (on_grid.delta(x) - exact) >= 0
         assert abs(on_grid.delta(x) - exact) < (0.01 if side > 0 else 0.08)
+
+
+def test_rows_are_multiplied_within_the_stated_error_a_place_named_twice_included() -> None:
+    indices = np.array([[0, 3, 3], [1, 1, 2], [-2, 0, 5]])
+    masses = np.random.default_rng(3).dirichlet(np.ones(3), 3)
+    spectrum = CharacteristicFunction(40)
+    spectrum.multiply(indices, masses, 2)
+    found, error = spectrum.masses(-10)
+    exact = {0: Fraction(1)}
+    for row, weights in [*zip(indices.tolist(), masses.tolist(), strict=True)] * 2:
+        sums: dict[int, Fraction] = {}
+        for place, mass in exact.items():
+            for move, weight in zip(row, weights, strict=True):
+                sums[place + move] = sums.get(place + move, Fraction(0)) + mass * Fraction(weight)
+        exact = sums
+    off = sum(abs(Fraction(float(mass)) - exact.get(place - 10, 0)) for place, mass in enumerate(found))
+    assert off <= error < 1e-12
 
 
 @settings(max_examples=40, deadline=None)

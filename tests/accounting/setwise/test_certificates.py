@@ -227,6 +227,13 @@ def test_a_changed_weight_game_is_refused(weighted, edit, tmp_path):
     assert check(change(weighted.text, edit), tmp_path).returncode == 1
 
 
+def test_next_to_the_largest_loss_there_is_a_certificate_too(tmp_path):
+    """There differences of the log-MGF see no variance."""
+    found = compose(Charge({PureDP(0.5484): 2}), delta=1.2271152752361792e-09, certificate=True)
+    assert found.epsilon <= found.certificate.epsilon <= found.epsilon * (1 + 1e-4)
+    assert check(found.certificate.text, tmp_path).returncode == 0
+
+
 def of_kind(content, kind):
     return next(factor for factor in content["factors"] if factor["kind"] == kind)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.curves import Query
 from dptopk.accounting.setwise.optimum import Run, SetwiseCurve
+from dptopk.accounting.setwise.partition import Group, _packed
 from dptopk.costs import BoundedRange, Charge, GaussianDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
@@ -159,6 +160,32 @@ def test_large_counts(charge: str) -> None:
     found = compose(Charge.parse(charge), delta=1e-6, rtol=1.5e-3, effort="thorough", **SETWISE)
     assert found.epsilon - found.lower <= 1.5e-3 * found.epsilon
     assert found.epsilon < compose(Charge.parse(charge), delta=1e-6, bound="renyi").epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("epsilons", "width"),
+    [
+        ((0.03, 0.05, 0.07, 0.1), 1.5e-3),
+        ((0.02, 0.03, 0.04, 0.06, 0.08, 0.1), 2.2e-3),
+        ((0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1), 4.2e-3),
+    ],
+)
+def test_several_ranges_of_twenty_costs_at_normal_effort(epsilons: tuple[float, ...], width: float) -> None:
+    found = compose(Charge({BoundedRange(epsilon): 20 for epsilon in epsilons}), delta=1e-6)
+    assert found.lower <= found.epsilon <= found.lower * (1 + width)
+
+
+@pytest.mark.parametrize("work", [0.05, 0.5, 2.0, 50.0])
+def test_joined_ranges_are_all_there_and_fit_into_the_work(work: float) -> None:
+    alone = [Group(((epsilon, 20),)) for epsilon in (0.02, 0.03, 0.04, 0.06, 0.08, 0.1)]
+    for most in (4.0, 441.0, 9261.0, 40_000.0):
+        packed = _packed(alone, most, work, 16)
+        assert [one for group in packed for one in group.ranges] == [one.ranges[0] for one in alone]
+        joined = [group for group in packed if not group.single]
+        assert sum(group.work for group in joined) <= work * (1 + 1e-12)
+        assert all(group.states <= most for group in joined)
+        assert bool(joined) == (most >= 441)
 
 
 def test_a_charge_may_be_written_in_any_order() -> None:
