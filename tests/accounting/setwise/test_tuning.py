@@ -14,7 +14,7 @@ from dptopk.accounting.setwise import tuning
 from dptopk.costs import Charge
 
 BAD = {
-    "narrow windows": {"BELOW": 1.0, "STRAY": 1.5, "WINDOW_SHARE": 0.1, "REACHES": 0.5},
+    "narrow windows": {"BELOW": 1.0, "STRAY": 1.5, "WINDOW_SHARE": 0.1, "REACHES": 2.0},
     "coarse grids": {"CELL": 0.01, "MOST_STEPS": 8, "FEWEST_STEPS": 2, "LARGEST_GROUP": 16, "GRID_CELL": 3.0},
     "few strategies": {
         "LAST_EQUAL": 2,
@@ -27,7 +27,6 @@ BAD = {
     },
     "little listed": {
         "LISTED": 0,
-        "NEGLIGIBLE": 6.0,
         "HULL_PASSES": 1,
         "SAMPLED": 2,
         "SAMPLED_BLOCKS": 1,
