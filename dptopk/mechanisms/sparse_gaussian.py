@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from dptopk._internal.tails import gaussian_tail
+from dptopk._internal.tails import gaussian_tail, smallest_offset, union
 from dptopk.accounting.gaussian.sparse import sparse_gaussian_statements
 from dptopk.costs import Charge, SparseGaussianDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.thresholds import IndependentCounts, fixed_threshold
+from dptopk.mechanisms.thresholds import IndependentCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class SparseGaussian(IndependentCounts):
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
         moving, scale = self.moving(sensitivity), self.counting.spread(sensitivity)
-        return fixed_threshold(_alone, scale, sensitivity.linf, moving, self.delta)
+        return sensitivity.linf + _offset(scale, moving, self.delta)
 
     @cached_property
     def counting(self) -> KnownGaussian:
@@ -60,5 +60,7 @@ class SparseGaussian(IndependentCounts):
         return KnownGaussian(sigma=self.sigma)
 
 
-def _alone(scale: float, linf: int, T: int) -> float:
-    return gaussian_tail(scale, T - linf)
+@lru_cache(maxsize=1024)
+def _offset(scale: float, labels: int, delta: float) -> int:
+    """The smallest c >= 0 with P[one of the labels' noises > c] <= delta."""
+    return smallest_offset(lambda c: union(gaussian_tail(scale, c), labels), delta, "delta")
