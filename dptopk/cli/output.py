@@ -170,11 +170,16 @@ def _print_release(plan: Plan, release: Release, console: Console, left: Sequenc
     if QUIET.get():
         return
     console.print("\nWhat it cost")
-    for number_of, phase in enumerate(plan.phases, start=1):
-        paid = release.phases.get(phase.name, "already paid")
-        console.print(Text(visible(rounded_up(f"{number_of}. {phase.name}: {phase.mechanism}"))))
-        console.print(Padding(Text(visible(rounded_up(f"charged {paid}"))), (0, 0, 0, 3)))
-    for line in [guarantee(plan), f"Split: {plan.split}.", *left]:
+    made = {phase.name: str(phase.mechanism) for phase in plan.phases}
+    looks = [name for name in release.phases if name not in made]
+    chosen = made if plan.fixed else dict.fromkeys(made, "as the looks chose, at the charge of every choice")
+    for number_of, (name, run) in enumerate(
+        (dict.fromkeys(looks, "a private look, by which the rest was chosen") | chosen).items(), start=1
+    ):
+        console.print(Text(visible(rounded_up(f"{number_of}. {name}: {run}"))))
+        paid = rounded_up(f"charged {release.phases.get(name, 'already paid')}")
+        console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
+    for line in [guarantee(plan), *([f"Split: {plan.split}."] if plan.fixed else []), *left]:
         console.print(Text(visible(rounded_up(line))))
 
 

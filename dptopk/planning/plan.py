@@ -74,6 +74,11 @@ class Plan:
         return joined([phase.charge for phase in self.phases])
 
     @property
+    def fixed(self) -> bool:
+        """Whether these mechanisms run: not where a look may choose others, at the same charge."""
+        return True
+
+    @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanisms in the order in which they run."""
         return tuple(phase.mechanism for phase in self.phases)

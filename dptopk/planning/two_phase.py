@@ -75,6 +75,11 @@ class TwoPhasePlan(Plan):
         return joined([phase.charge for phase in (*self.looks, *self.phases)])
 
     @property
+    def fixed(self) -> bool:
+        """Whether share and way of finding are those of the plan: not where looks choose them."""
+        return not self.looks
+
+    @property
     def reading(self) -> dict[str, Any]:
         """The options of ``event_counts`` for the histograms that this plan runs on."""
         return {"labels_per_user": self.under.l0, "weights": self.weights, "profile": bool(self.looks)}

@@ -72,6 +72,10 @@ def test_a_look_comes_first_where_no_cap_is_stated(events, more):
         assert list(part["phases"]) == ["users", "ranks", "find", "count"]
     few = answer(run("topk", events, *asked, "--k", 4))
     assert all(list(part["phases"]) == ["find", "count"] for part in few.get("segments", {"": few}).values())
+    if not more:  # the mechanisms that were planned first need not be those that ran
+        shown = " ".join(run("topk", events, *asked, "--k", 40, "--format", "table").stdout.split())
+        assert "4. count: as the looks chose, at the charge of every choice charged GDP(" in shown
+        assert "Split:" not in shown
 
 
 @pytest.mark.parametrize("form", ["table", "html"])
