@@ -85,7 +85,7 @@ def to_pld(charge: Charge, *, interval: float = 1e-4, bounded_range: str = "refu
         interval: > 0, step of the grid of losses; time and memory grow as it falls.
         bounded_range: "refuse"; "dp": take ε-BR as ε-DP, an upper bound; "group": the pairs of groups of all BR costs
             of the charge, rounded outward on the grid. By Theorem C (docs/notes/setwise.md) they bound every adaptive
-            game with these costs beside any other cost, so the distribution may be composed with others.
+            game with these costs next to any other cost, so the distribution may be composed with others.
 
     Returns:
         PrivacyLossDistribution: its ``get_epsilon_for_delta`` is an estimate from above, up to that library's

@@ -1,4 +1,4 @@
-"""Attestations: the exact laws of a mechanism on all small histograms beside its charge, in a file that others check.
+"""Attestations: the exact laws of a mechanism on all small histograms, its charge, in a file that others can check.
 
 The mechanism's own ``release`` is run, once for each path of the discrete choices of its samplers
 (mechanisms/samplers/listing.py). Masses are lower bounds; what they lack to 1 is bounded by ``rest``. So for all
@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Attestation:
-    """The laws on a small world, beside the claim.
+    """The laws on a small world, together with the claim.
 
     Attributes:
         mechanism, claim: as a reader knows them.
@@ -114,7 +114,7 @@ class Attestation:
 def attest(
     mechanism: Any, world: World, *, claim: Charge | Budget | None = None, slack: float = 1e-9, most: int = 200_000
 ) -> Attestation:
-    """The exact laws of a mechanism on every histogram of a small world, beside what it claims.
+    """The exact laws of a mechanism on every histogram of a small world, together with what it claims.
 
     Args:
         mechanism: a Mechanism, which takes all its randomness from the source that ``release`` is given; or anything

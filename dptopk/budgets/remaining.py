@@ -19,7 +19,7 @@ class Remaining:
     Attributes:
         left: the registered costs that are left, or a filter's budget in words.
         epsilon_left: of a filter the largest ε of a pure cost that is accepted now; else total minus reading.
-        epsilon_spent: a reading of what was spent, at ``delta``; no guarantee of its own.
+        epsilon_spent: a reading of what was spent, at ``delta``; not a guarantee.
         epsilon_total: the guarantee at ``delta``, for everything, now and later.
         delta: the δ of both.
         share_used: how much of the budget is used, in [0, 1]: of the scarcest kind.

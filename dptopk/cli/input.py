@@ -137,7 +137,7 @@ class Source(Columns):
         return self.counted(plan.sensitivity, _rows(plan))
 
     def _both(self, plan: TwoPhasePlan) -> Histogram:
-        """The histogram that finds labels beside that of all events."""
+        """The histogram that finds labels, together with that of all events."""
         if self._stored_events:
             self._alone()
             with EventsStore(self.path) as store:
@@ -216,7 +216,7 @@ class Source(Columns):
             return store.histogram(top=top)
 
     def _alone(self) -> None:
-        """Refuse columns beside a store, and a store that is not there."""
+        """Refuse a store together with columns, and a store that does not exist."""
         if self.user is not None or self.where or self.segment_by is not None:
             raise InvalidParameter("a store of events has its columns and holds no others: no --user-col, --where, ...")
         if not self.path.exists():

@@ -67,7 +67,7 @@ def be_quiet(wanted: bool) -> bool:
 
 
 def tell(line: str, colour: str | None = None) -> None:
-    """Say something beside the answer, on standard error, unless nothing is wanted there."""
+    """Say something that is not part of the answer, on standard error, unless the command is quiet."""
     if not QUIET.get():
         typer.secho(visible(line), fg=colour, err=True)
 

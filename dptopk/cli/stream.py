@@ -104,9 +104,9 @@ def answer(
 ) -> None:
     """The top k of all days up to this one. Nothing more is charged.
 
-    A day that was answered before gives the same answer again, whatever the data are now; without SOURCE that is all
-    that is given. Days are answered in order; one without data is answered with a table without rows. The same file is
-    refused for two days.
+    A day that was answered before gives the same answer again, even if the data have changed; without SOURCE that is
+    all that is given. Days are answered in order; one without data is answered with a table without rows. The same
+    file is refused for two days.
     """
     from dptopk.session.stream import StreamSession
 

@@ -53,7 +53,7 @@ def _same(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _beside(out: Path) -> Iterator[Path]:
-    """A new, empty file beside ``out``, under a name nobody can have prepared; it is gone in the end."""
+    """A new, empty file in the folder of ``out``, under a name nobody can have prepared; it is gone in the end."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))
     try:
@@ -64,7 +64,7 @@ def _beside(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A new file beside ``out`` that takes its place when all is written."""
+    """A new file in the folder of ``out`` that takes its place when all is written."""
     with _beside(out) as temporary:
         yield temporary
         temporary.replace(out)

@@ -64,9 +64,7 @@ def topk(
     ] = False,
     min_users: Annotated[
         int,
-        typer.Option(
-            help="Show no label that fewer users have, whatever the noise (in two phases).", rich_help_panel=EVENTS
-        ),
+        typer.Option(help="Never show a label that fewer users have (in two phases).", rich_help_panel=EVENTS),
     ] = 1,
     segment_by: Annotated[
         str | None, typer.Option(help="Column: an answer for each segment.", rich_help_panel=SEGMENTS)

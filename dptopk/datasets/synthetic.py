@@ -66,7 +66,7 @@ def make_events(
         events: rows, at least 0.
         users: members, at least 1.
         items: articles, at least 1.
-        seed: the same seed gives the same events, whatever the chunk.
+        seed: the same seed gives the same events, for any chunk.
         chunk: rows made and written at a time; memory grows with chunk + users + items.
         exponent: of Zipf's law, above 0: popularity of the i-th article ∝ i^-exponent.
         spread: standard deviation of the log of a member's activity, at least 0.

@@ -1,6 +1,6 @@
 """Conditions on the file of a SQLite ledger: one name, a disk with working locks, and that it is not moved.
 
-SQLite keeps its journal beside the *name* of a database and its locks on the *file*. A file with two names (a hard
+SQLite keeps its journal next to the *name* of a database and its locks on the *file*. A file with two names (a hard
 link, or a single file mounted into a container) or on a network disk whose locks do not hold lets two writers each
 spend the whole budget, and the log looks whole afterwards. So such files are refused.
 """
@@ -68,7 +68,7 @@ class LedgerFile:
         self.identity()
         found = mounts()
         if str(self.path) in found:
-            why = "is mounted as a single file: its journal would lie beside each of its names; mount the folder"
+            why = "is mounted as a single file: its journal would lie next to each of its names; mount the folder"
             raise LedgerError(f"the ledger {self.path.name!r} {why}")
         if not self.network and backed_by_network(self.path, found):
             why = "is on a network file system, where locks may not work; use a local disk or PostgreSQL"
@@ -101,7 +101,7 @@ class LedgerFile:
         uri = self.path.as_uri()
         if not read_only:
             return f"{uri}?mode=rw"
-        # Reading a file whose last writer used a write-ahead log would write beside it; where there is no log, as on
+        # Reading a file whose last writer used a write-ahead log would write next to it; where there is no log, as on
         # read-only media, the file can be read alone.
         return f"{uri}?mode=ro" + ("&immutable=1" if not self.log().exists() and self._is_wal() else "")
 

@@ -40,13 +40,14 @@ class Ledger(Reader):
         url: path of a SQLite file, or the URL of a PostgreSQL database.
         key: secret text or bytes; then the chain is an HMAC that only holders of the key can extend or forge.
         test: marks a *new* ledger as one for tests; only such a ledger takes releases made with a fixed seed.
-        read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, not even beside the file.
+        read_only: open for ``show``, ``verify`` and ``export`` alone: nothing is written, neither to the file nor to
+            its folder.
         create: make a ledger where there is none; False: refuse, so that a mistyped path is no new budget.
         head: an exported head that the log must still hold.
         head_file: a file, best on another disk, or the URL of a database, best on another server, that the head is
             written to after each commit, and that the log is checked against when it is opened and at every write.
         network: open a SQLite file also on a network file system, whose locks may not hold.
-        ahead: for a process that stays, such as a service: SQLite commits to a log beside the file, with one sync
+        ahead: for a process that stays, such as a service: SQLite commits to a log next to the file, with one sync
             instead of five. Copy a ledger in use with ``backup``: the file alone is refused.
 
     Raises:

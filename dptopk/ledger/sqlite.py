@@ -5,7 +5,7 @@ with a rollback journal that is kept (``journal_mode=PERSIST``): all entries are
 every connection. A writer begins with ``BEGIN IMMEDIATE``, which takes the lock of the file.
 
 A process that stays, such as the service, may write ahead (``journal_mode=WAL``): a commit is then one sync instead of
-five, of a log beside the file, from which the file is brought up to date now and then, and when the last process
+five, of a log next to the file, from which the file is brought up to date now and then, and when the last process
 closes it. Until then the file itself is marked (``user_version``) as incomplete without its log.
 """
 
@@ -32,7 +32,7 @@ class SQLite:
 
     Args:
         file: where it is.
-        read_only: nothing is written to the file or beside it.
+        read_only: nothing is written to the file or its folder.
         ahead: write ahead; else only while another process does.
         identity: what the file was when it was first opened (``LedgerFile.identity``); None: that is now.
 

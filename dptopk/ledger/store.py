@@ -63,7 +63,7 @@ class Store:
     Args:
         url: a path to a SQLite file, or any SQLAlchemy URL.
         key: secret for the chain's HMAC; None = plain SHA-256.
-        read_only: refuse to write; nothing is written to the file or beside it.
+        read_only: refuse to write; nothing is written to the file or its folder.
         create: make the file, or the tables, when there are none.
         network: open a SQLite file also on a network file system.
         ahead: write ahead in a SQLite file.

@@ -1,4 +1,4 @@
-"""One transaction on a log: reading entries, appending, and the two tables beside the log.
+"""One transaction on a log: reading entries, appending, and the two tables next to the log.
 
 The tables ``places`` (where to find an entry) and ``snapshots`` (the state after some entry) are derived from the log;
 what they say is checked against it.

@@ -30,7 +30,7 @@ MOST_COUNTS, LARGEST_EPSILON = 10**6, 1e300
 class Box(CountingMechanism):
     """Counts + box noise: P(z) ∝ e^{-epsilon·|z|} for linf = 1, |z| the length of the hull of the noise z and 0.
 
-    Charge, for k labels together, whatever l0: one MultiDP(((epsilon, 0), (0, t))), exact for l0 >= (k+1)/2, a valid
+    Charge, for k labels together and any l0: one MultiDP(((epsilon, 0), (0, t))), exact for l0 >= (k+1)/2, a valid
     bound that falls with l0 below; PureDP(epsilon) where k is not known. t is below the tanh(epsilon/2) of an ε-DP
     mechanism; with fewer labels it is larger. Neighbours: add or remove one user. The noise of different counts is
     dependent.

@@ -35,7 +35,7 @@ class Centred(CountingMechanism):
 
     Charge, for k labels of which one user touches at most t = min(l0, k): t pairs of Z at the shift (b-a)·linf, k - t
     pairs of Z at the shift a·linf, and one pair of Y at the shift a·linf; at the centre 1/2 that is k pairs of Z and
-    one of Y at linf, whatever l0. Half the noise of independent counts where k is large. Neighbours: add or remove one
+    one of Y at linf, for any l0. Half the noise of independent counts where k is large. Neighbours: add or remove one
     user. The noise is correlated: every count carries the same Y.
 
     Args:

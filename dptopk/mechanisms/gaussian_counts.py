@@ -25,7 +25,7 @@ from dptopk.release.intervals import CountNoise, Measurement
 class GaussianCounts(CountingMechanism):
     """Centred discrete Gaussian noise whose scale is chosen by the number of labels, so that all cost one mu.
 
-    Charge: GaussianDP(mu), whatever the number of labels and whatever l0. So it may be composed with the mechanism that
+    Charge: GaussianDP(mu), for any number of labels and any l0. So it may be composed with the mechanism that
     finds the labels, although their number is known only afterwards. Neighbours: add or remove one user.
 
     Args:

@@ -74,8 +74,8 @@ class _Selections(LabelsOnly):
 class KnownGumbel(_Selections, PublicSelection):
     """The k labels with the largest count + Gumbel(linf/epsilon), in that order; labels only.
 
-    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones), whatever l0; or
-    by clocks l0 × ExponentialClockDP(epsilon), whatever k. Neighbours: add or remove one user, who moves counts in one
+    Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier ones), for any l0; or
+    by clocks l0 × ExponentialClockDP(epsilon), for any k. Neighbours: add or remove one user, who moves counts in one
     direction by at most linf each.
 
     Args:

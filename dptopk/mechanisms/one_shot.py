@@ -26,7 +26,7 @@ _FIRST_STEP = 1 << 18
 class OneShotTopK(JointSelection):
     """The k labels with the largest count + Exponential(k·linf/epsilon), in that order; labels only.
 
-    Charge: 1 × PureDP(epsilon), and no smaller pure ε holds, whatever l0 is; it is not of bounded range. For k = 1 it
+    Charge: 1 × PureDP(epsilon), and no smaller pure ε holds, for any l0; it is not of bounded range. For k = 1 it
     is permute-and-flip. Neighbours: add or remove one user, who moves counts in one direction by at most linf each.
 
     Args:

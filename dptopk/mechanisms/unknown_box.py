@@ -22,7 +22,7 @@ from dptopk.release.intervals import CountNoise
 class UnknownBox(NoisyFloorMechanism):
     """The d_bar largest counts and h_(d_bar+1) + box noise; released if above the noisy floor by more than linf + c.
 
-    Charge: that of Box for d_bar + 1 counts, whatever l0, + δ. Neighbours: add or remove one user.
+    Charge: that of Box for d_bar + 1 counts and any l0, + δ. Neighbours: add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.

@@ -26,7 +26,7 @@ class UnknownCentred(NoisyFloorMechanism):
     """The d_bar largest counts + (Z_i + Y)/b, released if above h_(d_bar+1) + Z_0/b + Y/b + linf + c, strictly.
 
     Y is one for all, so that it cancels in the comparison. Charge: that of Centred for d_bar + 1 counts, + δ; at the
-    centre 1/2 that is d_bar + 1 pairs of Z and one of Y at linf, whatever l0. Neighbours: add or remove one user.
+    centre 1/2 that is d_bar + 1 pairs of Z and one of Y at linf, for any l0. Neighbours: add or remove one user.
 
     Args:
         d_bar: how many labels take part; a fixed number, not one that depends on the data.

@@ -67,7 +67,7 @@ class WeightedGaussian(FromData, LabelsOnly):
         return l2 * self.sigma
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """One GaussianDP and delta, whatever ``labels``."""
+        """One GaussianDP and delta, for any ``labels``."""
         self.threshold_offset(sensitivity)
         mu = dominating_mu(self.scale(sensitivity), sensitivity.l2 or 1)
         return Charge({GaussianDP(mu): 1}, delta=self.delta)

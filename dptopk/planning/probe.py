@@ -1,6 +1,6 @@
 """A private look before the plan: sorted counts at a few ranks with box noise, and the shapes that they leave open.
 
-Sorted counts move in one direction between neighbours, each by at most linf, whatever l0 and however many labels are
+Sorted counts move in one direction between neighbours, each by at most linf, for any l0 and however many labels are
 unknown (ranks beyond the last have count 0). So box noise of ε on them is ε-DP. On every outcome its loss is at most ε,
 so whatever is asked afterwards at (ε', δ), chosen by what was seen, is (ε + ε', δ)-DP together with it.
 """

@@ -61,7 +61,7 @@ class TwoPhasePlan(Plan):
 
     Attributes:
         under: the sensitivity of the histogram on which the labels are found.
-        min_users: no label with fewer users is found, whatever the noise.
+        min_users: no label with fewer users is ever found.
         looks: what is looked at first, to choose another way of finding and counting at the same charge; or nothing.
     """
 
@@ -258,7 +258,7 @@ def plan_two_phases(
         find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at each; "threshold":
             noisy counts over a threshold; of both the k largest are counted; "coins": PartitionSelection, of which all
             are counted; "counts": a threshold up to k = 25, coins above; "auto": weights where τ is 1, else counts.
-        min_users: no label that fewer users have is shown, whatever the noise; many labels with more are missed too.
+        min_users: no label that fewer users have is ever shown; many labels with more are missed too.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
         profile: where nothing of cap, share and find is stated, counts are shown with Gaussian noise and any number of
             users will do, take the way by two looks with noise: at users by their number of labels, and at the counts

@@ -89,10 +89,10 @@ class Release:
 
         Args:
             confidence: in (0, 1).
-            kind: "simultaneous": with this probability *all* intervals cover, whatever was selected and however;
+            kind: "simultaneous": with this probability *all* intervals cover, for any way of selecting;
                 "fcr": of the rows that an answer shows, the share not covered is on average at most 1 - confidence
                 (the false coverage rate), narrower; "row": each interval by itself covers with this probability,
-                for labels that were not chosen by these counts (by a selection with noise of its own, or by name).
+                for labels that were not chosen by these counts (by a selection with its own noise, or by name).
 
         Returns:
             A data frame with the columns rank, label, low, high, rank_low, rank_high, all whole numbers. The
@@ -132,7 +132,7 @@ class Release:
         """Bars of the counts with simultaneous error bars; needs the extra ``plots``.
 
         Args:
-            axes: matplotlib Axes to draw on; None = a figure of its own.
+            axes: matplotlib Axes to draw on; None = a new figure.
             confidence: of the error bars, in (0, 1).
 
         Returns:

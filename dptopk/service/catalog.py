@@ -315,7 +315,7 @@ class Catalog:
     Attributes:
         datasets: by name.
         ledger: path of a SQLite file, or the URL of a PostgreSQL database.
-        access: the same, for tokens, jobs and the audit log; default: beside the ledger.
+        access: the same, for tokens, jobs and the audit log; default: next to the ledger.
         key_file: file with the secret of the ledger's hash chain.
         head_file: file, best on another disk, or database URL that keeps the ledger's head, for checks at every write.
         answers_every: seconds; answers to spending requests leave at whole multiples of it, so that the time they took

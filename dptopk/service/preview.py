@@ -43,7 +43,7 @@ def preview(prepared: Prepared, charge: Charge, sensitivity: Sensitivity, delta:
         prepared: what runs on one histogram.
         charge: of the whole question: of all its segments.
         sensitivity: of the data set.
-        delta: at which ε is stated where the question has none of its own.
+        delta: at which ε is stated where the question states none.
     """
     first, last = prepared.mechanisms[0], prepared.mechanisms[-1]
     planned = prepared if isinstance(prepared, Plan) else None

@@ -55,7 +55,7 @@ _OPENER = build_opener(_Nowhere)
 class Client:
     """A data set of a service, asked as a Session is.
 
-    A question that spends carries a key of its own and is sent again after a broken connection, or when the service
+    A question that spends carries its own key and is sent again after a broken connection, or when the service
     failed or is overloaded: it is charged once, and the answer is the same. Was it given up before its outcome was
     known, the same call of this client goes on with its key.
 
@@ -216,7 +216,7 @@ class Client:
 
         Args:
             segments: a column that the data set offers (all its values), or that column -> some of them.
-            mechanism: one of ``dptopk.mechanisms``; it runs on each segment with noise of its own.
+            mechanism: one of ``dptopk.mechanisms``; it runs on each segment with its own noise.
             where: as for ``top_k``.
             key: as for ``top_k``.
         """

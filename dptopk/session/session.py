@@ -247,7 +247,7 @@ class Session:
         self._asked[what] = asked
 
     def segments(self, segments: Segments) -> dict[Any, Session]:
-        """Declare disjoint segments of the data set: a session for each, with questions of its own, at any time.
+        """Declare disjoint segments of the data set: a session for each, with its own questions, at any time.
 
         Each segment has the whole budget that is left now, and pays for what is asked of it and, from now on, of all
         data. All that is ever answered has the guarantee of one budget, however many segments there are, since every
@@ -299,7 +299,7 @@ class Session:
 
         Args:
             segments: histograms of the data set that this session is about, from segment_histograms.
-            mechanism: one of ``dptopk.mechanisms``, or a Plan; it runs on each segment with noise of its own.
+            mechanism: one of ``dptopk.mechanisms``, or a Plan; it runs on each segment with its own noise.
 
         Returns:
             The answer of each segment; each says what it would have cost by itself.
@@ -443,7 +443,7 @@ class Session:
         return stream
 
     def other(self, shown: Release, *, epsilon: float, name: str = "(other)", reuse: bool = False) -> Release:
-        """The noisy total of all counts that an answer did not show, as a row of its own.
+        """The noisy total of all counts that an answer did not show, as a separate row.
 
         One user moves that total by at most τΔ: discrete Laplace noise of scale τΔ/epsilon is charged as such, in
         addition to what the answer cost.

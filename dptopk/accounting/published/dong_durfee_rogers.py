@@ -1,6 +1,6 @@
 """Adaptive composition of ε-BR costs by concentration of the privacy loss (DDR Section 7), also with different ε's.
 
-Each bound is a function U_ε(λ) >= ln E e^{λL} of one round's loss, whatever happened before (DDR Lemma 7.1); a Chernoff
+Each bound is a function U_ε(λ) >= ln E e^{λL} of one round's loss, given any history (DDR Lemma 7.1); a Chernoff
 bound on the sum follows. The quadratic ones, U = mean·λ + variance·λ²/2, give ε = Σ mean + sqrt(2 Σ variance ln(1/δ)):
 
 | bound          | mean       | variance | source                                    |

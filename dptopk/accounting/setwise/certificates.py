@@ -77,7 +77,7 @@ def certify(
     rest, failure = split_failure(charge)
     left = (delta - charge.delta - failure) / (1 - failure) if failure < 1 else 0.0
     if left < SMALLEST_DELTA:
-        raise NotCertified(f"delta must leave {SMALLEST_DELTA:g} beside the charge's own failures")
+        raise NotCertified(f"delta must leave {SMALLEST_DELTA:g} in addition to the charge's own failures")
     if not rest.costs:
         return _file(charge, 0.0, delta, [], 1.0, 1)
     others = [cost for cost, _ in rest if not isinstance(cost, (*PARAMETERS, BoundedRange, ZCDP))]

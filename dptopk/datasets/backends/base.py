@@ -1,6 +1,6 @@
 """Interface of an engine to the bounding of events: a table, execution of expressions, and what Ibis lacks.
 
-All queries are Ibis expressions. What an engine does in its own way is a Backend, written as data in a file of its own;
+All queries are Ibis expressions. What an engine does in its own way is a Backend, written as data in its own file;
 what all of them must have in common is the contract (contract.py), which a backend passes before it is let in.
 """
 
@@ -143,7 +143,7 @@ class OpenTable:
     def mix(self, *columns: Any) -> Any:
         """The engine's own 64-bit hash of some columns or literals: fast; the same for one version of the engine."""
         if self.backend.mix is None:
-            raise InvalidParameter(f"the backend {self.backend.name!r} has no hash of its own")
+            raise InvalidParameter(f"the backend {self.backend.name!r} has no hash function")
         return self.backend.mix(*columns)
 
 
