@@ -114,6 +114,8 @@ class Filter(Account):
 
     def _use(self, metrics: Sequence[Metric]) -> None:
         """Sum up by these metrics from here on, from nothing."""
+        if not metrics:
+            raise InvalidParameter("the terms of a filter name no method")
         self._metrics = {metric.name: metric for metric in metrics}
         self.order = next((metric.order for metric in metrics if isinstance(metric, Renyi)), None)
         self._totals = RunningTotals.of(Charge(), {}, self._metrics)

@@ -23,6 +23,7 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.files import NEEDS_LOG, LedgerFile
 
 LOCK_TIMEOUT_MS = 60_000
+ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second where a message would quote a damaged name
 Purpose = Literal["read", "write", "create"]
 Run = Callable[..., list[tuple[Any, ...]]]  # runs a statement, with its values, and reads all rows
 
@@ -77,7 +78,7 @@ class SQLite:
         """Roll back; close a connection that an interrupt may have left in another state."""
         try:
             connection.rollback()
-        except sqlite3.Error:
+        except ERRORS:
             connection.close()
         else:
             self._idle.append(connection)
@@ -144,7 +145,7 @@ class SQLite:
             source.backup(target)
             for pragma in ("user_version = 0", "journal_mode = DELETE"):  # a copy has no log of its own
                 target.execute(f"PRAGMA {pragma}")
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise LedgerError(f"the backup failed: {error}") from None
         finally:
             target.close()
@@ -174,7 +175,7 @@ def _close(connections: list[sqlite3.Connection], pid: int) -> None:
     """Close connections of this process; the last one of all processes leaves one file, complete without a log."""
     while connections and pid == os.getpid():
         connection = connections.pop()
-        with suppress(sqlite3.Error):  # others write ahead, and go on: their next commit marks the file again
+        with suppress(*ERRORS):  # others write ahead, and go on: their next commit marks the file again
             if _pragma(connection, "journal_mode") == "wal":
                 _pragma(connection, "user_version=0")
                 _pragma(connection, "journal_mode=PERSIST")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from dptopk.errors import DptopkError, LedgerError
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.files import LedgerFile
 from dptopk.ledger.postgresql import PostgreSQL
-from dptopk.ledger.sqlite import Purpose, SQLite
+from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
 
 _leaked: list[Database] = []  # of a parent process: a child must neither use nor close their connections
@@ -150,7 +149,8 @@ class Store:
             except Exception as error:
                 if not _is_database_error(error):
                     raise
-                reason = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+                text = str(getattr(error, "orig", None) or error).partition(" with text ")[0]  # no content of a cell
+                reason = text.strip().splitlines() or [type(error).__name__]
                 raise LedgerError(f"the ledger's database refused: {reason[0]}") from None
 
     def _create(self) -> None:
@@ -183,7 +183,7 @@ class Store:
 
 def _is_database_error(error: Exception) -> bool:
     """Whether SQLite, or SQLAlchemy and the driver below it, raised an error."""
-    return isinstance(error, sqlite3.Error) or type(error).__module__.split(".")[0] in {"sqlalchemy", "psycopg"}
+    return isinstance(error, ERRORS) or type(error).__module__.split(".")[0] in {"sqlalchemy", "psycopg"}
 
 
 @contextmanager

@@ -207,6 +207,15 @@ def test_a_forged_checkpoint_is_found_by_verification(path, ledger, monkeypatch)
     assert "checkpoint of another state" in ledger.check()[0]
 
 
+def test_terms_that_name_no_method_are_refused(ledger, monkeypatch):
+    """With all hashes right: as whoever can write the file might leave it."""
+    written = filters.Filter.terms
+    monkeypatch.setattr(filters.Filter, "terms", lambda self: written(self) | {"meters": []})
+    with pytest.raises(LedgerError, match="name no method"):
+        ledger.create_dataset("free", budget=Budget(1.0, 1e-6))
+    assert ledger.check() == []
+
+
 def test_refunds_that_were_never_due_are_found_by_verification(path, ledger, monkeypatch):
     receipt = ledger.charge("d", "ann", ONE.times(5))
     monkeypatch.setattr("dptopk.ledger.ledger.is_part", lambda used, whole: True)
